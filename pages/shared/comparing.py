@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
+from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
@@ -227,6 +228,11 @@ def actions(ticked: Sequence[int]) -> None:
         st.rerun()
     if button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
+    pair = None if one is None else comparison.pairs[one]
+    if offers_to_play(None if pair is None else pair.plan, comparison.micro_batches, _TICK_ONE) and pair is not None:
+        session().open_plan(pair.plan, "the Compare page")
+        session().change(replace(workspace(), micro_batches=pair.micro_batches))
+        play_open_plan()
     off = not ticked
     if button("Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off):
         for i in reversed(ticked):

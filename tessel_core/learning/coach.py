@@ -1,0 +1,67 @@
+"""The coach: how a schedule that somebody has begun is best completed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.finish import Finish
+from tessel_core.scheduling.order import Run
+
+Placed = tuple[int, int, int]
+"""A run that stays where somebody has placed it: block, micro-batch, start in ticks."""
+
+_WIDTH, _TIME_S = 100, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Where the rest goes."""
+
+    starts: tuple[tuple[int, ...], ...] | None
+    """Of all runs, shaped (micro-batches, blocks); None where nothing was found."""
+    proved: bool
+    """Whether no better completion exists; without starts, whether none exists at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coaching:
+    """The question how runs that were placed by hand are completed, with each where it is."""
+
+    plan: MicroBatchPlan
+    micro_batches: int
+    placed: tuple[Placed, ...]
+    least: int = 0
+    """A proved bound on the makespan of all schedules."""
+
+    def solve(self, control: Control) -> Advice:
+        """The shortest completion found within some seconds."""
+        control = control.part(_TIME_S)
+        pinned = {(b, m): start for b, m, start in self.placed}
+        starts, impossible = self._some_completion(pinned, control)
+        if starts is None:
+            return Advice(None, impossible)
+        rows = tuple(map(tuple, starts.tolist()))
+        found = Finish(self.plan, rows, frozenset(pinned), least=self.least, time_limit=_TIME_S).solve(control)
+        assert found.report.solution is not None
+        return Advice(tuple(map(tuple, found.report.solution.starts.tolist())), found.proved)
+
+    def _some_completion(self, pinned: dict[Run, int], control: Control) -> tuple[IntColumn | None, bool]:
+        """Any completion, or whether there is proved to be none."""
+        from tessel_core.cpsat import Effort, Verdict, ask
+        from tessel_core.scheduling.kernels.warm import warm_in_time
+        from tessel_core.scheduling.search.beam_search import BeamSearch
+        from tessel_core.scheduling.search.runs_model import RunsModel
+
+        last = max((start + self.plan.blocks[b].duration for (b, _), start in pinned.items()), default=0)
+        horizon = last + self.micro_batches * self.plan.total_time
+        if warm_in_time(control):
+            search = BeamSearch(self.plan, self.micro_batches, pinned)
+            starts = search.search(_WIDTH, horizon, 0, lambda: control.stopped)
+            if starts is not None:
+                return starts, False
+        model = RunsModel(self.plan, self.micro_batches, horizon, pinned=pinned)
+        answer = ask(model.cp, Effort(_TIME_S, 1, 0), control)
+        return (model.starts(answer) if answer.verdict.found else None), answer.verdict is Verdict.IMPOSSIBLE

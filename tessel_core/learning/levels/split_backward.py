@@ -1,0 +1,61 @@
+"""Level 7."""
+
+from __future__ import annotations
+
+from tessel_core.learning.level import Facts, Level, Puzzle
+from tessel_core.learning.solved import drawn
+from tessel_core.model import MemoryProfile, Schedule
+from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.scheduling import Question, find_scheduler
+
+_DEVICES, _MICRO_BATCHES = 3, 5
+
+
+def _task() -> Puzzle:
+    sizes = ShapeParameters(devices=_DEVICES, forward=1, backward=1, weight=1, capacity=_DEVICES)
+    plan = build_shape("split-v", sizes)
+    beside = tuple(Question(each, plan, _MICRO_BATCHES, find_scheduler(each).config()) for each in ("zb-h1", "zb-h2"))
+    return Puzzle(plan, _MICRO_BATCHES, beside)
+
+
+def holes(schedule: Schedule) -> int:
+    """Steps in which a device between its first and its last run does nothing, all devices together."""
+    rows = [schedule.runs_on(d) for d in range(len(schedule.plan.devices))]
+    return sum(
+        int(schedule.end[on].max() - schedule.start[on].min() - schedule.duration[on].sum()) for on in rows if len(on)
+    )
+
+
+def _facts() -> Facts:
+    plan = _task().plan
+    small, large = (drawn(name, plan, _MICRO_BATCHES) for name in ("zb-h1", "zb-h2"))
+    return {
+        "small": str(max(MemoryProfile.of(small).peaks)),
+        "large": str(max(MemoryProfile.of(large).peaks)),
+        "holes": str(holes(small)),
+        "none": "no hole" if not holes(large) else f"{holes(large)} idle steps",
+        "makespan": str(small.makespan),
+        "same": "the same" if small.makespan == large.makespan else "other",
+        "longer": str(large.makespan),
+    }
+
+
+LEVEL = Level(
+    number=7,
+    title="Split the backward pass",
+    idea="Only the gradient of the input, B, is urgent. That of the weights, W, can wait, and fills holes.",
+    asks="Place F, B and W of five micro-batches in the memory that 1F1B needs. This is the idea of ZB-H1.",
+    task=_task,
+    hints=(
+        "B has priority over F, and F over W; W goes where nothing else may run.",
+        "W frees the memory, so a device that is full has to run one before its next F.",
+        "At the end, the W that were put off fill the time in which 1F1B waits.",
+    ),
+    why=(
+        "ZB-H1 holds {small} micro-batches as 1F1B does, and leaves {holes} idle steps between first and last runs.",
+        "ZB-H2 holds {large}, and leaves {none} between a device's first and last run.",
+        "Where F, B and W last equally long, both take {makespan} and {longer} steps: {same} makespan.",
+    ),
+    facts=_facts,
+    source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
+)

@@ -1,0 +1,58 @@
+"""Level 2."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.solved import drawn, idle, percent
+from tessel_core.networks import ShapeParameters, build_shape
+
+_DEVICES, _STOPS, _LIMIT = 4, (1, 2, 4, 8, 16, 32), Fraction(1, 5)
+
+
+def bubble(devices: int, micro_batches: int) -> Fraction:
+    """The share of idle time of GPipe where all stages are alike [Huang 2019, section 2.3]."""
+    return Fraction(devices - 1, micro_batches + devices - 1)
+
+
+def _outcome(stop: int) -> Outcome:
+    count = _STOPS[stop]
+    plan = build_shape("v-shape", ShapeParameters(devices=_DEVICES, forward=1, backward=1, capacity=max(_STOPS)))
+    schedule = drawn("gpipe", plan, count)
+    share = idle(schedule)
+    formula = f"({_DEVICES} − 1) / ({count} + {_DEVICES} − 1) = {percent(bubble(_DEVICES, count))}"
+    micro_batches = "1 micro-batch" if count == 1 else f"{count} micro-batches"
+    says = f"With {micro_batches} the devices are idle {percent(share)} of the time, and the formula says {formula}."
+    return Outcome(share, percent(share), says, ((f"GPipe, {micro_batches}", schedule),))
+
+
+def _task() -> Knob:
+    return Knob("Micro-batches", tuple(map(str, _STOPS)), _outcome, first_below(_LIMIT), "Idle time")
+
+
+def _facts() -> Facts:
+    knob = _task()
+    outcomes = [knob.outcome(i) for i in range(len(_STOPS))]
+    (best,) = knob.answers(outcomes)
+    return {"count": knob.stops[best], "idle": outcomes[best].shown, "devices": str(_DEVICES), "one": outcomes[0].shown}
+
+
+LEVEL = Level(
+    number=2,
+    title="Why micro-batches",
+    idea="A batch is cut into micro-batches, so that one device works on the next while another has the first.",
+    asks="GPipe runs on 4 devices. What is the least number of micro-batches with less than a fifth of idle time?",
+    task=_task,
+    hints=(
+        "The idle time at the beginning and the end, the bubble, stays as long as it is. The work in between grows.",
+        "With p devices and m micro-batches, the idle share is (p − 1) / (m + p − 1).",
+    ),
+    why=(
+        "The pipeline fills and empties once per batch, whatever the number of micro-batches is.",
+        "More micro-batches spread that cost: from {one} idle with one to {idle} with {count}.",
+        "The formula holds where all stages last equally long; later levels break that.",
+    ),
+    facts=_facts,
+    source="Huang et al., GPipe, NeurIPS 2019, arXiv 1811.06965",
+)

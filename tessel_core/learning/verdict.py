@@ -1,0 +1,113 @@
+"""What became of a puzzle: the referee's word, how near it is to what is proved, and whose order it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.inspection.recognise import same_order
+from tessel_core.learning.coach import Placed
+from tessel_core.learning.level import Puzzle
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.scheduling import BASELINES, solve_schedule, title_of
+from tessel_core.scheduling.finish import BY_HAND
+from tessel_core.scheduling.reports import evaluate
+from tessel_core.units import show_time
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A complete schedule that keeps all rules, against the best that is known."""
+
+    report: ScheduleReport
+    """Of the schedule, with the best proved bound."""
+    reached: bool
+    """Whether it is as short as the best that is known."""
+    sentence: str
+    """Its length against the best, and what is proved."""
+    orders: tuple[str, ...]
+    """Titles of the published schedules with the same order on every device."""
+
+    @property
+    def recognised(self) -> str:
+        """Whose order it is, in a sentence."""
+        if not self.orders:
+            return "None of the published schedules here has your order."
+        names = self.orders[0] if len(self.orders) == 1 else f"{', '.join(self.orders[:-1])} and of {self.orders[-1]}"
+        return f"Your order is that of {names}."
+
+
+def schedule_of(puzzle: Puzzle, placed: Iterable[Placed]) -> Schedule | None:
+    """The schedule that the placed runs make, None while some are missing.
+
+    It may break rules: `judge` says which.  Raises InputError for a run that the puzzle does not have.
+    """
+    blocks, micro_batches = len(puzzle.plan.blocks), puzzle.micro_batches
+    starts = np.full((micro_batches, blocks), -1, dtype=np.int64)
+    for b, m, start in placed:
+        if not (0 <= b < blocks and 0 <= m < micro_batches and start >= 0):
+            raise InputError("puzzle", f"has no block {b} of micro-batch {m} at {start}")
+        starts[m, b] = start
+    if (starts < 0).any():
+        return None
+    return Schedule.at_starts(puzzle.plan, starts)
+
+
+def judge(schedule: Schedule, best: ScheduleReport) -> Judged:
+    """A complete schedule against the answer to its puzzle's question.
+
+    Raises InputError with the rule that it breaks and the place, and where that answer has no schedule.
+    """
+    if best.solution is None:
+        raise InputError("puzzle", f"has no schedule to be held against: {best.reason or best.status}")
+    report = evaluate(schedule, BY_HAND, bound=best.makespan_bound)
+    unit, least = schedule.plan.time_unit, min(best.solution.makespan, schedule.makespan)
+    took, more = show_time(schedule.makespan, unit), schedule.makespan - least
+    proved = best.makespan_bound == least
+    limit = f"the bound is {show_time(best.makespan_bound, unit)}"
+    if not more:
+        nobody = "proved: nobody can do better" if proved else f"nothing shorter is known, and {limit}"
+        sentence = f"{took}, {nobody}."
+    else:
+        known = f"{show_time(least, unit)} is possible{', and proved to be the least' if proved else f', and {limit}'}"
+        sentence = f"{took}, {more / least:.1%} longer than it has to be: {known}."
+    return Judged(report, not more, sentence, orders_like(schedule))
+
+
+def orders_like(schedule: Schedule) -> tuple[str, ...]:
+    """Titles of the published schedules that have this order on every device, up to renumbering micro-batches."""
+    return tuple(
+        title for title, other in _published(schedule.plan, schedule.micro_batches) if same_order(schedule, other)
+    )
+
+
+@lru_cache(maxsize=64)
+def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, Schedule]]:
+    """The published schedules that apply to the plan, whether they fit its memory or not."""
+    found = []
+    for name in BASELINES:
+        if not BASELINES[name].why_not(plan, micro_batches):
+            drawn = solve_schedule(name, plan, micro_batches).drawable
+            if drawn is not None:
+                found.append((title_of(name), drawn))
+    return tuple(found)
+
+
+def horizon(puzzle: Puzzle, best: Schedule | None) -> int:
+    """Ticks that a board has room for at first: somewhat more than the best takes, or than the busiest device works."""
+    least = puzzle.micro_batches * puzzle.plan.busiest_work if best is None else best.makespan
+    return least + max(1, least // 4)
+
+
+def best_line(best: ScheduleReport) -> str:
+    """What there is to be reached, in a few words."""
+    if best.solution is None:
+        return "no schedule fits the memory"
+    length = show_time(best.solution.makespan, best.solution.plan.time_unit)
+    return (
+        f"{length} is the least, proved" if best.makespan_bound == best.solution.makespan else f"best known: {length}"
+    )
