@@ -29,7 +29,7 @@ def _outcome(stop: int) -> Outcome:
     devices = _DEVICES[stop]
     less, more = held("v-half", devices), held("zb-v", devices)
     share = Fraction(less, more)
-    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of it.
+    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of it."
     shown = tuple((title, _schedule(name, devices)) for title, name in (("ZB-V", "zb-v"), ("V-Half", "v-half")))
     return Outcome(share, str(share), says, shown)
 
