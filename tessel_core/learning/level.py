@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -165,5 +166,5 @@ class Level:
 
 def sentences(texts: Iterable[str]) -> list[str]:
     """The sentences of some texts, without their full stops."""
-    parts = re.split(r"(?<=[.!?:])\s+", " ".join(texts))
-    return [part.rstrip(".!?:") for part in parts if part]
+    parts = (re.split(r"(?<=[.!?:])\s+", text) for text in texts)
+    return [part.rstrip(".!?:") for part in chain.from_iterable(parts) if part]

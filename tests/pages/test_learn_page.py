@@ -96,10 +96,10 @@ def test_a_knob_shows_what_was_predicted_and_why() -> None:
     tab = opened(App("learn"), "2")
     assert not tab.timelines(), "nothing is shown before the prediction"
     tab.press("Show")
-    assert tab.says("Not this one. With 1 micro-batch the devices are idle 75.0% of the time")
+    assert tab.says("Not this one. With 1 micro-batch the devices are idle 75.0% of the time.")
     tab.test.select_slider[0].set_value("16")
     tab.run().press("Show")
-    assert tab.says("Right. With 16 micro-batches the devices are idle 15.8% of the time")
+    assert tab.says("Right. With 16 micro-batches the devices are idle 15.8% of the time.")
     assert len(tab.timelines()) == 1
     assert tab.test.dataframe[0].value.shape == (6, 2)
     assert tab.work.play("2") == Played("2", chosen=4, reached=True)
