@@ -64,4 +64,4 @@ def _shown(level: Level, knob: Knob, outcomes: tuple[Outcome, ...], chosen: int)
     else:
         st.info(literal(f"Not this one. {outcome.says}"), icon=":material/flag:")
     if outcome.schedules:
-        timeline(outcome.schedules, session().key(f"knob-timeline-{level.name}"))
+        timeline(outcome.schedules, f"knob-timeline-{level.name}")

@@ -121,4 +121,4 @@ def _verdict(level: Level | None, puzzle: Puzzle, judged: Judged, best: Schedule
         run.wait(_WAITED_S)
         if run.result is not None and run.result.drawable is not None:
             shown.append((question.title, run.result.drawable))
-    timeline(tuple(shown), session().key("learn-timeline"))
+    timeline(tuple(shown), "learn-timeline")

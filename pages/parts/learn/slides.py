@@ -10,7 +10,6 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.run_panel import answer, start_search, watch
-from pages.shared.session import session
 from pages.shared.timeline.component import MODULES, STYLE, one_module, text_of
 from pages.shared.widgets import download, literal
 from tessel_core.learning.deck import Deck, DeckQuestion
@@ -73,7 +72,7 @@ def show_deck(deck: Deck) -> None:
     if data is None:
         watch(run, lambda: st.progress(share(len(run.parts), len(deck.slides)), "Solving what the slides show …"))
     else:
-        _SLIDES(key=session().key(f"slides-{deck.name}"), data=data)
+        _SLIDES(key=f"slides-{deck.name}", data=data)
 
 
 def deck_page(data: Mapping[str, Any]) -> str:
