@@ -85,7 +85,7 @@ DECK = Deck(
         Slide(
             "Strategies, programs, and a real run",
             (
-                "Hundreds of strategies are simulated in a second; a program shows what each device computes and sends.",
+                "Hundreds of strategies are simulated in a second; a program shows what devices compute and send.",
                 "A schedule runs on PyTorch's processes, and what was measured is laid over what was predicted.",
             ),
             lambda: (("Searched, M-shaped placement", best_schedule()),),
