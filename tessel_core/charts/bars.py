@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -103,30 +102,23 @@ def _trace(
     micro_batches = [int(m) for m in schedule.micro_batch[at]]
     names = [plain(plan.blocks[b].name) for b in schedule.block[at]]
     texts: dict[str, list[int] | list[str]] = {"micro-batch": micro_batches, "block": names}
-    trace = kind_bars(kind, micro_batches, texts.get(labels))
-    return trace.update(
+    inside, colours = texts.get(labels), [shade(kind, micro_batch) for micro_batch in micro_batches]
+    return go.Bar(
+        name=str(kind),
+        orientation="h",
         base=schedule.start[at] / divisor,
         x=schedule.duration[at] / divisor,
         y=[span.middle for _, span in bars],
         width=[span.height for _, span in bars],
+        marker={"color": colours, "line": {"width": 0.5 if inside else 0, "color": "rgba(0, 0, 0, 0.3)"}},
         unselected={"marker": {"opacity": 1}},
-        customdata=[hover[row] for row in at],
-        hovertemplate=_HOVER,
-    )
-
-
-def kind_bars(kind: BlockKind, micro_batches: Sequence[int], labels: list[int] | list[str] | None) -> go.Bar:
-    """Bars of one kind, shaded by micro-batch, labelled inside; without labels they have no outline either."""
-    colours = [shade(kind, micro_batch) for micro_batch in micro_batches]
-    return go.Bar(
-        name=str(kind),
-        orientation="h",
-        marker={"color": colours, "line": {"width": 0 if labels is None else 0.5, "color": "rgba(0, 0, 0, 0.3)"}},
-        text=labels,
+        text=inside,
         textfont={"color": [ink(colour) for colour in colours]},
-        textposition="none" if labels is None else "inside",
+        textposition="inside" if inside else "none",
         insidetextanchor="middle",
         textangle=0,
+        customdata=[hover[row] for row in at],
+        hovertemplate=_HOVER,
         legendgroup=str(kind),
         showlegend=False,
     )
@@ -135,14 +127,18 @@ def kind_bars(kind: BlockKind, micro_batches: Sequence[int], labels: list[int] |
 def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
     """Empty bars that give the legend each kind's base colour, whatever micro-batch comes first."""
     kinds = {block.kind for plan in plans for block in plan.blocks}
-    return [legend_bar(kind, str(kind)) for kind in BlockKind if kind in kinds]
-
-
-def legend_bar(kind: BlockKind, name: str) -> go.Bar:
-    """An empty bar with the base colour of a kind."""
-    return go.Bar(
-        name=name, orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]}, legendgroup=str(kind)
-    )
+    return [
+        go.Bar(
+            name=str(kind),
+            orientation="h",
+            x=[None],
+            y=[0],
+            marker={"color": KIND_COLOURS[kind]},
+            legendgroup=str(kind),
+        )
+        for kind in BlockKind
+        if kind in kinds
+    ]
 
 
 def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ...]]:
