@@ -10,6 +10,7 @@ from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, heading_row, literal, title_of
 from tessel_core.scheduling.comparison import Made
+from tessel_core.units import counted
 
 
 def page() -> None:
@@ -18,7 +19,7 @@ def page() -> None:
     report = latest_report(workspace())
     schedule = None if report is None else report.solution
     with heading_row("run"):
-        facts = "no schedule yet" if schedule is None else f"{schedule.micro_batches:,} micro-batches"
+        facts = "no schedule yet" if schedule is None else counted(schedule.micro_batches, "micro-batch")
         title_of(workspace().name, facts)
         keeping()
     if report is None or schedule is None:

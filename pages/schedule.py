@@ -15,6 +15,7 @@ from pages.shared.session import session, workspace
 from pages.shared.widgets import form, heading_row, literal, switch_room, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
+from tessel_core.units import counted
 from tessel_core.workbench.jobs import Run
 
 _BUTTONS, _VIEWS = 390, 152
@@ -54,7 +55,7 @@ def answer_view() -> None:
         if work.opened.solution.plan != work.plan:
             stale = f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}."
         elif work.opened.solution.micro_batches != work.micro_batches:
-            kept = f"{work.opened.solution.micro_batches:,} micro-batches"
+            kept = counted(work.opened.solution.micro_batches, "micro-batch")
             stale = f"This is the schedule of {kept} as it was {how}. Press {begins(work.scheduler)} for another."
         show_answer(work.opened, work.opened.solution.plan, stale)
     elif not why_not(work):

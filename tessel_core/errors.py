@@ -18,7 +18,7 @@ class InputError(ValueError):
         self.where = where
         self.why = why
 
-    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, ...]]:
         """From another process it comes back whole."""
         return InputError, (self.where, self.why)
 

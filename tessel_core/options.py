@@ -42,19 +42,32 @@ def options_of(config: object) -> dict[str, tuple[Option, Any]]:
     return found
 
 
+class OptionError(InputError):
+    """A `field` of a config is out of range; it is named by its label, as forms show it."""
+
+    def __init__(self, field: str, label: str, why: str) -> None:
+        super().__init__(label, why)
+        self.field = field
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, ...]]:
+        """From another process it comes back whole."""
+        return OptionError, (self.field, self.where, self.why)
+
+
 def check_options(config: object) -> None:
-    """Raise InputError where a field of a config lies outside its range or has another type than its default."""
+    """Raise OptionError where a field of a config lies outside its range or has another type than its default."""
     defaults = options_of(type(config))
     for name, (shown, value) in options_of(config).items():
         wanted = type(defaults[name][1])
         kinds = (int, float) if wanted is float else wanted
         if isinstance(value, bool) != (wanted is bool) or not isinstance(value, kinds):
-            raise InputError(shown.label, f"must be of type {wanted.__name__}, got {value!r}")
+            raise OptionError(name, shown.label, f"must be of type {wanted.__name__}, got {value!r}")
         if shown.choices:
             if value not in shown.choices:
-                raise InputError(shown.label, f"must be one of {', '.join(shown.choices)}, got {value!r}")
+                raise OptionError(name, shown.label, f"must be one of {', '.join(shown.choices)}, got {value!r}")
         elif not shown.low <= value <= shown.high:
-            raise InputError(shown.label, f"must be between {_plain(shown.low)} and {_plain(shown.high)}, got {value}")
+            why = f"must be between {_plain(shown.low)} and {_plain(shown.high)}, got {value}"
+            raise OptionError(name, shown.label, why)
 
 
 def _plain(limit: float) -> str:

@@ -44,7 +44,7 @@ def show_time(ticks: float, unit: str) -> str:
     '4 steps'
     """
     if unit not in TICKS_PER_SECOND:
-        return _counted(ticks, unit)
+        return counted(ticks, unit)
     return _scaled(ticks * 1e9 / TICKS_PER_SECOND[unit], _NS_STEPS, "ns")
 
 
@@ -55,7 +55,7 @@ def show_memory(amount: float, unit: str) -> str:
     '1.5 GB'
     """
     if unit != "B":
-        return _counted(amount, unit)
+        return counted(amount, unit)
     return _scaled(amount, _BYTE_STEPS, "B")
 
 
@@ -78,7 +78,7 @@ def _told_apart(
     numbers: Sequence[int], unit: str, scaled: tuple[float, tuple[tuple[str, float], ...], str] | None
 ) -> tuple[str, ...]:
     if scaled is None:
-        return tuple(_counted(number, unit) for number in numbers)
+        return tuple(counted(number, unit) for number in numbers)
     factor, steps, smallest = scaled
     for digits in range(3, 17):
         texts = tuple(_scaled(number * factor, steps, smallest, digits) for number in numbers)
@@ -103,7 +103,7 @@ def many(unit: str) -> str:
     ('steps', 'ms', 'GB')
     """
     fixed = {*TICKS_PER_SECOND, *(name for name, _ in _BYTE_STEPS + _NS_STEPS), "B"}
-    return unit if unit in fixed or unit.endswith("s") else f"{unit}s"
+    return unit if unit in fixed or unit.endswith("s") else f"{unit}{'es' if unit.endswith('ch') else 's'}"
 
 
 def time_scale(largest: float, unit: str) -> tuple[float, str]:
@@ -134,9 +134,23 @@ def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str, 
     return f"{amount / step:.{digits}g} {name}"
 
 
-def _counted(amount: float, unit: str) -> str:
+def counted(amount: float, unit: str) -> str:
+    """A number of something, with the plural where it has one.
+
+    >>> counted(1, "micro-batch"), counted(3000, "micro-batch"), counted(2.5, "step")
+    ('1 micro-batch', '3,000 micro-batches', '2.5 steps')
+    """
     number = f"{amount:,.0f}" if float(amount).is_integer() else f"{amount:,.3f}".rstrip("0")
-    return f"{number} {unit}" if amount == 1 or unit.endswith("s") else f"{number} {unit}s"
+    return f"{number} {unit if amount == 1 else many(unit)}"
+
+
+def show_gap(gap: float) -> str:
+    """A gap as people read it, where there is one never as none; what it is of is what was found, not its bound.
+
+    >>> show_gap(1 / 12), show_gap(1e-9), show_gap(0.0)
+    ('8.33%', '0.01%', '0%')
+    """
+    return f"{max(gap, 0.0001):.2%}" if gap > 0 else "0%"
 
 
 def share(part: float, whole: float) -> float:

@@ -231,14 +231,14 @@ BROKEN = {
         ),
         (["schedule", "v.json", "--micro-batches", "1" + "0" * 30], "error: micro-batches: "),
         (["schedule", "v.json", "--memory", "-1"], "error: device gpu0: memory_capacity must be at least 0, got -1"),
-        (["schedule", "v.json", "--time-limit", "nan"], "error: Time limit: must be between 0.1 and 3600, got nan"),
+        (["schedule", "v.json", "--time-limit", "nan"], "error: --time-limit: must be between 0.1 and 3600, got nan"),
         (
             ["schedule", "v.json", "--max-unroll", "0"],
-            "error: Largest repeat: must be between 1 and 16, got 0",
+            "error: --max-unroll: must be between 1 and 16, got 0",
         ),
         (
             ["schedule", "v.json", "--objective", "beauty"],
-            "error: Objective: must be one of makespan, period, got 'beauty'",
+            "error: --objective: must be one of makespan, period, got 'beauty'",
         ),
         (["schedule", "v.json", "--workers", "1.5"], "error: tessel schedule: Invalid value for '--workers'"),
         (["schedule", "v.json", "--sheduler", "tessel"], "error: tessel schedule: No such option"),

@@ -140,15 +140,15 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
     ("words", "error"),
     [
         (["--schedulers", "foo"], "error: scheduler: 'foo' is not known"),
-        (["--rule", "zzz"], "error: Rule: must be one of advanced, "),
+        (["--rule", "zzz"], "error: --rule: must be one of advanced, "),
         (["--schedulers", ","], "error: --schedulers: names none"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
         ([plan("v-shape-4")], "is in the list already"),
         (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
         (["no-such-file.json"], "no-such-file.json"),
-        (["--jitter", "2"], "error: Spread: must be between 0 and 1, got 2.0"),
-        (["--jitter", "0.1", "--jitter-of", "stage"], "error: Jitter of: must be one of run, device, got 'stage'"),
-        (["--jitter", "0.1", "--draws", "0"], "error: Draws: must be between 1 and 1000000, got 0"),
+        (["--jitter", "2"], "error: --jitter: must be between 0 and 1, got 2.0"),
+        (["--jitter", "0.1", "--jitter-of", "stage"], "error: --jitter-of: must be one of run, device, got 'stage'"),
+        (["--jitter", "0.1", "--draws", "0"], "error: --draws: must be between 1 and 1000000, got 0"),
         (["--draws", "100"], "error: --draws: needs --jitter SPREAD"),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_network_s_missing_forms_are_noted(tessel) -> None:
             ["--network", "mt5-xxl", "--memory", 150],
             "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with a --network, got 150",
         ),
-        (["--network", "mt5-xxl", "--devices", 65], "error: Devices: must be between 2 and 64, got 65"),
+        (["--network", "mt5-xxl", "--devices", 65], "error: --devices: must be between 2 and 64, got 65"),
         (
             ["--network", "mt5-xxl", "--schedulers", "list-scheduling"],
             "none of list-scheduling runs on a form of mt5-xxl",

@@ -96,7 +96,7 @@ def test_a_published_graph_can_be_looked_at_but_not_kept(tessel: Tessel) -> None
         (("g.json", "--preset", "gpt2-xl"), "error: --preset: is for networks, and g.json is none of them"),
         (("gpt", "--set", "layers"), "error: --set: wants OPTION=VALUE, got 'layers'"),
         (("gpt", "--set", "depth=3"), "error: depth: is no option here, known are micro_batch"),
-        (("gpt", "--set", "layers=many"), "error: Layers: must be of type int, got 'many'"),
+        (("gpt", "--set", "layers=many"), "error: --set layers: must be of type int, got 'many'"),
         (("gpt", "--set", "heads=5"), "error: Heads: must divide the hidden size, which is 768, got 5"),
         (("gpt", "--recompute"), "error: --recompute: is for the backward; say --backward too"),
         (("p.json", "--backward"), "error: graph published graph: has backward operators already"),

@@ -227,7 +227,7 @@ def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
         (("--placer", "local-search"), "placer local-search: is for non-contiguous placements only"),
         (("--placer", "dp", "--objective", "forward-backward"), "does not serve the objective forward-backward"),
         (("--placer", "expert"), "--placer: expert judges a placement made by hand, which --split or --layout names"),
-        (("--placer", "cp-sat", "--workers", "0"), "Workers: must be between 1 and 64, got 0"),
+        (("--placer", "cp-sat", "--workers", "0"), "--workers: must be between 1 and 64, got 0"),
     ],
 )
 def test_a_placer_that_does_not_serve_the_demand_says_so(tessel: Tessel, words: tuple[str, ...], why: str) -> None:

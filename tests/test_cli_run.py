@@ -77,7 +77,7 @@ def test_numpy_runs_without_pytorch(tessel: Tessel) -> None:
         (("v-shape-4", "--steps", 2), "--steps: is for networks and programs, and v-shape-4 is neither"),
         (("v-shape-4", "--set", "n=2"), "--set: is for networks and programs, and v-shape-4 is neither"),
         (("v-shape-4", "--scale", 2), "--scale: needs --stand-ins"),
-        (("v-shape-4", "--dtype", "fp16"), "Format: must be one of fp64, fp32, got 'fp16'"),
+        (("v-shape-4", "--dtype", "fp16"), "--dtype: must be one of fp64, fp32, got 'fp16'"),
         (
             ("gpt", "--size", "gpt3-175b", "--dtype", "fp64"),
             "gpt-96x12288: needs at least 4.21 TB, and the machine has ",

@@ -9,7 +9,7 @@ import pytest
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.execution import extra
-from tessel_core.formats import schedule_text, write_file
+from tessel_core.formats import plan_text, schedule_text, write_file
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 
@@ -25,6 +25,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     report = solve_schedule("1f1b", load_sample("v-shape-4"), 4)
     assert report.solution is not None
     write_file(Path("v.json"), schedule_text(report.solution, report))
+    write_file(Path("tight.json"), plan_text(load_sample("v-shape-4").with_capacity(0)))
     write_file(Path("hang.csv"), "0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")
     return terminal(monkeypatch, capsys)
 
@@ -66,7 +67,17 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
     [
         (["v.json", "--compute"], "--compute: needs --stand-ins"),
         (["v.json", "--scale", "3"], "--scale: needs --stand-ins"),
-        (["v.json", "--width", "0"], "Width: must be between 1 and 1024, got 0"),
+        (["v.json", "--stand-ins", "--scale", "0"], "--scale: must be above 0, got 0"),
+        (
+            ["v.json", "--stand-ins", "--scale", "1e13"],
+            "--scale: must be between 0 and 1000000000000, got 10000000000000.0",
+        ),
+        (
+            ["tight.json", "--scheduler", "1f1b", "--micro-batches", "1"],
+            "tight.json: 1f1b found no schedule of 1 micro-batch: does not fit: the order exceeds the memory of "
+            "gpu0–gpu3 by 1 slot each",
+        ),
+        (["v.json", "--width", "0"], "--width: must be between 1 and 1024, got 0"),
         (
             ["v.json", "--out", "v.json"],
             "v.json: is the file that is read, and is not overwritten; choose another name",

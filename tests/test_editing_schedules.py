@@ -19,10 +19,12 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Plan
 from tessel_core.rules import check_schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
-from tessel_core.scheduling.finish import Finish
+from tessel_core.scheduling.finish import BY_HAND, Finish
 from tessel_core.scheduling.order import Run
+from tessel_core.scheduling.reports import evaluate
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.by_hand import effect
+from tessel_core.workbench.messages.schedule import key_numbers
 
 PLANS = ("v-shape-4", "m-shape-4", "zb-v-4", "gpt-1m-vocab-v-4")
 
@@ -81,8 +83,10 @@ def test_what_follows_moves_along_and_what_comes_before_stays(sample: str) -> No
 def test_two_runs_swap_places_and_the_verdict_is_the_referee_s(sample: str, alone: bool) -> None:
     schedule, chance, outcomes = searched(sample), random.Random(11), set()
     duration = [block.duration for block in schedule.plan.blocks]
-    for _ in range(150):
-        runs = [(chance.randrange(len(duration)), chance.randrange(schedule.micro_batches)) for _ in range(2)]
+    draw = chance.randrange
+    pairs = [[(draw(len(duration)), draw(schedule.micro_batches)) for _ in range(2)] for _ in range(150)]
+    (told,) = answers(timeline_data((("", schedule),)), ("swaps", pairs))
+    for runs, before_the_drop in zip(pairs, told, strict=True):
         (b, m), (other, n) = sorted(runs, key=lambda run: schedule.starts[run[1], run[0]])
         shared = set(schedule.plan.blocks[b].devices) & set(schedule.plan.blocks[other].devices)
         if runs[0] == runs[1] or not shared:
@@ -99,7 +103,11 @@ def test_two_runs_swap_places_and_the_verdict_is_the_referee_s(sample: str, alon
             outcomes.add("refused")
             rules = ["dependency"] if needs else [broken[0].rule] if alone else ["memory"]
             assert any(f"(rule: {rule})" in str(error) for rule in rules), error  # noqa: PT017
+            assert (
+                not alone or before_the_drop.rsplit("rule: ")[-1].rstrip(")") in {each.rule for each in broken} or needs
+            )
             continue
+        assert not alone or not before_the_drop, (runs, before_the_drop)
         outcomes.add("made")
         assert not check_schedule(found)
         assert not needs
@@ -170,13 +178,21 @@ def test_the_cost_is_told_with_its_wait_and_the_bound() -> None:
     assert schedule is not None
     b, last = schedule.plan.block_index("B3"), int(schedule.starts[2, schedule.plan.block_index("B3")])
     slower = reordered(schedule, (b, 2), last + 12)
-    told = effect(schedule, slower, report.makespan_bound, (b, 2))
+    told = effect(schedule, slower, report.makespan_bound, [(b, 2)])
     assert told.startswith(f"+{slower.makespan - schedule.makespan} steps: ")
-    assert f"{slower.makespan / report.makespan_bound - 1:.1%} over the bound" in told
+    numbers = key_numbers(evaluate(slower, BY_HAND, bound=report.makespan_bound))
+    (above,) = (each.beside for each in numbers if each.label == "Makespan")
+    assert f" · {above.rpartition(', ')[2]}" in told, "the gap is the one that stands above the timeline"
     late = [tuple(map(int, each)) for each in zip(schedule.block, schedule.micro_batch, strict=True)]
     moved = int((schedule.starts != slower.starts).sum()) - 1  # but for the one that was dragged
-    told = effect(schedule, slower, report.makespan_bound, (b, 2), late)
+    told = effect(schedule, slower, report.makespan_bound, [(b, 2)], late)
     assert told.endswith(f" and {moved - 1} more moved along")
+    (one, two), order = ((schedule.plan.block_index("B0"), m) for m in (0, 1)), solve_schedule("1f1b", schedule.plan, 8)
+    assert order.solution is not None
+    turned = swapped(order.solution, one, two)
+    assert "waits" not in effect(order.solution, turned, order.makespan_bound, [one])
+    told = effect(order.solution, turned, order.makespan_bound, [one, two])
+    assert told.startswith("+4 steps: F0 of 4 now waits for room that it releases: B0 of 1 · gap "), "of either run"
     assert (
         effect(schedule, schedule, schedule.makespan) == "as long as before · as short as the bound: nothing is shorter"
     )

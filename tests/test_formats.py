@@ -282,7 +282,7 @@ BAD_VALUES = [
     (SCHEDULE, "plan", None, "plan: must be an object, got null"),
     (SCHEDULE, "micro_batches", 0, "micro_batches: must be at least 1, got 0"),
     (SCHEDULE, "micro_batches", 1.0, "micro_batches: must be an integer, got 1.0"),
-    (SCHEDULE, "micro_batches", 2**53, "micro_batches: 9007199254740992 micro-batches of 3 block(s) are "),
+    (SCHEDULE, "micro_batches", 2**53, "micro_batches: 9,007,199,254,740,992 micro-batches of 3 blocks are "),
     (SCHEDULE, "runs.0.block", "H", "runs[0].block: unknown block 'H'"),
     (SCHEDULE, "runs.0.start", -1, "runs[0].start: must be at least 0, got -1"),
     (SCHEDULE, "runs.2.micro_batch", None, "runs[2].micro_batch: must be an integer, got null"),
@@ -298,7 +298,7 @@ BAD_VALUES = [
         SCHEDULE,
         "repetend",
         {"period": 1, "unroll": 2, "first_micro_batch": 0, "last_micro_batch": 1},
-        "repetend: micro-batches 0 to 1 hold no repetition of 2 micro-batch(es)",
+        "repetend: micro-batches 0 to 1 hold no repetition of 2 micro-batches",
     ),
     (SCHEDULE, "report", MISSING, "the file: 'report' is missing"),
     (SCHEDULE, "report.status", "OPTIMAL", "report.status: must be one of PROVED_OPTIMAL, FEASIBLE, "),
@@ -312,7 +312,7 @@ BAD_VALUES = [
     (TESSEL, "blocks.0.memory", 1e300, "blocks[0].memory: must be at most 2^53 in magnitude"),
     (TESSEL, "blocks.0.device", [1], "block F0: unknown device 1, the plan has devices 0 to 0"),
     (TESSEL, "blocks.0.span", 1.0, "blocks[0].span: must be an integer, got 1.0"),
-    (TESSEL, "blocks.2", LATE, "blocks: 1000000001 micro-batches of 2 block(s) are 2000000002 runs, more than"),
+    (TESSEL, "blocks.2", LATE, "blocks: 1,000,000,001 micro-batches of 2 blocks are 2,000,000,002 runs, more than"),
     (TESSEL, "blocks.1.gid", 0, "blocks[1]: differs from an earlier block with gid 0"),
 ]
 

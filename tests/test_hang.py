@@ -306,7 +306,17 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
     assert (bad["valid"], bad["verdict"], bad["channels"]) == (True, "circle", "pair")
     assert bad["actions"] == [{"rank": 0, "position": 3, "action": "0SEND_F1"}]
     assert bad["sentence"].startswith("circle: rank ")
-    assert tessel("check", "torch.csv").code == 0
+    ended = tessel("check", "torch.csv", "m.txt")
+    said = "only its cells were checked; --channels says whether its sends and receives can hang"
+    assert (ended.code, ended.out) == (0, f"torch.csv: valid\n  {said}\nm.txt: valid\n")
+    Path("hang.csv").write_text("0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", encoding="utf-8")
+    ended = tessel("export", "hang.csv", "--to", "pytorch-csv")
+    assert (ended.code, ended.out) == (0, "0F0,0B0\n1F0,1B0\n")
+    kept, hangs = ended.err.splitlines()
+    assert kept.endswith("; the order of computing is kept, sends and receives are not")
+    assert hangs.startswith(
+        "note: hang.csv: Ranks that do what the file says wait forever. Circle: rank 0 at position 1"
+    )
     for words, complaint in (
         (["m.json", "--capacity", "1"], "--capacity: is of queues, so it needs --channels"),
         (["m.json", "--channels", "pair", "--capacity", "-1"], "--capacity: must be at least 0, got -1"),

@@ -101,6 +101,11 @@ BROKEN = {
         "def build(): return [nn.Linear(2, 2), Cut()], torch.ones(2, 2)",
         "module 1 (Cut): returned a tensor that is cut off from its input",
     ),
+    "ends the process": (
+        "import os, torch\nfrom torch import nn\nclass Quits(nn.Module):\n    def forward(self, x): os._exit(3)\n"
+        "def build(): return [nn.Linear(2, 2), Quits()], torch.ones(2, 2)",
+        "module 1 (Quits): raised SystemExit in line 4: exit code 3 and no message",
+    ),
     "has an empty batch": (
         "import torch\nfrom torch import nn\ndef build(): return [nn.ReLU()], torch.ones(0, 2)",
         "its second value is a Tensor of shape (0, 2)",

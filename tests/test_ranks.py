@@ -74,7 +74,7 @@ def test_all_end_with_the_first_reason(how: str, nothing_stays: Callable[[], Non
         "exception": "KeyError: 'weights'",
         "nan": "the loss: is NaN",
         "full disk": "OSError: [Errno 28] No space left on device",
-        "left": "ended with exit code 3",
+        "left": "ended with exit code 3 and no message",
     }
     with Ranks(3) as ranks:
         ranks.run(total, [1, 2, 3])

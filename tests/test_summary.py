@@ -82,7 +82,7 @@ def test_of_two_objectives_it_is_said_which_is_proved(both: ScheduleReport) -> N
     report = apart(both, period_bound=Fraction(5))
     assert "The period is not proved optimal. " in verdict(report, M)
     assert verdict(report.about(PERIOD), M).startswith(
-        "Period of 6 steps per micro-batch, not proved optimal: another order of this placement is at most 16.7% "
+        "Period of 6 steps per micro-batch, not proved optimal: another order of this placement is at most 16.67% "
     )
     assert f"The shortest schedule, {report.makespan} steps, is proved optimal. " in verdict(report.about(PERIOD), M)
     neither = replace(report, status=Status.FEASIBLE, makespan_bound=report.makespan_bound - 1, bound=Fraction(1))
@@ -97,7 +97,7 @@ def test_too_few_micro_batches_to_repeat_are_said_where_the_period_is_asked() ->
     report = solve_schedule("tessel", M, 1)
     assert report.steady is None
     assert verdict(report.about(PERIOD), M).endswith(
-        "This is the shortest schedule: one micro-batch is too few to repeat."
+        "This is the shortest schedule: 1 micro-batch is too few to repeat."
     )
     assert "too few" not in verdict(report, M)
 
@@ -116,7 +116,7 @@ def test_a_feasible_schedule_stands_beside_its_bound_and_gap() -> None:
     assert report.status is Status.FEASIBLE
     said = verdict(report, V)
     assert said == (
-        "Makespan of 64 steps, not proved optimal: another order of this placement is at most 56.2% shorter, 28 steps."
+        "Makespan of 64 steps, not proved optimal: another order of this placement is at most 56.25% shorter, 28 steps."
     )
     assert "proved optimal:" not in said.replace("not proved optimal:", "")
 

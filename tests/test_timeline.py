@@ -116,7 +116,7 @@ def test_the_height_stays_within_what_a_page_can_show(devices: int) -> None:
 
 def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
     """Its modules become one, so that what one of them calls something no other may call something else."""
-    script = component.one_module([component._text(name) for name in component._MODULES])
+    script = component.one_module([component.text_of(name) for name in component.MODULES])
     names = [line.split()[1].split("(")[0] for line in script.splitlines() if line.startswith(("function", "const "))]
     assert len(set(names)) == len(names)
     script = script.replace("http://www.w3.org/2000/svg", "")  # the name of SVG's elements, which nothing loads

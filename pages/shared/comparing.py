@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
+from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
@@ -19,6 +20,7 @@ from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import BASELINES, SCHEDULERS, Answer, Comparison, Question, compare
 from tessel_core.scheduling.comparison import Made, Pair
+from tessel_core.units import counted
 from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns, work_notes
 
 _MOST_MICRO_BATCHES = 99_999
@@ -28,7 +30,7 @@ def add_to_compare(pair: Pair, about: str, **look: Any) -> None:
     """The button that puts a pair on the list; it says why it cannot, and once the pair is there it opens the list."""
     comparison = workspace().comparison
     if comparison.has(pair):
-        listed = f"{len(comparison.pairs)} on the Compare page, at {comparison.micro_batches:,} micro-batches."
+        listed = f"{len(comparison.pairs)} on the Compare page, at {counted(comparison.micro_batches, 'micro-batch')}."
         if button("On Compare", icon=":material/check:", help=f"{listed} Press to open it.", **look):
             go_to("compare")
         return
@@ -93,7 +95,8 @@ def offer_pairs() -> None:
     work = workspace()
     text = "Nothing to compare yet. One press adds the search and every published schedule that suits the open plan."
     st.info(text, icon=":material/compare_arrows:")
-    about = f"Searches and published orders that suit {literal(work.plan.name)}, {work.micro_batches:,} micro-batches."
+    many = counted(work.micro_batches, "micro-batch")
+    about = f"Searches and published orders that suit {literal(work.plan.name)}, {many}."
     if button("Compare the schedules of this plan", icon=":material/add:", help=about):
         _add(work.plan, _proposed(work.plan), work.micro_batches)
         st.rerun()
@@ -225,6 +228,11 @@ def actions(ticked: Sequence[int]) -> None:
         st.rerun()
     if button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
+    pair = None if one is None else comparison.pairs[one]
+    if offers_to_play(None if pair is None else pair.plan, comparison.micro_batches, _TICK_ONE) and pair is not None:
+        session().open_plan(pair.plan, "the Compare page")
+        session().change(replace(workspace(), micro_batches=pair.micro_batches))
+        play_open_plan()
     off = not ticked
     if button("Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off):
         for i in reversed(ticked):

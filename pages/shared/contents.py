@@ -12,6 +12,7 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestTy
 from pages.parts.compare.state import CompareState
 from pages.parts.schedule.hand_mode import HandMode
 from pages.shared.in_address import InAddress
+from pages.shared.learn_state import LearnState
 from pages.shared.program_state import ProgramState
 from pages.shared.session import session
 from pages.shared.strategy_state import StrategyState
@@ -47,6 +48,7 @@ PAGES = (
     Page("strategies", "Strategies", "scatter_plot", StrategyState),
     Page("program", "Program", "code", ProgramState),
     Page("run", "Run", "play_circle"),
+    Page("learn", "Learn", "school", LearnState),
 )
 
 

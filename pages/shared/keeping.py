@@ -11,6 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.contents import go_to
+from pages.shared.learn_state import WORDS, LearnState
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import button, complain, download, file_name, literal, unseen
@@ -122,6 +123,9 @@ def _workspace_menu() -> None:
             _actions(work)
         if open_another("Open another workspace …"):
             st.rerun()
+        if button("Words explained", icon=":material/menu_book:", type="tertiary"):
+            session().of(LearnState).open(WORDS)
+            go_to("learn")
 
 
 @unbroken

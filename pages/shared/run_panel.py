@@ -17,7 +17,7 @@ from tessel_core.control import Control, Progress
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.scheduling.comparison import Pair
-from tessel_core.units import show_time
+from tessel_core.units import show_gap, show_time
 from tessel_core.workbench import jobs
 from tessel_core.workbench.answers import recall, solve_and_keep
 from tessel_core.workbench.jobs import Run
@@ -173,7 +173,7 @@ def search_in_turn(
 
     def line() -> None:
         news = at_work.progress
-        gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
+        gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
         st.markdown(f":material/hourglass_top: {name}: {at_work.elapsed_s:.1f} s{gap}")
 
     watch(at_work, line)
@@ -186,7 +186,7 @@ def _news(run: Run[Any], time_unit: str) -> list[tuple[str, str]]:
         ("Phase", news.phase),
         ("Best so far", best or "…"),
         ("Bound", bound or "…"),
-        ("Gap", "…" if news.gap is None else f"{news.gap:.1%}"),
+        ("Gap", "…" if news.gap is None else show_gap(news.gap)),
         ("Elapsed", f"{run.elapsed_s:.1f} s"),
     ]
 

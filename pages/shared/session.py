@@ -191,7 +191,8 @@ class Session:
             work = work.changed_by_hand(opened) if by_hand else replace(work, opened=opened)
         work = work if self.work is None else work.carrying(self.work)
         self._take(work, None)
-        if not sample or work.comparison.pairs or work.placing.graph is not None or work.strategies:
+        carried = work.comparison.pairs, work.placing.graph, work.strategies, work.played
+        if not sample or any(carried):
             self._save(None)
 
     def open_sample(self, name: str) -> None:

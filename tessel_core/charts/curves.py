@@ -11,7 +11,7 @@ from tessel_core.charts.figure import LEGEND, axis_title, finish, plain
 from tessel_core.charts.palette import FAINT, KIND_COLOURS, LIMIT, QUIET, SERIES_COLOURS
 from tessel_core.model import BlockKind, MicroBatchPlan, Status
 from tessel_core.scheduling.curves import CountPoint, MemoryPoint
-from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
+from tessel_core.units import counted, many, memory_scale, show_memory, show_time, time_scale
 
 _EACH = {False: "micro-batch", True: "sample"}
 _HEIGHT, _TOP, _BOTTOM = 252, 40, 48
@@ -54,8 +54,9 @@ def _count_line(
         mode="lines+markers",
         line={"color": SERIES_COLOURS[number % len(SERIES_COLOURS)], "width": 2, "dash": dash},
         marker={"size": 8, "symbol": [symbol if ok else f"{symbol}-open" for ok in fits]},
+        text=[counted(point.micro_batches, "micro-batch") for point in points],
         customdata=["" if ok else " (does not fit the memory)" for ok in fits],
-        hovertemplate="%{x} micro-batches: %{y:.4g}%{customdata}<extra>" + plain(label, 60) + "</extra>",
+        hovertemplate="%{text}: %{y:.4g}%{customdata}<extra>" + plain(label, 60) + "</extra>",
         legendgroup=str(number),
         showlegend=legend,
     )

@@ -56,6 +56,8 @@ stands out, and no two have one colour."""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
 """Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""
+SHADES = len(_STEPS)
+"""Micro-batches before `shade` begins again."""
 
 
 def shade(kind: BlockKind, micro_batch: int) -> str:

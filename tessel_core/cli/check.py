@@ -39,6 +39,7 @@ from tessel_core.rules import (
     check_run,
     check_schedule,
 )
+from tessel_core.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class _Verdict:
     file: str
     violations: list[Violation]
     certificate: HangCertificate | None = None
+    left_out: str = ""
+    """What was not asked and can be wrong."""
 
     @property
     def bad(self) -> bool:
@@ -55,6 +58,7 @@ class _Verdict:
 
 
 _MOST_SHOWN = 20
+_SENDS_NOT_CHECKED = "only its cells were checked; --channels says whether its sends and receives can hang"
 
 
 def check(
@@ -102,7 +106,8 @@ def _verdicts_on(files: Sequence[Path], channels: Channels | None, capacity: int
             each = _schedule_in(read, traces, channels)
             violations = _violations(each, graphs, meshes)
             certificate = None if channels is None else check_channels(_actions(each), channels, capacity)
-            verdicts.append(_Verdict(name, violations, certificate))
+            own = channels is None and isinstance(each, PyTorchCsv)
+            verdicts.append(_Verdict(name, violations, certificate, _SENDS_NOT_CHECKED if own else ""))
         except InputError as error:
             raise error.within(name) from None
     return verdicts
@@ -140,13 +145,14 @@ def _show(verdicts: Sequence[_Verdict], *, as_json: bool) -> None:
         return
     for each in verdicts:
         broken = each.violations
-        sys.stdout.write(f"{each.file}: {'valid' if not broken else f'not valid, {len(broken)} violation(s)'}\n")
+        valid = f"not valid, {counted(len(broken), 'violation')}" if broken else "valid"
+        sys.stdout.write(f"{each.file}: {valid}\n")
         for violation in broken[:_MOST_SHOWN]:
             sys.stdout.write(f"  {violation}\n")
         if len(broken) > _MOST_SHOWN:
             sys.stdout.write(f"  … and {len(broken) - _MOST_SHOWN} more\n")
-        if each.certificate:
-            sys.stdout.write(f"  {each.certificate.sentence}\n")
+        for line in filter(None, (each.left_out, each.certificate and each.certificate.sentence)):
+            sys.stdout.write(f"  {line}\n")
 
 
 def _row(each: _Verdict) -> dict[str, object]:

@@ -20,6 +20,7 @@ from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
+from tessel_core.workbench.hangs import hang_of
 
 _KINDS = ", ".join(EXPORTS)
 _SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
@@ -131,5 +132,7 @@ def _report_in(paths: Sequence[Path]) -> ScheduleReport:
         report = evaluate_file(found)
     except InputError as error:
         raise error.within(str(path)) from None
-    print_notes(str(path), [reading_of(foreign[0])] if foreign else [])
+    for each in foreign[:1]:
+        hang = hang_of(each, found.schedule.plan) if isinstance(each, PyTorchCsv) else None
+        print_notes(str(path), [reading_of(each), *([hang.sentence] if hang else [])])
     return report

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessel_core.cli.output import Json, console, print_json, table
+from tessel_core.cli.output import Json, as_typed, console, print_json, table
 from tessel_core.errors import InputError, find, nearest
 from tessel_core.formats import graph_text, read_graph_file, write_file
 from tessel_core.formats.files import check_place, is_onnx, read_bytes
@@ -108,7 +108,8 @@ def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str])
         if not mark:
             raise InputError("--set", f"wants OPTION=VALUE, got {change!r}")
         values[name.strip().replace("-", "_")] = value.strip()
-    return config_from(family.spec, values)
+    with as_typed(lambda name: f"--set {name}"):
+        return config_from(family.spec, values)
 
 
 def _derived(

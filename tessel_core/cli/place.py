@@ -79,12 +79,7 @@ def place(
         by_hand, loops = _by_layer(layout, placing.problem)
         placing = replace(placing, contiguous=contiguous and not loops)
     problem = replace(placing.problem, by_hand=by_hand)
-    name = placer or ("expert" if by_hand else default_placer(problem))
-    judges = find_placer(name).judges
-    if by_hand is None and judges:
-        raise InputError("--placer", f"{name} judges a placement made by hand, which --split or --layout names")
-    if by_hand is not None and not judges:
-        raise InputError("--placer", f"{name} searches, and --split and --layout say where all goes: leave it out")
+    name = _placer_of(problem, placer)
     given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
@@ -95,6 +90,17 @@ def place(
     print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
+
+
+def _placer_of(problem: PlacementProblem, asked: str | None) -> str:
+    """The placer asked for, else the best; InputError for one that searches where all is said, or judges nothing."""
+    name = asked or ("expert" if problem.by_hand else default_placer(problem))
+    judges = find_placer(name).judges
+    if problem.by_hand is None and judges:
+        raise InputError("--placer", f"{name} judges a placement made by hand, which --split or --layout names")
+    if problem.by_hand is not None and not judges:
+        raise InputError("--placer", f"{name} searches, and --split and --layout say where all goes: leave it out")
+    return name
 
 
 def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, ...], ...]:

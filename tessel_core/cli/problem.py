@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tessel_core.cli import options
-from tessel_core.cli.output import option
+from tessel_core.cli.output import as_typed, option
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError, nearest
@@ -71,7 +71,8 @@ class PlacementArguments:
             why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
             raise InputError("--mesh", why)
         found = find_mesh_file(mesh)
-        costs = config_from(CostOptions, self._given(*_COSTS))
+        with as_typed(option):
+            costs = config_from(CostOptions, self._given(*_COSTS))
         return Placing(file, mesh=found, costs=costs, communication=self.communication or Communication.OVERLAPPED)
 
 

@@ -37,7 +37,8 @@ def profile(
     """Measure a list of PyTorch modules, and plan them as pipeline stages.
 
     The file is executed.  Its function returns a list of modules, each of which takes what the one before returns, and
-    a micro-batch for the first.  The stages are the contiguous ones whose largest load is least.
+    a micro-batch for the first.  The stages are the contiguous ones whose largest load is least.  Weights that several
+    modules share are counted once, on the device of the first.
     """
     from tessel_core.planning import PlanOptions, plan_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from tessel_core.execution.program_run import Engine
 from tessel_core.formats.files import is_onnx, read_bytes
 from tessel_core.samples import sample_or_file
 from tessel_core.strategies.families import FAMILIES
+
+if TYPE_CHECKING:
+    from tessel_core.execution.schedule_run import RunConfig
 
 _MICRO_BATCHES = 8
 """Of a plan that is scheduled first."""
@@ -100,26 +103,37 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     for options_of in (asked, how):
         others = frozenset(field.name for field in fields(options_of)) - _OF_SCHEDULES - _OF_BOTH
         _refuse(options_of, others, f"is for networks and programs, and {asked.what} is neither")
-    for name in ("compute", "scale"):
-        if getattr(how, name) and not how.stand_ins:
+    config = _run_config(asked, how)
+    from tessel_core.cli.run_schedule import Rounds, run_schedule_file, schedule_or_plan, scheduled
+    from tessel_core.formats import ScheduleFile
+    from tessel_core.scheduling import DEFAULT_SCHEDULER
+
+    found = schedule_or_plan(asked.what)
+    if isinstance(found, ScheduleFile):
+        for name, value in {"scheduler": how.scheduler, "micro_batches": asked.micro_batches}.items():
+            if value is not None:
+                raise InputError(option(name), f"is for plans, and {asked.what} holds a schedule")
+    else:
+        many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
+        found = scheduled(found, asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
+    how_often = Rounds.AGAIN if how.search_again else Rounds.MEASURED if how.measure else Rounds.ONCE
+    return run_schedule_file(found, config, how_often, out=how.out, source=sample_or_file(asked.what), as_json=as_json)
+
+
+def _run_config(asked: AskedNetwork, how: HowToRun) -> RunConfig:
+    """What the blocks are; InputError for options that do not go together or are out of range."""
+    from tessel_core.execution.schedule_run import TOY, RunConfig
+    from tessel_core.execution.stand_ins import COMPUTE, SLEEP
+
+    for name, usual in {"compute": False, "scale": None}.items():
+        if getattr(how, name) != usual and not how.stand_ins:
             raise InputError(option(name), "needs --stand-ins")
+    if how.scale is not None and not how.scale > 0:
+        raise InputError("--scale", f"must be above 0, got {how.scale:g}")
     of_toys = {"width": asked.width, "dtype": asked.dtype, "samples": how.samples}
     for name, value in of_toys.items():
         if how.stand_ins and value is not None:
             raise InputError(option(name), "is of the toy network, and --stand-ins run none")
-    from tessel_core.cli.run_schedule import Rounds, run_schedule_file, schedule_of
-    from tessel_core.execution.schedule_run import TOY, RunConfig
-    from tessel_core.execution.stand_ins import COMPUTE, SLEEP
-    from tessel_core.scheduling import DEFAULT_SCHEDULER
-
-    many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
-    found, path, made = schedule_of(asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
-    if not made:
-        for name, value in {"scheduler": how.scheduler, "micro_batches": asked.micro_batches}.items():
-            if value is not None:
-                raise InputError(option(name), f"is for plans, and {asked.what} holds a schedule")
     blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
-    given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples}
-    config = config_of(RunConfig, given | {"dtype": asked.dtype, "seed": how.seed})
-    how_often = Rounds.AGAIN if how.search_again else Rounds.MEASURED if how.measure else Rounds.ONCE
-    return run_schedule_file(found, config, how_often, out=how.out, source=path, as_json=as_json)
+    config: RunConfig = config_of(RunConfig, {"blocks": blocks, "scale": how.scale, "seed": how.seed, **of_toys})
+    return config

@@ -20,11 +20,11 @@ from tessel_core.formats.files import check_place, contents_of, read_any
 from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.formats.run_file import run_file, run_text
 from tessel_core.formats.schedule_file import schedule_file
-from tessel_core.model import Schedule
+from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.scheduling.reports import evaluate
-from tessel_core.units import show_time
+from tessel_core.units import counted, show_time
 from tessel_core.workbench.hangs import hang_of
 from tessel_core.workbench.messages.running import (
     BLOCK_COLUMNS,
@@ -75,35 +75,36 @@ def run_schedule_file(
     if config.blocks != TOY:
         _note_length(schedule, config, rounds)
 
-    def run(asked: Schedule) -> RunReport:
-        def call(control: Control) -> RunReport:
-            with Ranks(len(schedule.plan.devices)) as ranks:
-                news = _progress(control, len(schedule.start))
-                return run_and_report(asked, config, ranks, control, news, measure=rounds is not Rounds.ONCE)
-
-        return solve(call, "ns", _NO_LIMIT_S, what=schedule.plan.name)
-
-    found: tuple[ScheduleFile, RunReport] | None = None
     try:
-        report = run(schedule)
-        if rounds is Rounds.AGAIN:
-            again = _searched_again(report)
-            found = again, run(again.schedule)
+        report = _run(schedule, config, rounds)
+        found = None if rounds is not Rounds.AGAIN else _searched_again(report)
+        again = None if found is None else _run(found.schedule, config, rounds)
     except RankError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    last_file, last = found or (file, report)
+    last_file, last = found or file, again or report
     if out is not None:
         write_file(out, run_text(run_file(last.run, last_file)))
     if as_json:
-        more = {} if found is None else {"searched_again": _document(last_file, last)}
+        more = {} if again is None else {"searched_again": _document(last_file, again)}
         print_json(_document(file, report) | more)
     else:
         _show(report)
-        if found is not None:
-            _show(last)
-            sys.stdout.write(f"{again_sentence(report, last)}\n")
+        if again is not None:
+            _show(again)
+            sys.stdout.write(f"{again_sentence(report, again)}\n")
     return 1 if False in (report.run.equal, last.run.equal) else 0
+
+
+def _run(schedule: Schedule, config: RunConfig, rounds: Rounds) -> RunReport:
+    """On fresh processes, with a line that says how far it has come."""
+
+    def call(control: Control) -> RunReport:
+        with Ranks(len(schedule.plan.devices)) as ranks:
+            news = _progress(control, len(schedule.start))
+            return run_and_report(schedule, config, ranks, control, news, measure=rounds is not Rounds.ONCE)
+
+    return solve(call, "ns", _NO_LIMIT_S, what=schedule.plan.name)
 
 
 def _note_length(schedule: Schedule, config: RunConfig, rounds: Rounds) -> None:
@@ -126,28 +127,28 @@ def _searched_again(report: RunReport) -> ScheduleFile:
     return schedule_file(found.solution, found)
 
 
-def schedule_of(what: str, scheduler: str, micro_batches: int) -> tuple[ScheduleFile, Path, bool]:
-    """A schedule from a file, or one that `scheduler` finds of a plan or a sample, where that lies, and whether it was
-    found.
+def schedule_or_plan(what: str) -> ScheduleFile | MicroBatchPlan:
+    """What a file or a sample holds; of a workspace the schedule, where it has one.
 
-    Raises InputError where it finds none, for files, and for a CSV whose own sends and receives go wrong.
+    Raises InputError for other files, and for a CSV whose own sends and receives go wrong.
     """
-    path = sample_or_file(what)
-    known = read_any(path, what)
+    known = read_any(sample_or_file(what), what)
     found = contents_of(known, what)
     if isinstance(known, PyTorchCsv) and isinstance(found, ScheduleFile):
         hang = hang_of(known, found.schedule.plan)
         if hang is not None:
             raise InputError(what, f"{hang.sentence[0].lower()}{hang.sentence[1:]}")
-    if isinstance(found, WorkspaceFile):
-        found = found.plan if found.opened is None else found.opened
-    if isinstance(found, ScheduleFile):
-        return found, path, False
-    question = Question(scheduler, found, micro_batches, find_scheduler(scheduler).config())
-    report = solve(question.solve, found.time_unit)
+    return (found.opened or found.plan) if isinstance(found, WorkspaceFile) else found
+
+
+def scheduled(plan: MicroBatchPlan, what: str, scheduler: str, micro_batches: int) -> ScheduleFile:
+    """What `scheduler` finds of a plan, which people call `what`; InputError where it finds none."""
+    question = Question(scheduler, plan, micro_batches, find_scheduler(scheduler).config())
+    report = solve(question.solve, plan.time_unit)
     if report.solution is None:
-        raise InputError(what, f"{scheduler} found no schedule of {micro_batches} micro-batches: {report.reason}")
-    return schedule_file(report.solution, report), path, True
+        many = counted(micro_batches, "micro-batch")
+        raise InputError(what, f"{scheduler} found no schedule of {many}: {report.reason}")
+    return schedule_file(report.solution, report)
 
 
 def _progress(control: Control, runs: int) -> Callable[[int, Sequence[Timed]], None]:

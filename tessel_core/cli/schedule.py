@@ -21,7 +21,7 @@ from tessel_core.inspection import IdleSplit, Jitter, idle_causes, steadiest, st
 from tessel_core.inspection.jitter import USUAL_DRAWS
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.networks.forms import NETWORKS, Terms
-from tessel_core.options import check_options, options_of
+from tessel_core.options import options_of
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import (
     DEFAULT_SCHEDULER,
@@ -36,6 +36,7 @@ from tessel_core.scheduling import (
 from tessel_core.scheduling import compare as compare_rows
 from tessel_core.scheduling.comparison import Pair, drawable_of
 from tessel_core.scheduling.forms import line_up
+from tessel_core.units import counted
 from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
 from tessel_core.workbench.messages.jitter import jitter_sentences
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
@@ -168,7 +169,7 @@ def compare(
 def _jitter(spread: float | None, **given: object) -> Jitter | None:
     """How durations vary, if they do; the options that say how have no effect alone."""
     if spread is not None:
-        found: Jitter = config_of(Jitter, {"spread": spread, **given})
+        found: Jitter = config_of(Jitter, {"spread": spread, **given}, spread="--jitter", of="--jitter-of")
         return found
     for name, words in (("of", "--jitter-of"), ("draws", "--draws")):
         if given[name] is not None:
@@ -202,7 +203,7 @@ def _one_model(
     network: str, asked: dict[str, Any], schedulers: list[str] | None, micro_batches: int, given: dict[str, Any]
 ) -> Comparison:
     """A network under those schedulers, else under all; what has no pair is noted."""
-    terms = config_of(Terms, asked)
+    terms = config_of(Terms, asked, micro_batch="--micro-batch-size")
     configured = partial(_config, given=given, quiet=True)
     found = solve(lambda _: line_up(network, terms, micro_batches, configured), "ns", what=f"forms of {network}")
     print_notes(network, found.missing)
@@ -243,8 +244,7 @@ def _plan_in(name: str, memory: int | None) -> MicroBatchPlan:
 
 def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> object:
     """The scheduler's config from the options that were given; the others are left out and, unless quiet, noted."""
-    config = config_of(find_scheduler(scheduler).config, given, "" if quiet else f"scheduler {scheduler}")
-    check_options(config)
+    config: object = config_of(find_scheduler(scheduler).config, given, "" if quiet else f"scheduler {scheduler}")
     return config
 
 
@@ -318,8 +318,7 @@ def _show_comparison(
     if as_json:
         print_json([_pair_document(*each, jitter) for each in zip(comparison.pairs, answers, rows, strict=True)])
         return
-    plural = "" if comparison.micro_batches == 1 else "es"
-    screen = console(f"{comparison.micro_batches} micro-batch{plural}")
+    screen = console(counted(comparison.pairs[0].micro_batches, "micro-batch"))
     columns = comparison_columns(rows, comparison.pairs[0].plan.time_unit)
     shown = [each for each in columns if each.brief or (screen.width >= _WIDE and each.heading != WHY_NOT)]
     if jitter is not None and screen.width < _WIDE:

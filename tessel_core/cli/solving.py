@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from tessel_core.control import Control, Progress
-from tessel_core.units import show_time
+from tessel_core.units import show_gap, show_time
 
 T = TypeVar("T")
 
@@ -52,13 +52,14 @@ def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], N
     with Status(what or "searching", console=Console(stderr=True)) as spinner:
 
         def show(news: Progress) -> None:
+            """The line with what is known now."""
             parts = [*filter(None, [what]), f"{news.phase} {news.wall_s:.1f} s"]
             if news.objective is not None:
                 parts.append(f"best {show_time(float(news.objective), time_unit)}")
             if news.bound is not None:
                 parts.append(f"bound {show_time(float(news.bound), time_unit)}")
             if news.gap is not None:
-                parts.append(f"gap {news.gap:.2%}")
+                parts.append(f"gap {show_gap(news.gap)}")
             spinner.update("  ".join(parts))
 
         yield show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,7 @@ from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_jso
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
 from tessel_core.strategies.evaluation import NOT_REACHED
-from tessel_core.strategies.families import FAMILIES, Value, find_family
+from tessel_core.strategies.families import FAMILIES, Family, Value, find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.strategy import Semantics, simulate_strategy
@@ -35,32 +36,65 @@ _MOST_MICRO_BATCHES = 32
 _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
 
+@dataclass(frozen=True)
+class AskedGrid:
+    """The sizes and degrees to try, an attribute each."""
+
+    size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None
+    layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None
+    width: _Sizes = None
+    hidden: _Sizes = None
+    heads: _Sizes = None
+    vocabulary: _Sizes = None
+    sequence: _Sizes = None
+    batch: _Sizes = None
+    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32.")] = None
+    mode: Annotated[str | None, typer.Option(help="What a GPT does, such as training,decode.")] = None
+    context: _Sizes = None
+    data: _Range = None
+    tensor: _Range = None
+    pipeline: _Range = None
+    micro_batches: _Range = None
+    micro_batch_size: Annotated[
+        str | None, typer.Option(metavar="RANGE", help="Samples in a micro-batch, in place of --micro-batches.")
+    ] = None
+    schedule: _Orders = DEFAULT_ORDER
+    recompute: Annotated[bool, typer.Option("--recompute", help="Try both with and without recomputation.")] = False
+    zero: Annotated[bool, typer.Option("--zero", help="Try both with and without ZeRO-1.")] = False
+
+    def of(self, network: Family, most: int) -> Grid:
+        """The grid of a network on up to `most` devices; InputError for what is no range, and sizes that it has not."""
+        if self.micro_batches is not None and self.micro_batch_size is not None:
+            raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
+        numbers = given_sizes(network, {name: getattr(self, name) for name in _NUMBERS})
+        names = given_sizes(network, {name: getattr(self, name) for name in _NAMES})
+        sizes: dict[str, Sequence[Value]] = {name: read_range(each, f"--{name}") for name, each in numbers.items()}
+        micro_batches = _range_or_all(self.micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
+        return Grid(
+            ranges(**sizes, **{name: _names(each) for name, each in names.items()}),
+            _range_or_all(self.data, "--data", most),
+            _range_or_all(self.tensor, "--tensor", most),
+            _range_or_all(self.pipeline, "--pipeline", most),
+            (1,) if self.micro_batch_size else micro_batches,
+            _names(self.schedule),
+            (False, True) if self.recompute else (False,),
+            (False, True) if self.zero else (False,),
+            read_range(self.micro_batch_size or "", "--micro-batch-size"),
+        )
+
+
+_NUMBERS = ("layers", "width", "hidden", "heads", "vocabulary", "sequence", "batch", "context")
+_NAMES = ("size", "dtype", "mode")
+"""Fields that are sizes of a network: ranges of numbers, and lists."""
+
+
 def strategies(
     family: str,
+    *,
     devices: Annotated[
         int | None, typer.Option(min=1, help="Most devices that a strategy may take. Default: all of --mesh, else 8.")
     ] = None,
-    size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None,
-    layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None,
-    width: _Sizes = None,
-    hidden: _Sizes = None,
-    heads: _Sizes = None,
-    vocabulary: _Sizes = None,
-    sequence: _Sizes = None,
-    batch: _Sizes = None,
-    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32.")] = None,
-    mode: Annotated[str | None, typer.Option(help="What a GPT does, such as training,decode.")] = None,
-    context: _Sizes = None,
-    data: _Range = None,
-    tensor: _Range = None,
-    pipeline: _Range = None,
-    micro_batches: _Range = None,
-    micro_batch_size: Annotated[
-        str | None, typer.Option(metavar="RANGE", help="Samples in a micro-batch, in place of --micro-batches.")
-    ] = None,
-    schedule: _Orders = DEFAULT_ORDER,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Try both with and without recomputation.")] = False,
-    zero: Annotated[bool, typer.Option("--zero", help="Try both with and without ZeRO-1.")] = False,
+    asked: AskedGrid,
     mesh: options.MeshOrH200s = None,
     uniform_mesh: options.UniformMesh = None,
     compat: options.Compat = None,
@@ -74,28 +108,10 @@ def strategies(
         check_place(out)
         if out.suffix not in _WRITERS:
             raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
-    if micro_batches is not None and micro_batch_size is not None:
-        raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
     network, semantics = find_family(family), semantics_of(compat)
     place = given_mesh(mesh, uniform_mesh, devices or 8, semantics)
     most = min(devices or len(place.devices), len(place.devices))
-    numbers = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "vocabulary": vocabulary}
-    numbers |= {"sequence": sequence, "batch": batch, "context": context}
-    names = {"size": size, "dtype": dtype, "mode": mode}
-    sizes: dict[str, Sequence[Value]] = {
-        name: read_range(each, f"--{name}") for name, each in given_sizes(network, numbers).items()
-    }
-    grid = Grid(
-        ranges(**sizes, **{name: _names(each) for name, each in given_sizes(network, names).items()}),
-        _range_or_all(data, "--data", most),
-        _range_or_all(tensor, "--tensor", most),
-        _range_or_all(pipeline, "--pipeline", most),
-        (1,) if micro_batch_size else _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
-        _names(schedule),
-        (False, True) if recompute else (False,),
-        (False, True) if zero else (False,),
-        read_range(micro_batch_size or "", "--micro-batch-size"),
-    )
+    grid = asked.of(network, most)
     if semantics is Semantics.DISTIR:
         print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
     simulated = partial(
@@ -163,6 +179,4 @@ sweep.command()(schedules)
 
 
 for _family in FAMILIES:
-    _verb = partial(strategies, _family)
-    _verb.__annotations__ = {}  # typer asks for them and then reads the signature
-    sweep.command(_family, help=strategies.__doc__)(_verb)
+    sweep.command(_family, help=strategies.__doc__)(options.field_by_field(partial(strategies, _family)))

@@ -39,11 +39,15 @@ class RunChange:
         swaps = asked.get("does") == "swap"
         return cls(run, number_in(asked, "start"), other if swaps else None, asked.get("alone") is True)
 
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Those that are moved: one, or two that swap places."""
+        return (self.run,) if self.other is None else (self.run, self.other)
+
     def made_to(self, schedule: Schedule) -> Schedule:
         """The schedule with this change; raises InputError where it is none of this schedule, or breaks a rule."""
         counts = len(schedule.plan.blocks), schedule.micro_batches
-        runs = [self.run] if self.other is None else [self.run, self.other]
-        if any(not 0 <= place < count for run in runs for place, count in zip(run, counts, strict=True)):
+        if any(not 0 <= place < count for run in self.runs for place, count in zip(run, counts, strict=True)):
             raise InputError("change", "is of another schedule")
         if self.other is not None:
             return swapped(schedule, self.run, self.other, alone=self.alone)

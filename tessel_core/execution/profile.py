@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NoReturn
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -97,7 +99,8 @@ def profile(target: str, control: Control) -> Profile:
     """Execute `FILE.py:FUNCTION` and measure the modules that it returns, on one thread, or on the first GPU.
 
     The function returns a list of modules, each of which takes what the one before returns, and a micro-batch for the
-    first: tensors with samples along axis 0.
+    first: tensors with samples along axis 0.  Weights that several modules share are counted once, with the first, so
+    a device that runs only a later one holds more than is said.
 
     Raises InputError where the file or a module cannot be run, or something else is returned; `control` stops between
     two modules.
@@ -108,6 +111,11 @@ def profile(target: str, control: Control) -> Profile:
     if not Path(path).is_file():
         raise InputError(path, "is not a file")
     need_torch("tessel profile")
+    with _no_silent_exit():
+        return _profile(target, path, name, control)
+
+
+def _profile(target: str, path: str, name: str, control: Control) -> Profile:
     import torch
 
     modules, given = _asked(target, path, name)
@@ -134,6 +142,23 @@ def profile(target: str, control: Control) -> Profile:
     # A graph's hosts are of the kind `cpu`, and these are its accelerators.
     kind = torch.cuda.get_device_name() if device == "cuda" else "cpu core"
     return Profile(Path(path).stem, kind, int(given.shape[0]), tuple(found))
+
+
+@contextmanager
+def _no_silent_exit() -> Iterator[None]:
+    """Have `os._exit` raise: it would end this process without a word.  Forks that the file makes still end by it."""
+    leave, here = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != here:
+            leave(status)
+        raise SystemExit(f"exit code {status} and no message")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:

@@ -201,6 +201,7 @@ def _joined(rank: int, asked: Start, connection: Connection, notes: Notes) -> Ra
     import torch.distributed as dist
 
     def join() -> Rank:
+        """Wait for all other ranks, nccl where each has a GPU, else gloo."""
         torch.set_num_threads(1)
         count = len(asked.ranks)
         cuda = torch.cuda.device_count() >= count

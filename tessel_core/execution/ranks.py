@@ -180,7 +180,7 @@ class Ranks(AbstractContextManager["Ranks"]):
         at = f"rank {rank} at {self._notes.read(rank or 0)}"
         if how < 0:
             return _Failure(False, RankError(at, f"was killed ({signal.Signals(-how).name})"))
-        return _Failure(False, RankError(at, f"ended with exit code {how}"))
+        return _Failure(False, RankError(at, f"ended with exit code {how} and no message"))
 
     def close(self) -> None:
         """End all ranks; those that work are stopped in the middle."""

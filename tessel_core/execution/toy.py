@@ -163,6 +163,7 @@ class ToyBlocks:
         pass
 
     def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> tuple[int, dict[int, Any]]:
+        """As `Blocks.run`: a layer, the gradients of those that the block covers, or gradients of weights."""
         back = dict[int, Any]()
         output: Any = None
         if block in self.network.inputs:

@@ -20,7 +20,7 @@ from tessel_core.inspection import CAUSES, IdleSplit, idle_causes
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, title_of
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import counted, show_gap, show_memory, show_time
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings, percent
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
@@ -55,7 +55,8 @@ def html_report(schedule: Schedule, report: ScheduleReport) -> str:
 def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
     """Whose schedule this is, the verdict, and the numbers that people compare."""
     plan = schedule.plan
-    scale = f"{schedule.micro_batches:,} micro-batches · {len(plan.devices)} devices · {len(plan.blocks)} blocks"
+    amounts = (schedule.micro_batches, "micro-batch"), (len(plan.devices), "device"), (len(plan.blocks), "block")
+    scale = " · ".join(counted(*each) for each in amounts)
     proved = report.status is Status.PROVED_OPTIMAL
     numbers = "".join(
         f'<div title="{escape(number.help)}"><dt>{escape(number.label)}</dt><dd class="value">{escape(number.value)}'
@@ -158,7 +159,7 @@ def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
             name,
             "none" if value is None else show_time(float(value), plan.time_unit),
             show_time(float(bound), plan.time_unit),
-            "" if value is None else "0" if value == bound else f"{float(1 - bound / value):.2%}",
+            "" if value is None else "0" if value == bound else show_gap(float(1 - bound / value)),
         )
         for name, value, bound in found
     ]

@@ -15,6 +15,7 @@ from tessel_core.charts.gantt import SHARES_CAPTION, Detail, detail_of, gantt
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.scheduling import title_of
+from tessel_core.units import counted
 from tessel_core.workbench.messages.schedule import verdict
 
 _WIDTH, _SCALE = 1200, 2
@@ -88,7 +89,7 @@ def _title(schedule: Schedule, report: ScheduleReport) -> list[str]:
     """Plan, scheduler and micro-batches; the verdict under it, and how to read shares."""
     plan = schedule.plan
     maker = plain(title_of(report.solver), 30)
-    lines = [f"<b>{plain(plan.name, 90)}</b> · {maker} · {schedule.micro_batches:,} micro-batches"]
+    lines = [f"<b>{plain(plan.name, 90)}</b> · {maker} · {counted(schedule.micro_batches, 'micro-batch')}"]
     lines += [plain(line, _LETTERS) for line in wrap(verdict(report, plan), _LETTERS)]
     if detail_of([schedule], (0, schedule.makespan)) is Detail.SHARES:
         lines.append(SHARES_CAPTION)

@@ -20,6 +20,7 @@ from tessel_core.formats.fields import Fields, as_integer, as_items, as_text, re
 from tessel_core.formats.record import COUNT, TEXT, Codec, Record, list_of, or_null
 from tessel_core.formats.schedule_file import schedule_document, schedule_file, schedule_from
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport
+from tessel_core.units import counted
 
 _THE_SAME = "schedule"
 _FRACTION = re.compile(r"-?[0-9]{1,200}(/0*[1-9][0-9]{0,200})?")
@@ -100,7 +101,9 @@ def _repetend(fields: Fields, plan: MicroBatchPlan) -> Repetend:
     rows = [as_items(row, place) for row, place in fields.items("first_start")]
     starts = [[as_integer(value, place, least=0) for value, place in row] for row in rows]
     if {len(row) for row in starts} != {len(plan.blocks)}:
-        raise InputError(fields.place("first_start"), f"must have one start for each of {len(plan.blocks)} block(s)")
+        raise InputError(
+            fields.place("first_start"), f"must have one start for each of {counted(len(plan.blocks), 'block')}"
+        )
     return Repetend(plan, fields.integer("period", least=1), np.array(starts, dtype=np.int64))
 
 

@@ -186,8 +186,10 @@ def foreign_schedule(found: Sequence[PyTorchCsv | PipelineTrace]) -> ScheduleFil
 
 
 def reading_of(found: PyTorchCsv | PipelineTrace) -> str:
-    """What durations and starts of such a schedule are, without a full stop."""
-    return MEASURED if isinstance(found, PipelineTrace) else ASSUMED
+    """What durations and starts of such a schedule are, and what it lacks of the file, without a full stop."""
+    if isinstance(found, PipelineTrace):
+        return MEASURED
+    return f"{ASSUMED}; the order of computing is kept, sends and receives are not" if found.communicates else ASSUMED
 
 
 def read_file(path: Path, name: str = "") -> Contents:

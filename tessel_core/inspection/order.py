@@ -117,6 +117,7 @@ class _Sweep:
 
     @classmethod
     def of(cls, begin: IntColumn, end: IntColumn, arcs: tuple[IntColumn, IntColumn, IntColumn]) -> _Sweep:
+        """Of runs that begin and end so, in ticks, and arcs as columns of from, to and lag."""
         runs = len(begin)
         order = np.argsort(begin, kind="stable")
         place = np.empty(runs, dtype=np.int64)

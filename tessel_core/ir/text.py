@@ -103,6 +103,7 @@ class _Reader:
         self._outputs: tuple[int, ...] | None = None
 
     def take(self, line: str) -> None:
+        """Read the next line; InputError for what cannot stand there."""
         if not line or line.startswith("#"):
             return
         if self._outputs is not None:

@@ -1,6 +1,7 @@
 """The course: levels that are played, and what judges them."""
 
 from tessel_core.learning.catalogue import find_level, list_levels
-from tessel_core.learning.level import Knob, KnobAnswers, Level, Outcome, Puzzle
+from tessel_core.learning.glossary import GLOSSARY
+from tessel_core.learning.level import Knob, KnobAnswers, Level, Outcome, Puzzle, too_large
 
-__all__ = ["Knob", "KnobAnswers", "Level", "Outcome", "Puzzle", "find_level", "list_levels"]
+__all__ = ["GLOSSARY", "Knob", "KnobAnswers", "Level", "Outcome", "Puzzle", "find_level", "list_levels", "too_large"]

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
-from tessel_core.units import many
+from tessel_core.units import show_memory, show_time
 
 MOST_RUNS, MOST_DEVICES = 400, 16
 """Of a puzzle: what a person places by hand, and what a screen shows at once."""
@@ -28,6 +29,16 @@ def no_facts() -> Facts:
     return {}
 
 
+def too_large(plan: MicroBatchPlan, micro_batches: int) -> str:
+    """Why this is no puzzle, without its full stop; empty where it is one."""
+    runs, devices = micro_batches * len(plan.blocks), len(plan.devices)
+    if runs > MOST_RUNS:
+        return f"has {runs:,} runs, more than the {MOST_RUNS} that one places by hand: take fewer micro-batches"
+    if devices > MOST_DEVICES:
+        return f"has {devices} devices, more than the {MOST_DEVICES} that fit a screen"
+    return ""
+
+
 @dataclass(frozen=True)
 class Puzzle:
     """A plan whose runs are placed by hand, against the shortest schedule that fits the memory.
@@ -41,12 +52,9 @@ class Puzzle:
     """Schedules to look at beside one's own when that is complete."""
 
     def __post_init__(self) -> None:
-        runs, devices = self.micro_batches * len(self.plan.blocks), len(self.plan.devices)
-        if runs > MOST_RUNS:
-            why = f"has {runs:,} runs, more than the {MOST_RUNS} that one places by hand: take fewer micro-batches"
-            raise InputError("puzzle", why)
-        if devices > MOST_DEVICES:
-            raise InputError("puzzle", f"has {devices} devices, more than the {MOST_DEVICES} that fit a screen")
+        objection = too_large(self.plan, self.micro_batches)
+        if objection:
+            raise InputError("puzzle", objection)
 
     @property
     def question(self) -> Question:
@@ -58,15 +66,18 @@ class Puzzle:
     def setting(self) -> str:
         """What is to be placed, in one line."""
         durations = {kind: {b.duration for b in self.plan.blocks if b.kind is kind} for kind in BlockKind}
-        times = [f"{kind} {next(iter(each))}" for kind, each in durations.items() if len(each) == 1]
+        times = [
+            f"{kind} {show_time(next(iter(each)), self.plan.time_unit)}"
+            for kind, each in durations.items()
+            if len(each) == 1
+        ]
         capacities = {device.memory_capacity for device in self.plan.devices}
         room = capacities.pop() if len(capacities) == 1 else None
-        abstract = self.plan.time_unit == "step"
         parts = [
             f"{len(self.plan.devices)} devices",
             "1 micro-batch" if self.micro_batches == 1 else f"{self.micro_batches} micro-batches",
-            *([f"{', '.join(times)} {many(self.plan.time_unit)}"] if abstract and times else []),
-            *([f"{room} {many(self.plan.memory_unit)} a device"] if room is not None and abstract else []),
+            *([", ".join(times)] if times else []),
+            *([f"{show_memory(room, self.plan.memory_unit)} a device"] if room is not None else []),
         ]
         return " · ".join(parts)
 
@@ -97,6 +108,11 @@ class Knob:
     """The positions of the stops that answer the question, given the outcomes of all."""
     measure: str
     """What the values are, as the heading of their column."""
+
+    @property
+    def in_words(self) -> bool:
+        """Whether stops are words that have to be read beside each other, rather than numbers in a row."""
+        return not all(stop[:1].isdigit() for stop in self.stops)
 
 
 def first_below(limit: Fraction | int) -> Callable[[Sequence[Outcome]], frozenset[int]]:
@@ -158,5 +174,5 @@ class Level:
 
 def sentences(texts: Iterable[str]) -> list[str]:
     """The sentences of some texts, without their full stops."""
-    parts = re.split(r"(?<=[.!?:])\s+", " ".join(texts))
-    return [part.rstrip(".!?:") for part in parts if part]
+    parts = (re.split(r"(?<=[.!?:])\s+", text) for text in texts)
+    return [part.rstrip(".!?:") for part in chain.from_iterable(parts) if part]

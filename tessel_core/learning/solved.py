@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
-from tessel_core.scheduling import DEFAULT_SCHEDULER, solve_schedule
+from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler, solve_schedule
 
 
 @lru_cache(maxsize=256)
@@ -24,9 +24,11 @@ def drawn(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
     return schedule
 
 
-def searched(plan: MicroBatchPlan, micro_batches: int) -> ScheduleReport:
-    """The answer of the two-phase search."""
-    return solved(DEFAULT_SCHEDULER, plan, micro_batches)
+@lru_cache(maxsize=64)
+def searched(plan: MicroBatchPlan, micro_batches: int, seconds: float = 20.0) -> ScheduleReport:
+    """The answer of the two-phase search, in so many seconds at most."""
+    config = find_scheduler(DEFAULT_SCHEDULER).config(time_limit=seconds)
+    return solve_schedule(DEFAULT_SCHEDULER, plan, micro_batches, config)
 
 
 def idle(schedule: Schedule) -> Fraction:

@@ -95,3 +95,19 @@ def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, 
             if drawn is not None:
                 found.append((title_of(name), drawn))
     return tuple(found)
+
+
+def horizon(puzzle: Puzzle, best: Schedule | None) -> int:
+    """Ticks that a board has room for at first: somewhat more than the best takes, or than the busiest device works."""
+    least = puzzle.micro_batches * puzzle.plan.busiest_work if best is None else best.makespan
+    return least + max(1, least // 4)
+
+
+def best_line(best: ScheduleReport) -> str:
+    """What there is to be reached, in a few words."""
+    if best.solution is None:
+        return "no schedule fits the memory"
+    length = show_time(best.solution.makespan, best.solution.plan.time_unit)
+    return (
+        f"{length} is the least, proved" if best.makespan_bound == best.solution.makespan else f"best known: {length}"
+    )

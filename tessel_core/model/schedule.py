@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.model.plan import MicroBatchPlan
+from tessel_core.units import counted
 
 IntColumn = NDArray[np.int64]
 
@@ -24,7 +25,7 @@ def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
     """Raise InputError, naming the place where the number of micro-batches was given, for more than `MOST_RUNS`."""
     runs = micro_batches * len(plan.blocks)
     if runs > MOST_RUNS:
-        amount = f"{micro_batches} micro-batches of {len(plan.blocks)} block(s) are {runs} runs"
+        amount = f"{counted(micro_batches, 'micro-batch')} of {counted(len(plan.blocks), 'block')} are {runs:,} runs"
         raise InputError(where, f"{amount}, more than the {MOST_RUNS:,} that a schedule may have")
 
 
@@ -64,7 +65,7 @@ class SteadyState:
             raise InputError("repetend", f"period and unroll must be at least 1, got {self.period} and {self.unroll}")
         first, last = self.first_micro_batch, self.last_micro_batch
         if first < 0 or last < first + self.unroll:
-            why = f"micro-batches {first} to {last} hold no repetition of {self.unroll} micro-batch(es)"
+            why = f"micro-batches {first} to {last} hold no repetition of {counted(self.unroll, 'micro-batch')}"
             raise InputError("repetend", why)
 
 

@@ -21,6 +21,7 @@ from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.scheduling.reports import evaluate
 from tessel_core.scheduling.schedulers import Question
 from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.units import counted
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
 """Schedulers to compare with, best known first."""
@@ -102,7 +103,7 @@ class Comparison:
         asked = _as_many(pair, first.plan, first.micro_batches).micro_batches
         if pair.micro_batches != asked:
             beside = f"beside {first.micro_batches} of {first.plan.name}"
-            why = f"has {pair.micro_batches} micro-batches, {beside} it needs {asked}"
+            why = f"has {counted(pair.micro_batches, 'micro-batch')}, {beside} it needs {asked}"
             raise InputError(f"plan {pair.plan.name}", why)
 
     @property
@@ -176,7 +177,7 @@ def _as_many(pair: Pair, plan: MicroBatchPlan, micro_batches: int) -> Pair:
     if isinstance(pair, Question):
         return replace(pair, micro_batches=count)
     if count != pair.micro_batches:
-        why = f"was changed by hand for {pair.micro_batches} micro-batches, and the list needs {count}"
+        why = f"was changed by hand for {counted(pair.micro_batches, 'micro-batch')}, and the list needs {count}"
         raise InputError(f"schedule of {pair.plan.name}", why)
     return pair
 

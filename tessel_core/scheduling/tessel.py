@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.completion import Completion
     from tessel_core.scheduling.search.incumbent import Incumbent
-    from tessel_core.scheduling.search.period_search import FoundPeriod
+    from tessel_core.scheduling.search.period_search import FoundPeriod, PeriodSearch
     from tessel_core.scheduling.search.portfolio import Portfolio
 
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
@@ -88,17 +89,11 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     incumbent.offer(greedy_starts(plan, micro_batches), "list")
     search = PeriodSearch(plan, micro_batches, order, config.max_unroll, effort, control)
     search.begin()
-    portfolio, ready, phase = None, False, control
+    lists, portfolio, phase = partial(_portfolio, incumbent, order, effort), None, control
     if not search.over:
         minimise_all_runs(incumbent, effort, control)
         phase = control.part(config.time_limit * _REPETEND_SHARE)
-        ready = not search.proved and _kernels_ready(control.part(max(phase.remaining_s, _LOADING_S)))
-        if ready:
-            portfolio = _portfolio(incumbent, order, effort)
-            portfolio.begin(control)
-            for each in portfolio.lists:
-                search.offer_steady(each.starts)
-        search.go_on(phase, ready=ready)
+        portfolio = _shorten_period(search, lists, phase, control)
     found = search.result
     repetend_s = control.elapsed_s - began
     completion = Completion(found.kept, incumbent, effort, control)
@@ -107,12 +102,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion.go_on(config.polish, completing, proved=found.proved)
     minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
     if not incumbent.proved and _kernels_ready(control):
-        portfolio = portfolio or _portfolio(incumbent, order, effort)
         last_s = 0.0 if found.proved or effort.repeatable else _LAST_SHARE * config.time_limit
-        portfolio.run(control.part(control.remaining_s - last_s))
-        search.close_long(portfolio.lists, control)
-        if last_s:
-            portfolio.run(control)
+        _shorten_all(portfolio or lists(), search, last_s, control)
     if not found.proved:
         search.repeat(incumbent.starts)
         found = search.result
@@ -130,6 +121,29 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
+
+
+def _shorten_period(
+    search: PeriodSearch, lists: Callable[[], Portfolio], phase: Control, control: Control
+) -> Portfolio | None:
+    """Phase 1, on lists too where their kernels are there in time; those lists, of which some are good schedules."""
+    if search.proved or not _kernels_ready(control.part(max(phase.remaining_s, _LOADING_S))):
+        search.go_on(phase, ready=False)
+        return None
+    portfolio = lists()
+    portfolio.begin(control)
+    for each in portfolio.lists:
+        search.offer_steady(each.starts)
+    search.go_on(phase, ready=True)
+    return portfolio
+
+
+def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, control: Control) -> None:
+    """What is left of the time for the makespan; the lists are closed to circles when only `last_s` of it is left."""
+    portfolio.run(control.part(control.remaining_s - last_s))
+    search.close_long(portfolio.lists, control)
+    if last_s:
+        portfolio.run(control)
 
 
 def _shortest_and_steady(

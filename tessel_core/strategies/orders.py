@@ -12,6 +12,7 @@ from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import BASELINES, find_scheduler, solve_schedule
+from tessel_core.units import counted
 
 DEFAULT_ORDER = "pipedream"
 
@@ -42,7 +43,10 @@ def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool 
     else:
         report = solve_schedule("gpipe", forward_half(stage_chain(stages), f"forward-{stages}"), micro_batches)
     if report.solution is None:
-        raise InputError("schedule", f"{scheduler} finds none of {stages} stages and {micro_batches} micro-batches")
+        raise InputError(
+            "schedule",
+            f"{scheduler} finds none of {counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')}",
+        )
     return report.solution
 
 

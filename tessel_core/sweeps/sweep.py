@@ -18,6 +18,7 @@ from tessel_core.model.checks import check_integer, check_unique
 from tessel_core.options import Option, check_options, option, options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
+from tessel_core.units import counted
 
 MOST_POINTS = 100_000
 """Most points of one sweep; all of them are in memory at once, each with its key."""
@@ -183,7 +184,7 @@ class SolverSweep:
     def title(self) -> str:
         """The number of points, the graphs and the meshes in a few words."""
         graphs, meshes = _some(each.graph.name for each in self.graphs), _some(each.mesh.name for each in self.meshes)
-        return f"{self.size:,} {'point' if self.size == 1 else 'points'} of {graphs} on {meshes}"
+        return f"{counted(self.size, 'point')} of {graphs} on {meshes}"
 
 
 def _check_counts(what: str, values: Sequence[int | None], least: int) -> None:

@@ -75,6 +75,23 @@ class Hang:
     """Of which each waits for the next, and the last for the first; of another complaint, those that it names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How far somebody is with a level of the course, or with the plan as a puzzle."""
+
+    level: str
+    placed: Annotated[tuple[tuple[int, ...], ...], _STARTS] = ()
+    """Runs on the board: block, micro-batch and start each."""
+    chosen: int | None = None
+    """The stop of a knob that was shown last."""
+    reached: bool = False
+    """Whether the best that is possible was reached, also where somebody plays on."""
+
+
+OWN = "own"
+"""The level that is the plan itself, in as many micro-batches as are asked for."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A plan under study and what is asked of it; changed only as a whole, so a rerun never sees half a change."""
@@ -111,6 +128,8 @@ class Workspace:
     """What became of a schedule of the plan when it ran last."""
     strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
     """Answers of the strategies form that are not as usual, by field; carried along as well."""
+    played: Annotated[tuple[Played, ...], list_of(Record(Played)).sparse()] = ()
+    """Levels of the course that were begun; they are carried along."""
 
     @property
     def shown(self) -> ScheduleReport | None:
@@ -134,7 +153,7 @@ class Workspace:
         if draft == self.draft:
             return self
         try:
-            return replace(self, draft=draft, plan=plan_of(draft), complaint="")
+            return replace(self, draft=draft, plan=plan_of(draft), complaint="", played=self._course)
         except InputError as error:
             return replace(self, draft=draft, complaint=str(error))
 
@@ -151,7 +170,22 @@ class Workspace:
             opened=None,
             by_hand=None,
             hang=None,
+            played=self._course,
         )
+
+    def play(self, level: str) -> Played:
+        """How far the level is."""
+        return next((each for each in self.played if each.level == level), Played(level))
+
+    def playing(self, played: Played) -> Workspace:
+        """With a level as far as it is now."""
+        others = tuple(each for each in self.played if each.level != played.level)
+        return replace(self, played=others if played == Played(played.level) else (*others, played))
+
+    @property
+    def _course(self) -> tuple[Played, ...]:
+        """What was played but for the plan itself."""
+        return tuple(each for each in self.played if each.level != OWN)
 
     def changed_by_hand(self, report: ScheduleReport) -> Workspace:
         """With a schedule that somebody made from the one that was shown."""
@@ -164,7 +198,13 @@ class Workspace:
 
     def carrying(self, other: Workspace) -> Workspace:
         """With what goes along from plan to plan."""
-        return replace(self, comparison=other.comparison, placing=other.placing, strategies=other.strategies)
+        return replace(
+            self,
+            comparison=other.comparison,
+            placing=other.placing,
+            strategies=other.strategies,
+            played=other._course,
+        )
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
         """With another question about the same plan."""
@@ -179,9 +219,12 @@ class Workspace:
 
     def differs_in_more_than_answers(self, other: Workspace) -> bool:
         """True where a person changed something that can be undone; having searched is nothing to undo."""
-        if self.by_hand is not None or other.by_hand is not None:
-            return replace(self, asked=other.asked, ran=other.ran) != other
-        return replace(self, asked=other.asked, opened=other.opened, ran=other.ran) != other
+        solved = {each.level: each.reached for each in other.played}
+        played = tuple(replace(each, reached=solved.get(each.level, False)) for each in self.played)
+        known = replace(self, asked=other.asked, ran=other.ran, played=played)
+        if self.by_hand is None and other.by_hand is None:
+            known = replace(known, opened=other.opened)
+        return known != other
 
 
 _WORKSPACE = Record(

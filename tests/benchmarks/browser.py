@@ -4,7 +4,8 @@
 
 The timeline alone, in milliseconds.  *Painted* is from the data's arrival in the browser until its first picture
 stands; frames are medians and the slowest of twenty, while the view zooms in and out round one point, and while it
-pans; *click* is from a press on a block until its micro-batch's path is lit.
+pans; *click* is from a press on a block until its micro-batch's path is lit; *play* is the script's own time for
+a frame while the cursor sweeps over all blocks.
 
 The app in a process of its own, in seconds; the least, the median and the most.  *Search* is from the press, in a new
 tab with a new workspace and a question never asked before, until the answer is painted.  *Start* is from the first
@@ -12,7 +13,8 @@ visit of a server that has just begun until the first picture is painted.  *Plan
 another device until the schedule of the changed plan is painted beside it, *Schedule* from the drop of a run until
 the referee's verdict stands over the timeline.  *What if* is from the step of a slider until all timelines are
 painted anew, of one model under all published schedules on four devices.  *Curve* is from the
-press, all pairs of a sample answered, until its first points are drawn.
+press, all pairs of a sample answered, until its first points are drawn.  *Learn* is from the first visit of a server
+that has just begun until a run may be placed, and from a press on a run of a board of 400 until that is placed.
 
 Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
@@ -49,7 +51,7 @@ from tessel_core.workbench.store.store import open_store  # noqa: E402
 from tessel_core.workbench.workspace import workspace_file  # noqa: E402
 
 BLOCKS_A_MICRO_BATCH = 16
-REACH = {1_000: (100, 50, 100), 200_000: (600, 50, 100), 1_000_000: (3_500, 50, 100)}
+REACH = {1_000: (100, 50, 100), 2_000: (100, 50, 100), 200_000: (600, 50, 100), 1_000_000: (3_500, 50, 100)}
 """Painted, a frame, and a click at so many blocks."""
 MOST_DATA = 4_000_000
 FRAMES = """async (kind) => {
@@ -79,6 +81,24 @@ CLICK = """async (x) => {
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
   if (root.querySelector('.timeline').dataset.selected !== 'run') throw Error('no block was hit');
   return performance.now() - at;
+}"""
+
+PLAY_REACH = 8
+"""Milliseconds a frame, at 2,000 blocks that are all in view."""
+PLAYED = """async () => {
+  const over = document.getElementById('host').shadowRoot.querySelector('canvas.over');
+  const took = [], later = window.requestAnimationFrame;
+  window.requestAnimationFrame = (call) => later((now) => {
+    const at = performance.now();
+    call(now);
+    took.push(performance.now() - at);
+  });
+  const press = (key) => over.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+  press(' ');
+  await new Promise((done) => setTimeout(done, 1500));
+  press('Escape');
+  window.requestAnimationFrame = later;
+  return took;
 }"""
 
 SEARCH_REACH = {1_000: 1, 200_000: 2}
@@ -141,6 +161,26 @@ FIRST_POINTS = """async (button) => {
   }
   return performance.now() - at;
 }"""
+FIRST_MOVE_REACH, MOVE_REACH = 3, 0.1
+MOVES = 20
+FIRST_MOVE = """async () => {
+  const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  while (!hosts().some((host) => host.shadowRoot?.querySelector('.board .chip.lit'))) {
+    if (performance.now() > 60000) throw Error('no run may be placed');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now();
+}"""
+MOVE = """async () => {
+  const hosts = [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  const board = hosts.map((host) => host.shadowRoot?.querySelector('.board')).find(Boolean);
+  const before = board.dataset.placed;
+  const at = performance.now();
+  board.querySelector('.chip.lit').click();
+  if (board.dataset.placed === before) throw Error('nothing was placed');
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  return performance.now() - at;
+}"""
 FIRST_PICTURE = """async () => {
   const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
   while (!hosts().some((host) => host.shadowRoot?.querySelector('.timeline')?.dataset.painted)) {
@@ -168,10 +208,12 @@ def row(page: Page, blocks: int) -> tuple[list[str], int]:
     painted = show_timeline(page, data, timeline_height(data))
     frames = {kind: page.evaluate(FRAMES, kind) for kind in ("zoom", "pan")}
     clicks = [page.evaluate(CLICK, x) for x in (500, 520, 700)]
+    played = page.evaluate(PLAYED)
     reach = REACH[blocks]
     cells = [f"{blocks:,}", f"{len(data) / 1e6:.2f}", f"{built * 1000:.0f}", f"{painted:.0f} / {reach[0]:,}"]
     cells += [f"{median(took):.0f} ({max(took):.0f}) / {reach[1]}" for took in frames.values()]
-    return [*cells, f"{max(clicks):.0f} / {reach[2]}"], len(data)
+    cells += [f"{max(clicks):.0f} / {reach[2]}", f"{median(played):.1f} ({max(played):.1f}) / {PLAY_REACH}"]
+    return cells, len(data)
 
 
 def searched(browser: Browser, url: str, blocks: int) -> list[float]:
@@ -274,6 +316,24 @@ def curved(browser: Browser, sample: str, view: str) -> list[float]:
     return found
 
 
+def learned(browser: Browser) -> tuple[list[float], list[float]]:
+    """Seconds until a run may be placed, each on a server that has just begun; and until one of 400 is placed."""
+    first, moves = [], []
+    for _ in range(VISITS):
+        with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as (url, _):
+            tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+            tab.goto(f"{url}/learn", wait_until="commit")
+            first.append(tab.evaluate(FIRST_MOVE) / 1000)
+            if len(first) == VISITS:
+                tab.goto(f"{url}/learn?sample=v-shape-4&n=50&level=own")
+                tab.get_by_text("is the least, proved").wait_for()
+                for _ in range(MOVES):
+                    moves.append(tab.evaluate(MOVE) / 1000)
+                    tab.wait_for_timeout(600)
+            tab.context.close()
+    return first, moves
+
+
 def in_the_app(browser: Browser) -> Table:
     """What takes a server: a table."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg()[:2])
@@ -286,6 +346,8 @@ def in_the_app(browser: Browser) -> Table:
         rows += [(f"{view}, drop", found, DROPS_REACH[view]) for view, found in dropped(browser, url).items()]
     rows.append(("What if, a slider's step", slid(browser), SLIDER_REACH))
     rows += [(f"Curve of {sample}, {view}", curved(browser, sample, view), CURVE_REACH) for sample, view in CURVES]
+    first, moves = learned(browser)
+    rows += [("Learn, until the first move", first, FIRST_MOVE_REACH), ("Learn, a move of 400", moves, MOVE_REACH)]
     for what, found, reach in (*rows, ("Start, first visit", started(browser), START_REACH)):
         table.add_row(what, *(f"{each(found):.2f}" for each in (min, median, max)), str(reach))
     return table
@@ -295,7 +357,9 @@ def main() -> int:
     if CHROMIUM is None:
         print("no chromium on this machine")
         return 2
-    table = Table("blocks", "data, MB", "built", "painted / reach", "zoom / reach", "pan / reach", "click / reach")
+    table = Table(
+        "blocks", "data, MB", "built", "painted / reach", "zoom / reach", "pan / reach", "click / reach", "play / reach"
+    )
     sizes, rows = {}, {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)

@@ -133,7 +133,7 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     soon(lambda: told(tip.inner_text(), r"^starts at \d+ steps, in its turn$"))
     lands = re.findall(r"\d+", tip.inner_text())[0]
     page.mouse.up()
-    soon(lambda: told(verdict(page), r"^\+\d+ steps: .* over the bound$"))
+    soon(lambda: told(verdict(page), r"^\+\d+ steps: .* gap \d+\.\d\d%$"))
     soon(lambda: says(page, "F3", f"{lands} – "))
     page.get_by_text("Changed by hand").wait_for()
     rest(page)
@@ -161,7 +161,16 @@ def two_runs_swap(page) -> None:
     tip, before = page.locator(".timeline .tip:visible"), digest(page)
     drag(page, at(page, 0.5, 0, 44), at(page, 1.5, 0, 44), drop=False)
     equals(tip.inner_text, "swaps places with F0 of 1")
+    page.keyboard.down("Alt")
+    page.mouse.move(*at(page, 1.45, 0, 44))
+    equals(
+        tip.inner_text,
+        "swaps places with F0 of 1, all others stay: F1 of 0 needs what F0 of 0 makes (rule: dependency)",
+    )
+    page.keyboard.up("Alt")
+    page.mouse.move(*at(page, 1.5, 0, 44))
     page.mouse.up()
+    soon(lambda: told(verdict(page), r"^\+\d+ steps?: \w+ of \d (now waits for|is on the critical path)"))
     soon(lambda: not_equal(digest(page), before))
     rest(page)
     page.keyboard.press("Control+z")

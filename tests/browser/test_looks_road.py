@@ -36,6 +36,12 @@ def test_schedules_and_their_comparison_look_right(watched, address: str) -> Non
     page.get_by_text("Difference", exact=True).click()
     page.get_by_text("The critical path of").wait_for()
     found += faults(page, "Difference")
+    page.goto(f"{address}/learn?level=3")
+    page.locator(".board .chip.lit").first.wait_for()
+    press(page, "Finish")
+    page.get_by_text("nobody can do better").wait_for()
+    page.locator(DRAWN).first.wait_for()
+    found += faults(page, "Learn")
     assert found == []
 
 

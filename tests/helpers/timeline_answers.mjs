@@ -55,7 +55,11 @@ const answers = {
   places: () => Array.from({ length: model.count }, (_, row) => edit.placesOf(model, row)),
   lands: (drops) => drops.map(([run, start]) => {
     const row = data.rowOf(model, ...run);
-    return [edit.landsAt(model, row, start), edit.aloneWhy(model, row, start)];
+    return [edit.landsAt(model, row, start), edit.aloneWhy(model, [[row, start]])];
+  }),
+  swaps: (pairs) => pairs.map((pair) => {
+    const [row, other] = pair.map((run) => data.rowOf(model, ...run));
+    return edit.comesFirst(model, row, other) || edit.aloneWhy(model, edit.swapped(model, row, other));
   }),
   first: (pairs) => pairs.map(([one, other]) => edit.comesFirst(model, data.rowOf(model, ...one), data.rowOf(model, ...other))),
   doing: (ticks) => ticks.map((tick) => model.lanes.map((lane) => play.doingAt(model, lane, tick))),

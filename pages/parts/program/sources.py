@@ -24,7 +24,7 @@ from tessel_core.model import DeviceMesh, Schedule
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.networks.programs.program_file import ProgramFile, model_program, read_program_file
 from tessel_core.simulation import simulate
-from tessel_core.units import TICKS_PER_SECOND, show_time
+from tessel_core.units import TICKS_PER_SECOND, counted, show_time
 
 MOST_OPERATIONS = 60_000
 """The limit of a program that is simulated and drawn while one waits."""
@@ -77,7 +77,7 @@ def _lowered(schedule: Schedule) -> Looked:
         raise InputError(f"plan {plan.name}", f"its schedule has {len(schedule.start):,} runs, {_TOO_MANY}")
     program = schedule_program(schedule)
     _check_size(program)
-    title = f"{plan.name}, {schedule.micro_batches} micro-batches"
+    title = f"{plan.name}, {counted(schedule.micro_batches, 'micro-batch')}"
     return Looked(title, simulate(program), in_steps=plan.time_unit not in TICKS_PER_SECOND)
 
 

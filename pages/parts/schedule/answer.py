@@ -13,6 +13,7 @@ from pages.parts.schedule.by_hand import by_hand_line, changes_by_hand, look_by_
 from pages.parts.schedule.price import prices
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
+from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
@@ -72,6 +73,8 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
 def _leads_on(report: ScheduleReport) -> None:
     if limiting_devices(report) and button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
         go_to("placement")
+    if offers_to_play(workspace().plan, workspace().micro_batches):
+        play_open_plan()
 
 
 def _objective_switch(report: ScheduleReport) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -21,6 +21,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.scheduling.finish import BY_HAND, Finish
 from tessel_core.scheduling.reports import evaluate
+from tessel_core.units import show_gap
 from tessel_core.workbench.messages.by_hand import completed, effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
@@ -115,7 +116,7 @@ def finishing() -> bool:
         return False
     if run.running:
         news = run.progress
-        gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
+        gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
         watch(run, lambda: st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}"))
         return False
     state.finishing, mode.completes, completion, was = None, "", run.result, opened
@@ -138,7 +139,7 @@ def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
         match asked.get("does"):
             case "place" | "swap":
                 change = RunChange.of(asked)
-                _made(report, change.made_to(schedule), change.run)
+                _made(report, change.made_to(schedule), change.runs)
             case "left":
                 _made(report, pushed_left(schedule))
             case "pin":
@@ -149,7 +150,7 @@ def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
         state.says(str(error), refused=True)
 
 
-def _made(report: ScheduleReport, schedule: Schedule, run: tuple[int, int] | None = None) -> None:
+def _made(report: ScheduleReport, schedule: Schedule, runs: Collection[tuple[int, int]] = ()) -> None:
     before = report.solution
     assert before is not None
     if (schedule.starts == before.starts).all():
@@ -157,7 +158,7 @@ def _made(report: ScheduleReport, schedule: Schedule, run: tuple[int, int] | Non
         return
     found = evaluate(schedule, BY_HAND, bound=report.makespan_bound)
     pins = [(pin.block, pin.micro_batch) for pin in _by_hand().pins]
-    session().of(HandState).says(effect(before, schedule, found.makespan_bound, run, pins))
+    session().of(HandState).says(effect(before, schedule, found.makespan_bound, runs, pins))
     session().change(workspace().changed_by_hand(found))
 
 

@@ -10,7 +10,7 @@ from pages.shared.strategies import Asked, bottleneck_of, operations, quick_to_s
 from pages.shared.strategy_state import StrategyState
 from pages.shared.widgets import literal
 from tessel_core.strategies.grid import OBJECTIVES, GridResult
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import counted, show_memory, show_time
 
 _BEST = {
     "throughput": "Best throughput",
@@ -64,7 +64,7 @@ def _figure(found: GridResult, name: str, number: int) -> str:
 
 
 def _count(devices: int) -> str:
-    return "1 device" if devices == 1 else f"{devices} devices"
+    return counted(devices, "device")
 
 
 def fill(asked: Asked, rooms: Rooms) -> None:

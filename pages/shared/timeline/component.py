@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # pages of schedules load no simulation
     from tessel_core.simulation import Trace
 
 _HERE = Path(__file__).parent
-_MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs", "timeline.mjs")
+MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs", "timeline.mjs")
 """In the order in which they need each other."""
 _WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
@@ -42,7 +42,8 @@ def one_module(texts: list[str]) -> str:
     return re.sub(r"^export (?!default)", "", joined, flags=re.MULTILINE)
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """One of the component's files."""
     return _HERE.joinpath(name).read_text(encoding="utf-8")
 
 
@@ -51,22 +52,24 @@ _SMALLER = """
 .timeline .legend { display: inline-flex; }
 """
 
+STYLE = text_of("timeline.css")
+
 _COMPONENT = st.components.v2.component(
     "tessel_timeline",
     html=_WAITING,
-    css=_text("timeline.css"),
-    js=one_module([_text(name) for name in _MODULES]),
+    css=STYLE,
+    js=one_module([text_of(name) for name in MODULES]),
 )
 
 _SMALL = st.components.v2.component(
     "tessel_timeline_small",
     html=_WAITING,
-    css=_text("timeline.css") + _SMALLER,
-    js=one_module([_text(name) for name in _MODULES]),
+    css=STYLE + _SMALLER,
+    js=one_module([text_of(name) for name in MODULES]),
 )
 """The same without what stands over and under the lanes, but for the legend."""
 
-_SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
+_SAID = st.components.v2.component("tessel_timeline_said", js=text_of("said.mjs"))
 
 
 Drawn = tuple[bytes, tuple[str, ...]]

@@ -326,10 +326,7 @@ export class Painter {
       const y = layout.work + d * layout.laneHeight + pad;
       c.drawImage(this.strip, 0, d, this.wide, 1, layout.left, y, layout.right - layout.left, layout.laneHeight - 2 * pad);
     }
-    c.save();
-    c.beginPath();
-    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
-    c.clip();
+    this.within(c, layout.work, layout.workEnd);
     for (let i = 0; i < bars.length; i += 4) {
       const span = this.spanAt(bars[i + 1], bars[i]);
       if (span) this.bar(c, bars[i + 1], span, layout.left + bars[i + 2] / this.ratio, layout.left + bars[i + 3] / this.ratio);
@@ -567,10 +564,7 @@ export class Painter {
     const { layout, theme, model } = this;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.clearRect(0, 0, layout.width, layout.height);
-    c.save();
-    c.beginPath();
-    c.rect(layout.left, layout.axis, layout.right - layout.left, layout.memoryEnd - layout.axis);
-    c.clip();
+    this.within(c, layout.axis, layout.memoryEnd);
     const x = (tick) => pixelOf(layout, view, tick);
     if (marks.length || looked.range) {
       c.fillStyle = theme.ground; // lengths stand where the phases' names were
@@ -607,11 +601,7 @@ export class Painter {
   /** All after a moment pale, and what runs then in a frame. */
   playing(c, view, moment, rows) {
     const { layout, theme } = this;
-    c.save();
-    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    c.beginPath();
-    c.rect(layout.left, layout.axis, layout.right - layout.left, layout.memoryEnd - layout.axis);
-    c.clip();
+    this.within(c, layout.axis, layout.memoryEnd);
     const at = Math.max(layout.left, pixelOf(layout, view, moment));
     c.fillStyle = theme.veil;
     for (const [top, bottom] of this.parts()) c.fillRect(at, top, layout.right - at, bottom - top);
@@ -625,11 +615,7 @@ export class Painter {
   circle(c, view, rows) {
     if (!rows.length) return;
     const { layout, theme } = this;
-    c.save();
-    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    c.beginPath();
-    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
-    c.clip();
+    this.within(c, layout.work, layout.workEnd);
     for (const row of rows) this.outline(c, view, row, theme.limit, 3);
     if (rows.length > 1) rows.forEach((row, i) => this.bow(c, view, row, rows[(i + 1) % rows.length], theme.limit));
     c.restore();
@@ -639,11 +625,7 @@ export class Painter {
   pins(c, view, rows) {
     if (!rows.length) return;
     const { layout, theme } = this;
-    c.save();
-    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    c.beginPath();
-    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
-    c.clip();
+    this.within(c, layout.work, layout.workEnd);
     for (const row of rows) {
       const { left, right, pieces } = this.boxOf(view, row);
       if (right < layout.left || left > layout.right || right - left < 4) continue;
@@ -665,11 +647,7 @@ export class Painter {
    */
   hold(c, view, { ghosts, refused, places = [], line }) {
     const { layout, model, theme } = this;
-    c.save();
-    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    c.beginPath();
-    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
-    c.clip();
+    this.within(c, layout.work, layout.workEnd);
     for (const [from, to, lane, fits] of places) {
       c.fillStyle = fits ? theme.feeds : theme.limit;
       c.globalAlpha = fits ? 0.22 : 0.16;
@@ -688,6 +666,16 @@ export class Painter {
     if (line === undefined) return;
     c.fillStyle = refused ? theme.limit : theme.accent;
     c.fillRect(layout.left, Math.round(line) - 1, layout.right - layout.left, 3);
+  }
+
+  /** From here until `restore`, draw between two heights only, and beside the devices' names. */
+  within(c, top, bottom) {
+    const { layout } = this;
+    c.save();
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.beginPath();
+    c.rect(layout.left, top, layout.right - layout.left, bottom - top);
+    c.clip();
   }
 
   /** What selections shade: from the axis to the last lane, and the memory lanes; not the title between. */

@@ -130,11 +130,14 @@ export function holdRun(model, layout, view, { row, x: from, alone, places }, x,
   const other = runUnder(model, row, at, lane);
   if (other >= 0) {
     const refused = comesFirst(model, row, other);
+    const moves = swapped(model, row, other);
+    const why = alone && !refused ? aloneWhy(model, moves) : "";
+    const says = refused || `swaps places with ${called(model, other)}${stay}${why && `: ${why}`}`;
     const change = refused ? null : swapOf(model, row, other, alone);
-    return { ...held, ghosts: swapGhosts(model, row, other), refused, says: refused || `swaps places with ${called(model, other)}${stay}`, change };
+    return { ...held, ghosts: moves.flatMap(([each, start]) => ghostsAt(model, each, start)), refused, says, warns: Boolean(why), change };
   }
   const tell = (tick) => showMoment(tick, model.timeUnit, Math.max(1, step));
-  const why = alone ? aloneWhy(model, row, start) : "";
+  const why = alone ? aloneWhy(model, [[row, start]]) : "";
   const lands = alone ? start : landsAt(model, row, start);
   const says = alone ? `starts at ${tell(start)}, all others stay${why && `: ${why}`}` : `starts at ${tell(lands)}${lands === start ? "" : ", in its turn"}`;
   const elsewhere = lane >= 0 && !model.blocks[block].devices.includes(lane) ? " on its own device: Plan moves stages" : "";
@@ -240,11 +243,10 @@ function ghostsAt(model, row, start) {
   return spans.map((span) => [row, start + model.end[row] - model.start[row], span, start]);
 }
 
-/** The later one where the earlier one begins, and the earlier one where the later one ends. */
-function swapGhosts(model, row, other) {
+/** Where two runs begin that swap places: the later one where the earlier one did, which ends where the later one did. */
+export function swapped(model, row, other) {
   const [first, second] = model.start[row] < model.start[other] ? [row, other] : [other, row];
-  const ends = model.end[second] - (model.end[first] - model.start[first]);
-  return [...ghostsAt(model, second, model.start[first]), ...ghostsAt(model, first, ends)];
+  return [[second, model.start[first]], [first, model.end[second] - (model.end[first] - model.start[first])]];
 }
 
 /**
@@ -301,32 +303,45 @@ function roomOf(model, row) {
   return [least, most];
 }
 
-/** Which rule a run would break if it began at a moment while all others stay; empty where none. */
-export function aloneWhy(model, row, start) {
-  const end = start + model.end[row] - model.start[row];
-  const before = neighbours(model, row, "needs").find((each) => model.end[each.row] + each.lag > start);
-  if (before) return `it needs what ${called(model, before.row)} makes (rule: dependency)`;
-  const after = neighbours(model, row, "feeds").find((each) => end + each.lag > model.start[each.row]);
-  if (after) return `${called(model, after.row)} needs what it makes (rule: dependency)`;
-  for (const index of model.on[model.which[row]]) {
-    const lane = model.lanes[index];
-    for (let i = below(lane.start, end) - 1; i >= 0 && (lane.end[i] > start || lane.rows[i] === row); i--) {
-      if (lane.rows[i] !== row && lane.end[i] > start) return `${called(model, lane.rows[i])} runs then (rule: no overlap)`;
+/** Which rule runs [row, start] would break if they began at these moments while all others stay; empty where none. */
+export function aloneWhy(model, moves) {
+  const moved = new Map(moves);
+  const begins = (row) => moved.get(row) ?? model.start[row];
+  const ends = (row) => begins(row) + model.end[row] - model.start[row];
+  for (const [row, start] of moves) {
+    const who = moves.length > 1 ? called(model, row) : "it";
+    const before = neighbours(model, row, "needs").find((each) => ends(each.row) + each.lag > start);
+    if (before) return `${who} needs what ${called(model, before.row)} makes (rule: dependency)`;
+    const after = neighbours(model, row, "feeds").find((each) => ends(row) + each.lag > begins(each.row));
+    if (after) return `${called(model, after.row)} needs what ${who} makes (rule: dependency)`;
+    for (const index of model.on[model.which[row]]) {
+      const lane = model.lanes[index];
+      for (let i = below(lane.start, ends(row)) - 1; i >= 0 && (lane.end[i] > start || moved.has(lane.rows[i])); i--) {
+        if (!moved.has(lane.rows[i]) && lane.end[i] > start) return `${called(model, lane.rows[i])} runs ${moves.length > 1 ? `when ${who} would` : "then"} (rule: no overlap)`;
+      }
     }
   }
-  const memory = memoryWhy(model, row, start);
+  const memory = memoryWhy(model, moves);
   return memory && `${memory} (rule: memory)`;
 }
 
-/** Which device would hold how much too much if a run began at a moment while all others stay; empty where none would. */
-function memoryWhy(model, row, start) {
-  const { memory } = model.blocks[model.block[row]];
-  const end = start + model.end[row] - model.start[row];
-  const [from, to] = memory > 0 ? [start, model.start[row]] : [model.end[row], end];
-  for (const d of memory && from < to ? model.on[model.which[row]] : []) {
-    const { name, capacity } = model.devices[d];
-    const held = mostHeld(model, model.stores[d], from, to) + Math.abs(memory);
-    if (capacity !== null && held > capacity) return `${name} would hold ${showMemory(held, model.memoryUnit)} of ${showMemory(capacity, model.memoryUnit)}`;
+/** Which device would hold how much too much if runs began at these moments while all others stay; empty where none would. */
+function memoryWhy(model, moves) {
+  const steps = model.devices.map(() => []); // per device, from when on it holds so much more or less than it does
+  for (const [row, start] of moves) {
+    const { memory } = model.blocks[model.block[row]];
+    const lasts = model.end[row] - model.start[row];
+    const [was, now] = memory > 0 ? [model.start[row], start] : [model.end[row], start + lasts];
+    for (const d of memory ? model.on[model.which[row]] : []) steps[d].push([was, -memory], [now, memory]);
+  }
+  for (const [d, { name, capacity }] of model.devices.entries()) {
+    if (capacity === null) continue;
+    const times = [...new Set(steps[d].map(([time]) => time))].sort((one, other) => one - other);
+    for (let i = 0; i + 1 < times.length; i++) {
+      const more = steps[d].reduce((sum, [time, memory]) => sum + (time <= times[i] ? memory : 0), 0);
+      const held = more > 0 ? mostHeld(model, model.stores[d], times[i], times[i + 1]) + more : 0;
+      if (held > capacity) return `${name} would hold ${showMemory(held, model.memoryUnit)} of ${showMemory(capacity, model.memoryUnit)}`;
+    }
   }
   return "";
 }

@@ -109,7 +109,8 @@ export function counted(amount, unit) {
 }
 
 function many(unit) {
-  return unit.endsWith("s") || unit in NANOSECONDS || unit === "B" ? unit : `${unit}s`;
+  const fixed = unit in NANOSECONDS || BYTE_STEPS.some(([name]) => name === unit);
+  return unit.endsWith("s") || fixed ? unit : `${unit}${unit.endsWith("ch") ? "es" : "s"}`;
 }
 
 function stepOf(amount, steps) {

@@ -63,6 +63,7 @@ class _Looks:
         placement: Placement | None,
         pitch: tuple[float, float],
     ) -> _Looks:
+        """How the marks look at their places in a layout; `pitch` is a column and a lane in pixels."""
         names = [{shown.graph.operators[i].name for i in mark.members} for mark in shown.marks]
         pinned = np.array([bool(each & view.pinned) for each in names])
         found = np.array([not view.highlight or bool(each & view.highlight) for each in names])

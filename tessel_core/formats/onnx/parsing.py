@@ -71,6 +71,7 @@ def _check_count(model: onnx.ModelProto) -> None:
     calling = list[tuple[str, str, str]]()
 
     def count(nodes: Iterable[onnx.NodeProto]) -> int:
+        """These, with all that they hold and call; InputError where they are too many."""
         total = 0
         for node in nodes:
             key = node.domain, node.op_type, node.overload

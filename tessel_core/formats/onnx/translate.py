@@ -73,6 +73,10 @@ class _Understood:
 
     @classmethod
     def of(cls, skeleton: bytes, given: Mapping[str, int], at: Listener) -> _Understood:
+        """A model without its weights; `given` are sizes that it leaves open, `at` hears what is looked at.
+
+        Raises InputError for what is damaged, and for a size that it has not.
+        """
         model = parse_model(skeleton)
         sizes = OpenSizes(given)
         nodes = ordered_nodes(model.graph)

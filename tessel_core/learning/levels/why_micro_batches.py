@@ -23,7 +23,7 @@ def _outcome(stop: int) -> Outcome:
     share = idle(schedule)
     formula = f"({_DEVICES} − 1) / ({count} + {_DEVICES} − 1) = {percent(bubble(_DEVICES, count))}"
     micro_batches = "1 micro-batch" if count == 1 else f"{count} micro-batches"
-    says = f"With {micro_batches} the devices are idle {percent(share)} of the time, and the formula says {formula}."
+    says = f"With {micro_batches} the devices are idle {percent(share)} of the time. The formula says {formula}."
     return Outcome(share, percent(share), says, ((f"GPipe, {micro_batches}", schedule),))
 
 

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from fractions import Fraction
 
+from tessel_core.control import gap
 from tessel_core.inspection.obstacles import Obstacles, Reason
 from tessel_core.model import Schedule
 from tessel_core.scheduling.finish import Completion
 from tessel_core.scheduling.order import Run
-from tessel_core.units import show_time
+from tessel_core.units import counted, show_gap, show_time
 
 
-def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None, pins: Iterable[Run] = ()) -> str:
+def effect(before: Schedule, after: Schedule, bound: int, runs: Collection[Run] = (), pins: Iterable[Run] = ()) -> str:
     """How much longer or shorter the schedule became, through which wait, how far it is from `bound`, and which of
     the `pins` were moved along.
 
-    `run` is the one that was moved, if it was one.
+    `runs` are those that were moved: one, or two that swapped places.
     """
     more, unit = after.makespan - before.makespan, after.plan.time_unit
     parts = ["as long as before" if not more else f"{'+' if more > 0 else '−'}{show_time(abs(more), unit)}"]
-    wait = _wait(after, run) if more > 0 and run is not None else ""
-    over = after.makespan / bound - 1 if bound else 0.0
-    parts.append(f"{over:.1%} over the bound" if over else "as short as the bound: nothing is shorter")
+    wait = _wait(after, runs) if more > 0 else ""
+    left = gap(Fraction(after.makespan), Fraction(bound))
+    parts.append(f"gap {show_gap(left)}" if left else "as short as the bound: nothing is shorter")
     moved = [
-        pin for pin in sorted(pins) if pin != run and before.starts[pin[1], pin[0]] != after.starts[pin[1], pin[0]]
+        pin for pin in sorted(pins) if pin not in runs and before.starts[pin[1], pin[0]] != after.starts[pin[1], pin[0]]
     ]
     if moved:
         more_of_them = f" and {len(moved) - 1:,} more" if len(moved) > 1 else ""
@@ -43,18 +45,18 @@ def completed(before: Schedule, completion: Completion) -> str:
 
 def pinned(count: int) -> str:
     """How many runs are pinned."""
-    return f"{count:,} run{'s' if count > 1 else ''} pinned"
+    return f"{counted(count, 'run')} pinned"
 
 
-def _wait(schedule: Schedule, run: Run) -> str:
-    """The wait on the critical path that the moved run takes part in; empty where there is none."""
+def _wait(schedule: Schedule, runs: Collection[Run]) -> str:
+    """The wait on the critical path that one of these runs takes part in; empty where there is none."""
     path = Obstacles.of(schedule).critical_path()
     named = [(int(schedule.block[link.row]), int(schedule.micro_batch[link.row])) for link in path]
     for link, late, early in zip(path, named, named[1:], strict=False):
-        if run in (late, early) and link.obstacle.reason in (Reason.DEVICE, Reason.PARTNERS, Reason.MEMORY):
+        if (late in runs or early in runs) and link.obstacle.reason in (Reason.DEVICE, Reason.PARTNERS, Reason.MEMORY):
             what = "room that it releases: " if link.obstacle.reason is Reason.MEMORY else ""
             return f"{_name(schedule, late)} now waits for {what}{_name(schedule, early)}"
-    return f"{_name(schedule, run)} is on the critical path" if run in named else ""
+    return next((f"{_name(schedule, run)} is on the critical path" for run in runs if run in named), "")
 
 
 def _name(schedule: Schedule, run: Run) -> str:

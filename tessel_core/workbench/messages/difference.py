@@ -8,7 +8,7 @@ import numpy as np
 
 from tessel_core.inspection import Difference, Element, Turned
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
-from tessel_core.units import many, show_time, time_scale
+from tessel_core.units import counted, many, show_time, time_scale
 from tessel_core.workbench.messages.comparison import Column
 
 _NAMED = 3
@@ -94,17 +94,13 @@ def _turned(found: Difference) -> Iterator[str]:
         yield "No device runs neighbours in another order."
         return
     pairs, critical = sum(each.pairs for each in found.turned), sum(each.critical for each in found.turned)
-    on = _counted(len({each.device for each in found.turned}), "device")
+    on = counted(len({each.device for each in found.turned}), "device")
     named, rest = [_pair(found.after, each) for each in found.turned[:_NAMED]], len(found.turned) - _NAMED
-    more = f"; {_counted(rest, 'more pair')} of blocks" if rest > 0 else ""
+    more = f"; {counted(rest, 'more pair')} of blocks" if rest > 0 else ""
     yield (
-        f"{_counted(pairs, 'pair')} of neighbours on {on} turned around, {critical:,} of them on the critical path: "
+        f"{counted(pairs, 'pair')} of neighbours on {on} turned around, {critical:,} of them on the critical path: "
         f"{'; '.join(named)}{more}."
     )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _pair(after: Schedule, turned: Turned) -> str:
@@ -122,7 +118,7 @@ def _shifts(found: Difference) -> Iterator[str]:
     run, by = _run(found.after, int(found.rows[1][most])), int(shift[most])
     earlier, later = int((shift < 0).sum()), int((shift > 0).sum())
     alone = [len(each.start) - len(shift) for each in (found.before, found.after)]
-    both = f"the {_counted(len(shift), 'run')} that both have" if any(alone) else _counted(len(shift), "run")
+    both = f"the {counted(len(shift), 'run')} that both have" if any(alone) else counted(len(shift), "run")
     yield (
         f"{run} moves the furthest and starts {_moved_by(by, unit)}; of {both} {earlier:,} start earlier and "
         f"{later:,} later."

@@ -23,7 +23,7 @@ from tessel_core.model import (
 )
 from tessel_core.placement import find_placer
 from tessel_core.rules import check_allowances, check_placement
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import show_gap, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber, fullest, sentence
 from tessel_core.workbench.outcome import Outcome
 from tessel_core.workbench.placing import Placing
@@ -70,7 +70,7 @@ def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLo
     lead = f"{TITLES[placing.objective]} {show_time(reached, unit)}"
     if bound is not None and reached <= bound * (1 + SAME):
         return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller one.")
-    limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {1 - bound / reached:.1%})"
+    limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {show_gap(_gap(bound, reached))})"
     how = "by hand" if placing.by_hand else "not proved optimal"
     reason = "" if placing.outcome is None or placing.by_hand else sentence(placing.outcome.reason)
     return Verdict(Tone.FOUND, f"{lead}, {how}{limit}. {reason}".rstrip())
@@ -139,7 +139,7 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
         KeyNumber(
             "Bound",
             "none yet" if bound is None else show_time(bound, unit),
-            "no placer has answered" if bound is None or reached is None else f"gap {_gap(bound, reached):.2%}",
+            "no placer has answered" if bound is None or reached is None else f"gap {show_gap(_gap(bound, reached))}",
             f"{TITLES[placing.objective]}: what no placement of this problem can get below, as a placer has proved.",
         ),
         KeyNumber(
@@ -190,7 +190,7 @@ def move_effect(before: Placing, after: Placing) -> str:
         parts.append("as before" if same else f"{'+' if more > 0 else '−'}{show_time(abs(more), unit)}")
     bound = known_bound(after)
     if bound is not None:
-        parts.append("at the bound" if reached <= bound * (1 + SAME) else f"gap {_gap(bound, reached):.1%}")
+        parts.append("at the bound" if reached <= bound * (1 + SAME) else f"gap {show_gap(_gap(bound, reached))}")
     return " · ".join(parts)
 
 
@@ -263,7 +263,7 @@ def _placer_row(name: str, report: PlacementReport | None, why: str, best: float
         None if load is None else show_time(load, unit),
         None if load is None or not best else f"{load / best:.3f} ×",
         None if report.bound is None else show_time(float(report.bound), unit),
-        None if report.gap is None else f"{report.gap:.1%}",
+        None if report.gap is None else show_gap(report.gap),
         report.status.label,
         f"{report.wall_s:.2f} s",
         report.reason,

@@ -11,7 +11,7 @@ from tessel_core.formats.tables import Row
 from tessel_core.model import MicroBatchPlan, Placement
 from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of, ranked
 from tessel_core.scheduling.bounds import period_bound
-from tessel_core.units import show_time
+from tessel_core.units import show_gap, show_time
 from tessel_core.workbench.messages.placement import Tone, Verdict
 from tessel_core.workbench.messages.schedule import KeyNumber, sentence
 from tessel_core.workbench.placing import Placing
@@ -89,4 +89,4 @@ def joint_verdict(report: JointReport) -> Verdict:
         return Verdict(Tone.FOUND, f"{lead}, not proved to be the least.")
     gap = float(1 - report.bound / best.period)
     limit = f"no placement of this kind has one below {show_time(float(report.bound), 'ns')}, whatever its schedule"
-    return Verdict(Tone.FOUND, f"{lead}: {limit} (gap {gap:.1%}).")
+    return Verdict(Tone.FOUND, f"{lead}: {limit} (gap {show_gap(gap)}).")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tessel_core.execution.schedule_run import BLOCKS
 from tessel_core.execution.walk import Timed
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import counted, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.messages.timeline import PLACE, About
 from tessel_core.workbench.running import RunQuestion, RunReport
@@ -31,10 +31,9 @@ def progress_sentence(question: RunQuestion, parts: Collection[tuple[int, Sequen
 
 def run_title(report: RunReport) -> str:
     """What ran."""
-    schedule, plural = report.run.schedule, "" if report.run.schedule.micro_batches == 1 else "es"
-    ranks = len(schedule.plan.devices)
-    batches = f"{schedule.micro_batches} micro-batch{plural}"
-    return f"{schedule.plan.name}: {batches} on {ranks} rank{'' if ranks == 1 else 's'}, {BLOCKS[report.run.engine]}"
+    schedule = report.run.schedule
+    batches, ranks = counted(schedule.micro_batches, "micro-batch"), counted(len(schedule.plan.devices), "rank")
+    return f"{schedule.plan.name}: {batches} on {ranks}, {BLOCKS[report.run.engine]}"
 
 
 def equality_sentence(report: RunReport) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import counted, show_gap, show_memory, show_time
 from tessel_core.workbench.messages.idle import imbalance_and_bubble, meanings, percent, who_limits
 
 
@@ -79,8 +79,8 @@ def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
     if report.objective is None or report.gap is None:
         return f"no order of this placement is below {limit}"
     if limit == _objective(report, plan, report.objective):
-        return f"another order of this placement is at most {max(report.gap, 0.0001):.2%} shorter"
-    return f"another order of this placement is at most {report.gap:.1%} shorter, {limit}"
+        return f"another order of this placement is at most {show_gap(report.gap)} shorter"
+    return f"another order of this placement is at most {show_gap(report.gap)} shorter, {limit}"
 
 
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
 
 
 def _micro_batches(solution: Schedule) -> str:
-    return "one micro-batch is" if solution.micro_batches == 1 else f"{solution.micro_batches} micro-batches are"
+    return f"{counted(solution.micro_batches, 'micro-batch')} {'is' if solution.micro_batches == 1 else 'are'}"
 
 
 def _proved(report: ScheduleReport, solution: Schedule) -> str:
@@ -122,7 +122,7 @@ def _proved(report: ScheduleReport, solution: Schedule) -> str:
     limit = _objective(report, solution.plan, report.bound)
     if report.objective_name == PERIOD:
         return f"Period proved optimal: no order of this placement, whatever it repeats, is faster than {limit}."
-    what = "one micro-batch" if solution.micro_batches == 1 else f"{solution.micro_batches} micro-batches"
+    what = counted(solution.micro_batches, "micro-batch")
     return f"Makespan proved optimal: no order of this placement ends {what} before {limit}."
 
 
@@ -172,7 +172,7 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Makespan",
             show_time(makespan, unit),
             f"bound {show_time(report.makespan_bound, unit)}{_gap(makespan if fits else None, report.makespan_bound)}",
-            f"Time from the first start to the last end of all {drawn.micro_batches} micro-batches. Proved where "
+            f"Time from the first start to the last end of {counted(drawn.micro_batches, 'micro-batch')}. Proved where "
             "it meets the bound.",
         ),
         KeyNumber(
@@ -216,7 +216,7 @@ def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
     """
     if value is None:
         return ""
-    return ", proved" if value == bound else f", gap {float(1 - bound / Fraction(value)):.2%}"
+    return ", proved" if value == bound else f", gap {show_gap(float(1 - bound / Fraction(value)))}"
 
 
 def fullest(held: Sequence[float], capacities: Sequence[float | None]) -> int:

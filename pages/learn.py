@@ -1,0 +1,74 @@
+"""Learn: levels that are played, and the open plan as a puzzle."""
+
+import streamlit as st
+
+from pages.parts.learn.knob import play_knob
+from pages.parts.learn.levels import level_list, level_shown
+from pages.parts.learn.play import play_puzzle
+from pages.parts.learn.slides import show_deck
+from pages.shared.keeping import keeping
+from pages.shared.learn_state import WORDS, LearnState
+from pages.shared.session import session, workspace
+from pages.shared.widgets import complain, heading_row, literal, title_of
+from tessel_core.errors import InputError
+from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle
+from tessel_core.learning.deck import Deck
+
+
+def page() -> None:
+    """The levels at the left, and the one that is open."""
+    state = session().of(LearnState)
+    level = level_shown()
+    with heading_row("learn"):
+        if isinstance(level, Level):
+            title_of(level.title, f"level {level.number}")
+        elif isinstance(level, Deck):
+            title_of(level.title, f"{len(level.slides)} slides")
+        elif level == WORDS:
+            title_of("Words explained", "with the numbers of the open plan")
+        else:
+            title_of(workspace().name, workspace().source)
+        keeping()
+    left, right = st.columns([3, 10], gap="medium")
+    with left:
+        level_list(level)
+    with right:
+        if state.said:
+            complain(state.said)
+        if level == WORDS:
+            glossary()
+        elif isinstance(level, Deck):
+            show_deck(level)
+        else:
+            open_level(level if isinstance(level, Level) else None)
+
+
+def open_level(level: Level | None) -> None:
+    """What a level says and asks, and its board or knob."""
+    try:
+        task = Puzzle(workspace().plan, workspace().micro_batches) if level is None else level.task()
+    except InputError as error:
+        complain(error)
+        return
+    if level is not None:
+        st.markdown("  \n".join(map(literal, level.idea.splitlines())))
+    if isinstance(task, Knob):
+        assert level is not None
+        play_knob(level, task)
+    else:
+        play_puzzle(level, task)
+
+
+def glossary() -> None:
+    """Every word, in two columns."""
+    plan, micro_batches = workspace().plan, workspace().micro_batches
+    for column, terms in zip(st.columns(2, gap="large"), (GLOSSARY[::2], GLOSSARY[1::2]), strict=True):
+        with column:
+            for term in terms:
+                numbers = "" if term.filled is None else term.filled(plan, micro_batches)
+                st.markdown(f"**{literal(term.name)}**  \n{literal(term.meaning)}")
+                if numbers:
+                    st.caption(literal(f"Here: {numbers}."))
+
+
+page()

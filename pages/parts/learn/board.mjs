@@ -1,0 +1,433 @@
+// A board on which runs are placed by hand: a tray of what comes next on each device, its lane, and what it holds.
+
+import { memoryScale, roundStep, showMoment, showTime, ticksOf } from "../../shared/timeline/scale.mjs";
+import { Puzzle, keyOf, runOf } from "./puzzle.mjs";
+
+const REST_MS = 300;
+const DRAG_PIXELS = 5;
+const ROOM = 1.15; // the lanes end so much after what is placed
+const TICK_PIXELS = 46;
+const NAMED_PIXELS = 38; // of a run that has its block's name; a narrower one has the micro-batch, then nothing
+const NUMBERED_PIXELS = 16;
+const LETTER_PIXELS = 7;
+const STEPS = 240; // of a lane, in units of real time
+const known = new WeakMap();
+
+export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
+  const root = parentElement.querySelector(".board");
+  if (!root || !data) return undefined;
+  let board = known.get(root);
+  if (!board || board.level !== data.level) known.set(root, (board = new Board(root, data)));
+  board.report = (moves) => setStateValue("moves", moves);
+  board.ask = (asked) => setTriggerValue("ask", asked);
+  board.take(data);
+  return () => clearTimeout(board.resting);
+}
+
+class Board {
+  constructor(root, data) {
+    Object.assign(this, { root, level: data.level, past: [], hinted: 0, active: "", pending: "", drag: null });
+    this.puzzle = new Puzzle(data.plan);
+    const fine = this.puzzle.begin(data.placed);
+    this.horizon = data.horizon;
+    this.says = fine ? "" : "What was kept of this board breaks a rule, so it begins anew.";
+    this.frame();
+  }
+
+  /** What never changes: the rows of devices, the axis and the buttons. */
+  frame() {
+    const { root, puzzle } = this;
+    root.textContent = "";
+    root.onkeydown = (event) => this.key(event);
+    this.line = put(root, "p", "line", { role: "status" });
+    const rows = put(root, "div", "rows");
+    this.rows = puzzle.devices.map(({ name, capacity }, d) => {
+      const row = put(rows, "div", "row", { role: "group", ariaLabel: name });
+      const head = put(row, "div", "head");
+      put(head, "b", "").textContent = name;
+      const held = put(head, "span", "held");
+      const tray = put(row, "div", "tray");
+      const side = put(row, "div", "side");
+      const lane = put(side, "div", "lane");
+      lane.addEventListener("click", (event) => event.target === lane && this.click(d, event));
+      lane.addEventListener("pointermove", (event) => this.hover(d, event));
+      lane.addEventListener("pointerleave", () => this.hover(-1));
+      const memory = capacity === null ? null : put(side, "div", "memory");
+      return { row, held, tray, lane, memory };
+    });
+    const foot = put(rows, "div", "row foot");
+    put(foot, "div", "head");
+    this.unitName = put(foot, "div", "unit");
+    this.axis = put(put(foot, "div", "side"), "div", "axis");
+    const tools = put(root, "div", "tools");
+    this.buttons = Object.fromEntries(
+      TOOLS.map(([name, label, about]) => {
+        const button = put(tools, "button", "", { type: "button", title: about });
+        button.textContent = label;
+        button.dataset.key = name;
+        button.addEventListener("click", () => this.press(name));
+        return [name, button];
+      }),
+    );
+    this.score = put(tools, "span", "score");
+  }
+
+  take(data) {
+    this.data = data;
+    if (this.pending && data.advice?.of === this.signature) {
+      const pending = this.pending;
+      this.pending = "";
+      this.press(pending);
+      return;
+    }
+    this.draw();
+  }
+
+  get signature() {
+    return JSON.stringify(this.puzzle.list());
+  }
+
+  /** A schedule that goes on from what is placed, if one is known. */
+  get target() {
+    const { target, advice } = this.data;
+    if (target && this.puzzle.follows(target)) return target;
+    return advice?.starts && this.puzzle.follows(advice.starts) ? advice.starts : null;
+  }
+
+  press(name) {
+    const { puzzle } = this;
+    if (name === "back" && this.past.length) this.to(this.past.pop(), "Taken back.");
+    if (name === "anew" && puzzle.placed.size) this.change(() => puzzle.begin([]), "All runs are to be placed again.");
+    if (name === "hint" && this.hinted < this.data.hints.length) this.tell(`Hint ${this.hinted + 1}: ${this.data.hints[this.hinted++]}`);
+    else if (["hint", "step", "finish"].includes(name)) this.coach(name);
+  }
+
+  /** What the coach would do: say it, do it once, or to the end. */
+  coach(name) {
+    const { puzzle, data } = this;
+    if (puzzle.complete) return;
+    const { target } = this;
+    if (!target && data.advice?.of === this.signature) {
+      this.tell(data.advice.proved ? "Nothing that begins like this can be completed: take something back." : "The coach found no way on in time: take something back.", true);
+      return;
+    }
+    if (!target) {
+      this.pending = name;
+      this.tell("The coach is thinking …");
+      this.send(true);
+      return;
+    }
+    const next = puzzle.after(target);
+    const where = `${puzzle.name(next[0], next[1])} at ${this.moment(next[2])}`;
+    if (name === "hint") {
+      this.active = keyOf(next[0], next[1]);
+      this.tell(`Next: ${where}.`);
+    } else if (name === "step") this.change(() => puzzle.place(...next), `The coach places ${where}.`);
+    else this.change(() => { while (!puzzle.complete) puzzle.place(...puzzle.after(target)); }, "The coach has placed the rest.");
+  }
+
+  /** Change what is placed; a complaint in place of a change is said and leaves everything as it was. */
+  change(make, done) {
+    const before = this.puzzle.list();
+    const why = make();
+    if (typeof why === "string" && why) {
+      this.puzzle.begin(before);
+      this.tell(`${why}.`, true);
+      return false;
+    }
+    this.past.push(before);
+    this.active = "";
+    this.told(done);
+    return true;
+  }
+
+  to(list, done) {
+    this.puzzle.begin(list);
+    this.told(done);
+  }
+
+  told(done) {
+    this.hinted = Math.min(this.hinted, this.data.hints.length);
+    this.tell(this.puzzle.complete ? "All runs are placed." : done);
+    this.send();
+  }
+
+  tell(text, bad = false) {
+    this.says = text;
+    this.bad = bad;
+    this.draw();
+  }
+
+  /** Report at rest, at once where the schedule is complete or the coach is asked. */
+  send(asks = false) {
+    clearTimeout(this.resting);
+    const now = () => {
+      const moves = { level: this.level, list: this.puzzle.list() };
+      if (asks) this.ask(moves);
+      else this.report(moves);
+    };
+    if (asks || this.puzzle.complete) now();
+    else this.resting = setTimeout(now, REST_MS);
+  }
+
+  place(b, m, start) {
+    this.change(() => this.puzzle.place(b, m, start), `${this.puzzle.name(b, m)} starts at ${this.moment(start)}.`);
+  }
+
+  /** Place the next run of a block as early as it may be, or say why it cannot be placed. */
+  early(b) {
+    const m = this.puzzle.next(b);
+    if (m === undefined) return;
+    const start = this.puzzle.earliest(b, m);
+    if (start === undefined) this.tell(`${this.puzzle.stuck(b, m)}.`, true);
+    else this.place(b, m, start);
+  }
+
+  /** A press into a lane: the run that is chosen there, or the only one that may run. */
+  click(d, event) {
+    const { puzzle } = this;
+    if (this.skip) return void (this.skip = false);
+    const at = this.tick(d, event.clientX);
+    const [chosen] = this.active ? [runOf(this.active)] : [];
+    const here = puzzle.ready().filter(([b]) => puzzle.blocks[b].devices.includes(d));
+    if (chosen && puzzle.blocks[chosen[0]].devices.includes(d) && puzzle.start(...chosen) === undefined) this.place(...chosen, at);
+    else if (here.length === 1) this.place(here[0][0], here[0][1], at);
+    else this.tell(here.length ? "Choose a run at the left first: several may run here." : `Nothing may run on ${puzzle.devices[d].name} now.`, true);
+  }
+
+  key(event) {
+    const named = { Backspace: "back", h: "hint", s: "step" }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || (!named && !/^[1-9]$/.test(event.key) && !/^(Arrow(Left|Right)|Delete)$/.test(event.key))) return;
+    const key = document.activeElement?.dataset?.run ?? this.root.getRootNode().activeElement?.dataset?.run;
+    const run = key ? runOf(key) : null;
+    const start = run && this.puzzle.start(...run);
+    if (event.key === "Delete" && start !== undefined && run) this.takeOut(...run);
+    else if (event.key.startsWith("Arrow") && start !== undefined && run) this.move(...run, start + (event.key === "ArrowLeft" ? -1 : 1) * this.unit);
+    else if (named) this.press(named);
+    else if (/^[1-9]$/.test(event.key)) {
+      const ready = this.puzzle.ready()[event.key - 1];
+      if (ready) this.place(...ready);
+    } else return;
+    event.preventDefault();
+  }
+
+  takeOut(b, m) {
+    this.change(() => this.puzzle.remove(b, m), `${this.puzzle.name(b, m)} and what needs it are taken back.`);
+  }
+
+  move(b, m, start) {
+    if (start === this.puzzle.start(b, m)) return;
+    this.change(() => this.puzzle.place(b, m, start), `${this.puzzle.name(b, m)} starts at ${this.moment(start)}.`);
+  }
+
+  // Drawing
+
+  get unit() {
+    return this.data.plan.timeUnit === "step" ? 1 : Math.max(1, roundStep(this.horizon / STEPS));
+  }
+
+  moment(tick) {
+    return this.data.plan.timeUnit === "step" ? String(tick) : showMoment(tick, this.data.plan.timeUnit, this.unit);
+  }
+
+  /** The moment under a pixel of a lane: a whole step, or what a run could begin at nearby. */
+  tick(d, clientX, floor = true) {
+    const { left, width } = this.rows[d].lane.getBoundingClientRect();
+    const at = ((clientX - left) / width) * this.horizon;
+    return Math.max(0, (floor ? Math.floor : Math.round)(at / this.unit + (floor ? 1e-9 : 0)) * this.unit);
+  }
+
+  draw() {
+    const { puzzle, data } = this;
+    const focused = this.root.getRootNode().activeElement?.dataset?.key;
+    const ready = puzzle.ready();
+    const ends = ready.map(([b, , start]) => start + puzzle.blocks[b].duration);
+    this.horizon = Math.max(data.horizon, Math.max(puzzle.makespan, ...ends, 0) * ROOM);
+    this.line.textContent = this.says || data.begin;
+    this.line.classList.toggle("bad", Boolean(this.bad && this.says));
+    this.drawAxis();
+    puzzle.devices.forEach((_, d) => this.drawDevice(d, ready));
+    const { back, anew, hint, step, finish } = this.buttons;
+    back.disabled = !this.past.length;
+    anew.disabled = !puzzle.placed.size;
+    for (const each of [hint, step, finish]) each.disabled = puzzle.complete || Boolean(this.pending);
+    const now = puzzle.placed.size ? `ends at ${this.moment(puzzle.makespan)}` : `${puzzle.runs} runs to place`;
+    this.score.textContent = [puzzle.complete || !puzzle.placed.size ? "" : `${puzzle.runs - puzzle.placed.size} of ${puzzle.runs} to place`, now, data.best].filter(Boolean).join(" · ");
+    const again = focused && this.root.querySelector(`[data-key="${focused}"]:not(:disabled)`);
+    if (again) again.focus({ preventScroll: true });
+    else if (focused) this.root.querySelector(".chip.lit")?.focus({ preventScroll: true });
+    this.root.dataset.placed = puzzle.placed.size;
+  }
+
+  drawAxis() {
+    const { timeUnit } = this.data.plan;
+    const { ticks, unit } = ticksOf({ from: 0, to: this.horizon }, this.axis.clientWidth, timeUnit, TICK_PIXELS);
+    this.axis.textContent = "";
+    for (const { at, label } of ticks) {
+      const tick = put(this.axis, "span", "");
+      tick.style.left = this.share(at);
+      tick.textContent = label;
+    }
+    this.unitName.textContent = unit;
+    this.root.style.setProperty("--step", this.share(ticks.length > 1 ? ticks[1].at : this.horizon));
+  }
+
+  share(ticks) {
+    return `${(100 * ticks) / this.horizon}%`;
+  }
+
+  drawDevice(d, ready) {
+    const { puzzle } = this;
+    const { tray, lane, memory, held } = this.rows[d];
+    const { capacity, static: always } = puzzle.devices[d];
+    tray.textContent = lane.textContent = "";
+    for (const b of puzzle.on[d]) {
+      const m = puzzle.next(b);
+      const may = ready.find(([c]) => c === b);
+      const chip = put(tray, "button", may ? "chip lit" : "chip", { type: "button" });
+      chip.textContent = this.called(b, m);
+      chip.disabled = m === undefined;
+      chip.dataset.key = `chip ${b} ${d}`;
+      if (m === undefined) continue;
+      chip.dataset.run = keyOf(b, m);
+      chip.title = may ? `${puzzle.name(b, m)}: may run at ${this.moment(may[2])}, for ${showTime(puzzle.blocks[b].duration, this.data.plan.timeUnit)}` : puzzle.stuck(b, m);
+      this.paint(chip, b, m);
+      chip.addEventListener("pointerenter", () => this.point(keyOf(b, m)));
+      chip.addEventListener("focus", () => this.point(keyOf(b, m)));
+      this.draggable(chip, b, m, d, () => this.early(b));
+    }
+    for (const [b, m, start] of puzzle.list()) {
+      if (!puzzle.blocks[b].devices.includes(d)) continue;
+      const run = this.box(lane, "button", "run", b, start);
+      const pixels = (lane.clientWidth * puzzle.blocks[b].duration) / this.horizon;
+      run.textContent = this.fitting(b, m, pixels);
+      run.title = `${puzzle.name(b, m)}: ${this.moment(start)} – ${this.moment(puzzle.end(b, m))}`;
+      run.ariaLabel = run.title;
+      run.dataset.key = `run ${b} ${m} ${d}`;
+      run.dataset.run = keyOf(b, m);
+      this.paint(run, b, m);
+      this.draggable(run, b, m, d, () => this.tell(`${run.title}. Drag it or press the arrow keys; Delete takes it back.`));
+    }
+    if (this.active) {
+      const [b, m] = runOf(this.active);
+      const start = puzzle.blocks[b].devices.includes(d) && puzzle.start(b, m) === undefined ? puzzle.earliest(b, m) : undefined;
+      if (start !== undefined) this.box(lane, "i", "ghost", b, start);
+    }
+    const levels = puzzle.levels(d);
+    const last = levels.at(-1)?.[1] ?? always;
+    const { unit, tell } = memoryScale(capacity ?? 0, this.data.memoryUnit);
+    held.textContent = capacity === null ? "" : `holds ${tell(last)} of ${tell(capacity)} ${unit}`;
+    if (memory) this.drawMemory(memory, levels, capacity);
+  }
+
+  drawMemory(memory, levels, capacity) {
+    memory.textContent = "";
+    levels.forEach(([from, amount], i) => {
+      if (!amount) return;
+      const bar = put(memory, "i", "");
+      bar.style.left = this.share(from);
+      bar.style.width = this.share((levels[i + 1]?.[0] ?? this.horizon) - from);
+      bar.style.height = `${(100 * amount) / Math.max(1, capacity)}%`;
+    });
+  }
+
+  box(lane, element, name, b, start) {
+    const made = put(lane, element, name, element === "button" ? { type: "button" } : {});
+    made.style.left = this.share(start);
+    made.style.width = this.share(this.puzzle.blocks[b].duration);
+    return made;
+  }
+
+  paint(element, b, m) {
+    const shades = this.data.colours[this.puzzle.blocks[b].kind];
+    const [ground, ink] = shades[m % shades.length];
+    element.style.setProperty("--ground", ground);
+    element.style.setProperty("--ink", ink);
+  }
+
+  /** What a run so wide says: its name and micro-batch, one over the other where it is narrow, or less. */
+  fitting(b, m, pixels) {
+    const { name } = this.puzzle.blocks[b];
+    if (pixels >= NAMED_PIXELS) return this.called(b, m);
+    const number = this.puzzle.microBatches > 1 && pixels >= NUMBERED_PIXELS ? String(m) : "";
+    return pixels >= NUMBERED_PIXELS && pixels >= LETTER_PIXELS * name.length ? `${name}\n${number}` : number;
+  }
+
+  called(b, m) {
+    const { name } = this.puzzle.blocks[b];
+    return this.puzzle.microBatches === 1 || m === undefined ? name : `${name}·${m}`;
+  }
+
+  /** Show where a run would go, without drawing all else anew. */
+  point(key) {
+    if (this.active === key || this.drag) return;
+    this.active = key;
+    for (const old of this.root.querySelectorAll(".ghost")) old.remove();
+    const [b, m] = runOf(key);
+    const start = this.puzzle.earliest(b, m);
+    if (start === undefined || this.puzzle.start(b, m) !== undefined) return;
+    for (const d of this.puzzle.blocks[b].devices) this.box(this.rows[d].lane, "i", "ghost", b, start);
+  }
+
+  hover(d, event) {
+    for (const { lane } of this.rows) lane.style.removeProperty("--at");
+    if (d >= 0 && event.target === this.rows[d].lane) this.rows[d].lane.style.setProperty("--at", this.share(this.tick(d, event.clientX)));
+  }
+
+  draggable(element, b, m, d, pressed) {
+    element.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      const was = this.puzzle.start(b, m);
+      const grip = was === undefined ? 0 : event.clientX - element.getBoundingClientRect().left;
+      const far = (now) => Math.hypot(now.clientX - event.clientX, now.clientY - event.clientY) > DRAG_PIXELS;
+      const move = (now) => {
+        if (!this.drag && !far(now)) return;
+        this.drag = { ghost: this.drag?.ghost ?? this.box(this.rows[d].lane, "i", "ghost held", b, 0) };
+        const start = this.tick(d, now.clientX - grip, was === undefined);
+        const why = this.puzzle.whyNot(b, m, start);
+        this.drag.start = start;
+        this.drag.ghost.style.left = this.share(start);
+        this.drag.ghost.classList.toggle("wrong", Boolean(why));
+        this.line.textContent = why ? `${why}.` : `${this.puzzle.name(b, m)} at ${this.moment(start)}`;
+        this.line.classList.toggle("bad", Boolean(why));
+      };
+      const end = (now) => {
+        removeEventListener("pointermove", move);
+        removeEventListener("pointerup", end);
+        removeEventListener("pointercancel", end);
+        const dragged = this.drag;
+        this.drag = null;
+        if (!dragged) return;
+        this.skip = now.target === this.rows[d].lane; // the click that follows is none
+        setTimeout(() => (this.skip = false));
+        dragged.ghost.remove();
+        this.dropped = true;
+        setTimeout(() => (this.dropped = false));
+        if (now.type === "pointercancel") return this.draw();
+        const { left, right } = this.rows[d].lane.getBoundingClientRect();
+        if (was === undefined && (now.clientX < left || now.clientX > right)) return this.draw();
+        if (was === undefined) this.place(b, m, dragged.start);
+        else this.move(b, m, dragged.start);
+        this.draw();
+      };
+      addEventListener("pointermove", move);
+      addEventListener("pointerup", end);
+      addEventListener("pointercancel", end);
+    });
+    element.addEventListener("click", () => this.dropped || pressed());
+  }
+}
+
+const TOOLS = [
+  ["back", "Take back", "Take the last move back (Backspace)"],
+  ["hint", "Hint", "A word of advice; each one says more (h)"],
+  ["step", "Step", "Have the coach place the next run (s)"],
+  ["finish", "Finish", "Have the coach place the rest"],
+  ["anew", "Start over", "Take all runs off the board"],
+];
+
+function put(parent, tag, name, given = {}) {
+  const made = parent.appendChild(document.createElement(tag));
+  if (name) made.className = name;
+  return Object.assign(made, given);
+}

@@ -1,0 +1,117 @@
+"""The board: a component on which runs are placed by hand, judged in the browser by rules that are sent along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.session import session, unbroken
+from pages.shared.timeline.component import one_module
+from tessel_core.charts.palette import SHADES, ink, shade
+from tessel_core.editing.asked import number_of
+from tessel_core.learning import Puzzle
+from tessel_core.learning.coach import Advice, Placed
+from tessel_core.learning.verdict import horizon
+from tessel_core.model import BlockKind, Schedule
+
+_HERE = Path(__file__).parent
+_SCRIPTS = "../../shared/timeline/scale.mjs", "puzzle.mjs", "board.mjs"
+"""In the order in which they need each other."""
+
+
+def _text(name: str) -> str:
+    return _HERE.joinpath(name).read_text(encoding="utf-8")
+
+
+_BOARD = st.components.v2.component(
+    "tessel_board",
+    html='<div class="board"></div>',
+    css=_text("board.css"),
+    js=one_module([_text(name) for name in _SCRIPTS]),
+)
+
+Take = Callable[[str, tuple[Placed, ...]], None]
+"""Takes the level and what is placed."""
+
+
+def board(
+    level: str,
+    puzzle: Puzzle,
+    placed: Sequence[Sequence[int]],
+    *,
+    best: Schedule | None,
+    score: str,
+    hints: Sequence[str],
+    advice: tuple[Sequence[Placed], Advice] | None,
+    moved: Take,
+    asked: Take,
+) -> None:
+    """A puzzle's board with what is `placed`; `moved` hears of every change, `asked` when the coach is to think.
+
+    `advice` is the coach's, for what was placed when it was asked.
+    """
+    plan, key = puzzle.plan, session().key(f"board-{level}")
+    data = {
+        "level": level,
+        "plan": plan_data(puzzle),
+        "memoryUnit": plan.memory_unit,
+        "colours": [[(ground := shade(kind, m), ink(ground)) for m in range(SHADES)] for kind in BlockKind],
+        "placed": [list(each) for each in placed],
+        "horizon": horizon(puzzle, best),
+        "target": None if best is None else best.starts.tolist(),
+        "best": score,
+        "begin": _BEGIN,
+        "hints": list(hints),
+        "advice": None if advice is None else _told(*advice),
+    }
+    listened = {
+        "on_moves_change": partial(_heard, key, "moves", moved),
+        "on_ask_change": partial(_heard, key, "ask", asked),
+    }
+    _BOARD(key=key, data=data, **listened)
+
+
+_BEGIN = "Press a lit run to place it as early as it may be, or drag it to its lane. A pale one says what it lacks."
+
+
+def plan_data(puzzle: Puzzle) -> dict[str, Any]:
+    """What the browser's rules need to know of the plan."""
+    plan, kinds = puzzle.plan, list(BlockKind)
+    return {
+        "blocks": [
+            {
+                "name": block.name,
+                "kind": kinds.index(block.kind),
+                "duration": block.duration,
+                "memory": block.memory,
+                "devices": sorted(block.devices),
+            }
+            for block in plan.blocks
+        ],
+        "devices": [
+            {"name": device.name, "capacity": device.memory_capacity, "static": device.static_memory}
+            for device in plan.devices
+        ],
+        "dependencies": [list(arc) for arc in plan.arcs],
+        "microBatches": puzzle.micro_batches,
+        "timeUnit": plan.time_unit,
+    }
+
+
+def _told(placed: Sequence[Placed], advice: Advice) -> Mapping[str, Any]:
+    of = json.dumps([list(each) for each in placed], separators=(",", ":"))
+    return {"of": of, "starts": advice.starts, "proved": advice.proved}
+
+
+@unbroken
+def _heard(key: str, name: str, take: Take) -> None:
+    asked = (st.session_state.get(key) or {}).get(name) or {}
+    runs = asked.get("list")
+    if isinstance(runs, list):
+        found = [each for each in runs if isinstance(each, list) and len(each) == 3]
+        take(str(asked.get("level", "")), tuple((number_of(b), number_of(m), number_of(at)) for b, m, at in found))

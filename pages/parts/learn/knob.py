@@ -1,0 +1,67 @@
+"""A knob: a stop is chosen, predicted, and shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import streamlit as st
+
+from pages.parts.learn.levels import next_level, reach
+from pages.shared.run_panel import answer, start_search, watch
+from pages.shared.session import session, workspace
+from pages.shared.timeline.component import timeline
+from pages.shared.widgets import button, literal
+from tessel_core.learning import Knob, KnobAnswers, Level, Outcome
+from tessel_core.units import share
+
+_WAITED_S = 1.0
+
+
+def play_knob(level: Level, knob: Knob) -> None:
+    """The question, the knob, and what the stop that was chosen leads to."""
+    st.markdown(f"**{literal(level.asks)}**")
+    play = workspace().play(level.name)
+    now = knob.stops[play.chosen] if play.chosen is not None and play.chosen < len(knob.stops) else knob.stops[0]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        label, key = f"Your prediction: {knob.label.lower()}", session().key(f"knob-{level.name}")
+        if knob.in_words:
+            chosen = st.radio(label, knob.stops, knob.stops.index(now), key=key, width=460)
+        else:
+            chosen = st.select_slider(label, knob.stops, now, key=key, width=460)
+        pressed = button("Show", type="primary", icon=":material/visibility:")
+        _hints(level)
+    if pressed:
+        play = replace(play, chosen=knob.stops.index(chosen))
+        session().change(workspace().playing(play))
+    if play.chosen is None or play.chosen >= len(knob.stops):
+        st.caption("Nothing is shown before you predict: choose a stop, then press Show.")
+        return
+    run = answer(KnobAnswers(level.number)) or start_search(KnobAnswers(level.number))
+    run.wait(_WAITED_S)
+    if run.result is None:
+        watch(run, lambda: st.progress(share(len(run.parts), len(knob.stops)), "Every stop is solved …"))
+        return
+    _shown(level, knob, run.result, play.chosen)
+
+
+def _hints(level: Level) -> None:
+    with st.popover("Hints", icon=":material/lightbulb:"):
+        for hint in level.hints:
+            st.markdown(literal(hint))
+
+
+def _shown(level: Level, knob: Knob, outcomes: tuple[Outcome, ...], chosen: int) -> None:
+    right, outcome = chosen in knob.answers(outcomes), outcomes[chosen]
+    if right:
+        reach(level.name, right)
+        st.success(literal(f"Right. {outcome.says}"), icon=":material/verified:")
+        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
+        with st.container(horizontal=True):
+            next_level(level)
+        rows = {knob.label: list(knob.stops), knob.measure: [each.shown for each in outcomes]}
+        st.dataframe(pd.DataFrame(rows), hide_index=True, width="content")
+    else:
+        st.info(literal(f"Not this one. {outcome.says}"), icon=":material/flag:")
+    if outcome.schedules:
+        timeline(outcome.schedules, session().key(f"knob-timeline-{level.name}"))

@@ -1,0 +1,71 @@
+"""The list of levels, and which of them is open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.learn_state import DECK, WORDS, LearnState
+from pages.shared.session import session, workspace
+from pages.shared.widgets import button
+from tessel_core.errors import InputError
+from tessel_core.learning import Level, find_level, list_levels
+from tessel_core.learning.deck import Deck, find_deck, list_decks
+from tessel_core.workbench.workspace import OWN
+
+
+def level_shown() -> Level | Deck | str:
+    """The open level, the first that is not solved where none is; a deck; or `OWN` or `WORDS`."""
+    state = session().of(LearnState)
+    if state.level in (OWN, WORDS):
+        return state.level
+    try:
+        if state.level.startswith(DECK):
+            return find_deck(state.level.removeprefix(DECK))
+        return find_level(state.level) if state.level else _first_open()
+    except InputError as error:
+        state.open("")
+        state.said = str(error)
+        return _first_open()
+
+
+def _first_open() -> Level:
+    levels = list_levels()
+    return next((each for each in levels if not workspace().play(each.name).reached), levels[0])
+
+
+def level_list(shown: Level | Deck | str) -> None:
+    """A button a level, ticked where it is solved, one for the open plan, one a deck, and one for the glossary."""
+    with st.container(gap=None, key="list-levels"):
+        for level in list_levels():
+            _entry(level.name, f"{level.number}  {level.title}", chosen=shown is level)
+        _entry(OWN, f"Your plan: {workspace().name}", chosen=shown == OWN)
+        for deck in list_decks():
+            _entry(DECK + deck.name, deck.title, chosen=shown is deck, icon="slideshow")
+        _entry(WORDS, "Words explained", chosen=shown == WORDS, icon="menu_book")
+
+
+def _entry(name: str, title: str, *, chosen: bool, icon: str = "circle") -> None:
+    play = workspace().play(name)
+    icon = "check_circle" if play.reached else "pending" if play.placed or play.chosen is not None else icon
+    look = {"type": "secondary" if chosen else "tertiary", "icon": f":material/{icon}:", "width": "stretch"}
+    if button(title, key=f"level-{name}", **look):
+        session().of(LearnState).open(name)
+        st.rerun()
+
+
+def reach(name: str, reached: bool) -> None:
+    """Take note that a level is solved, and tick it."""
+    play = workspace().play(name)
+    if reached and not play.reached:
+        session().change(workspace().playing(replace(play, reached=True)))
+        st.rerun()
+
+
+def next_level(level: Level) -> None:
+    """The way on, where there is one."""
+    after = next((each for each in list_levels() if each.number > level.number), None)
+    if after is not None and button(f"Next: {after.title}", type="primary", icon=":material/arrow_forward:"):
+        session().of(LearnState).open(after.name)
+        st.rerun()

@@ -1,0 +1,124 @@
+"""A puzzle: its board, the coach, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import streamlit as st
+
+from pages.parts.learn.board import board
+from pages.parts.learn.levels import next_level, reach
+from pages.shared.contents import go_to
+from pages.shared.run_panel import answer, report_of, start_search, watch
+from pages.shared.session import session, unbroken, workspace
+from pages.shared.timeline.component import timeline
+from pages.shared.widgets import button, complain, literal
+from tessel_core.errors import InputError
+from tessel_core.learning import Level, Puzzle
+from tessel_core.learning.coach import Coaching, Placed
+from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of
+from tessel_core.model import ScheduleReport
+from tessel_core.workbench.workspace import OWN
+
+_WAITED_S = 0.6
+_ASKS = "Place every run so that the last one ends as early as it can, in the memory that there is."
+
+
+@dataclass
+class CoachState:
+    """What the coach was asked last."""
+
+    asked: Coaching | None = None
+    of_workspace: ClassVar[bool] = True
+
+
+def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
+    """The task, the board, and the verdict once all runs are placed."""
+    name = OWN if level is None else level.name
+    st.markdown(f"**{literal(_ASKS if level is None else level.asks)}**  \n:gray[{literal(puzzle.setting)}]")
+    best, play = _best(puzzle), workspace().play(name)
+    advised = _advice(puzzle)
+    board(
+        name,
+        puzzle,
+        play.placed,
+        best=None if best is None else best.solution,
+        score="looking for the best …" if best is None else best_line(best),
+        hints=() if level is None else level.hints,
+        advice=advised,
+        moved=_moved,
+        asked=partial(_ask, puzzle, 0 if best is None else best.makespan_bound),
+    )
+    if best is None:
+        run = start_search(puzzle.question)
+        watch(run, lambda: st.caption(f"Searching for the best to play against: {run.elapsed_s:.0f} s"))
+        return
+    try:
+        schedule = schedule_of(puzzle, [(b, m, at) for b, m, at in play.placed])
+        judged = None if schedule is None else judge(schedule, best)
+    except InputError as error:
+        complain(error)
+        return
+    if judged is not None:
+        reach(name, judged.reached)
+        _verdict(level, puzzle, judged, best)
+
+
+def _best(puzzle: Puzzle) -> ScheduleReport | None:
+    """The answer to the puzzle's question, searched where it is not known; None while it is on its way."""
+    run = answer(puzzle.question) or start_search(puzzle.question)
+    run.wait(_WAITED_S)
+    return report_of(puzzle.question, run)
+
+
+def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], object] | None:
+    asked = session().of(CoachState).asked
+    if asked is None or asked.plan != puzzle.plan or asked.micro_batches != puzzle.micro_batches:
+        return None
+    run = answer(asked)
+    if run is None or run.result is None:
+        return None
+    return asked.placed, run.result
+
+
+@unbroken
+def _moved(level: str, placed: tuple[Placed, ...]) -> None:
+    session().change(workspace().playing(replace(workspace().play(level), placed=placed)))
+
+
+def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...]) -> None:
+    """Have the coach think, which takes it tenths of a second."""
+    asked = Coaching(puzzle.plan, puzzle.micro_batches, placed, least)
+    session().of(CoachState).asked = asked
+    start_search(asked).wait(8.0)
+
+
+def _verdict(level: Level | None, puzzle: Puzzle, judged: Judged, best: ScheduleReport) -> None:
+    """How good it is, whose order it is, and why; beside the best, on one axis of time."""
+    say = st.success if judged.reached else st.info
+    say(
+        literal(f"{judged.sentence} {judged.recognised}"),
+        icon=":material/verified:" if judged.reached else ":material/flag:",
+    )
+    if level is not None and judged.reached:
+        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
+    schedule = judged.report.solution
+    assert schedule is not None
+    with st.container(horizontal=True):
+        if level is not None:
+            next_level(level)
+        if button("Open in Schedule", icon=":material/view_timeline:"):
+            where = "your plan" if level is None else f"level {level.number}"
+            session().open_plan(puzzle.plan, f"placed by hand, {where}", opened=judged.report)
+            go_to("schedule")
+    shown = [("Yours", schedule)]
+    if not judged.reached and best.solution is not None:
+        shown.append(("Shortest found", best.solution))
+    for question in puzzle.beside:
+        run = answer(question) or start_search(question)
+        run.wait(_WAITED_S)
+        if run.result is not None and run.result.drawable is not None:
+            shown.append((question.title, run.result.drawable))
+    timeline(tuple(shown), session().key("learn-timeline"))

@@ -1,0 +1,176 @@
+// The rules of a puzzle: which run may be placed where, among those that are placed already, and why not elsewhere.
+
+/** A plan and where its runs are placed: `placed` maps the name of a run, block · micro-batch, to its start. */
+export class Puzzle {
+  constructor({ blocks, devices, dependencies, microBatches, timeUnit }) {
+    Object.assign(this, { blocks, devices, microBatches, timeUnit });
+    this.needs = blocks.map((_, b) => dependencies.filter(([, after]) => after === b).map(([before, , lag]) => [before, lag]));
+    this.feeds = blocks.map((_, b) => dependencies.filter(([before]) => before === b).map(([, after, lag]) => [after, lag]));
+    this.on = devices.map((_, d) => blocks.flatMap((each, b) => (each.devices.includes(d) ? [b] : [])));
+    this.placed = new Map();
+  }
+
+  get runs() {
+    return this.blocks.length * this.microBatches;
+  }
+
+  get complete() {
+    return this.placed.size === this.runs;
+  }
+
+  start(b, m) {
+    return this.placed.get(keyOf(b, m));
+  }
+
+  end(b, m) {
+    return this.start(b, m) + this.blocks[b].duration;
+  }
+
+  get makespan() {
+    return Math.max(0, ...this.list().map(([b, m]) => this.end(b, m)));
+  }
+
+  /** Everything that is placed, as [block, micro-batch, start], in order of start. */
+  list() {
+    const found = [...this.placed].map(([key, start]) => [...runOf(key), start]);
+    return found.sort((one, other) => one[2] - other[2] || one[1] - other[1] || one[0] - other[0]);
+  }
+
+  /** The first micro-batch whose run of a block is not placed; undefined where all are. */
+  next(b) {
+    for (let m = 0; m < this.microBatches; m++) if (this.start(b, m) === undefined) return m;
+    return undefined;
+  }
+
+  name(b, m) {
+    return this.microBatches === 1 ? this.blocks[b].name : `${this.blocks[b].name} of micro-batch ${m}`;
+  }
+
+  /** What a run still needs before it can be placed anywhere, in a sentence; empty where nothing. */
+  lacks(b, m) {
+    const missing = this.needs[b].filter(([before]) => this.start(before, m) === undefined).map(([before]) => this.blocks[before].name);
+    return missing.length ? `${this.name(b, m)} needs ${inWords(missing)} first` : "";
+  }
+
+  /** Why a run cannot start at a moment, naming rule and place; empty where it can. */
+  whyNot(b, m, start) {
+    const { duration, devices } = this.blocks[b];
+    const name = this.name(b, m);
+    const lacks = this.lacks(b, m);
+    if (lacks) return lacks;
+    if (start < 0) return `${name} cannot start before 0`;
+    for (const [before, lag] of this.needs[b]) {
+      const ready = this.end(before, m) + lag;
+      const way = lag ? ` and what it makes is on its way until ${this.at(ready)}` : "";
+      if (start < ready) return `${name} cannot start at ${this.at(start)}: ${this.blocks[before].name} ends at ${this.at(this.end(before, m))}${way}`;
+    }
+    for (const [after, lag] of this.feeds[b]) {
+      const due = this.start(after, m);
+      if (due !== undefined && start + duration + lag > due) return `${name} cannot end at ${this.at(start + duration)}: ${this.blocks[after].name} starts at ${this.at(due)}`;
+    }
+    for (const d of devices) {
+      const other = this.overlap(d, b, m, start, start + duration);
+      if (other) return `${name} cannot start at ${this.at(start)}: ${this.devices[d].name} runs ${this.name(...other)} then`;
+    }
+    for (const d of devices) {
+      const { capacity } = this.devices[d];
+      const over = capacity === null ? undefined : this.levels(d, [b, m, start]).find(([, held]) => held > capacity);
+      if (over) return `${name} does not fit at ${this.at(start)}: ${this.devices[d].name} would hold ${over[1]} of ${capacity} at ${this.at(over[0])}, and nothing is freed before`;
+    }
+    return "";
+  }
+
+  at(tick) {
+    return tick.toLocaleString("en");
+  }
+
+  overlap(d, b, m, from, to) {
+    return this.list().find(([c, n, at]) => this.blocks[c].devices.includes(d) && !(c === b && n === m) && at < to && at + this.blocks[c].duration > from);
+  }
+
+  /** [moment, what a device holds from then on] wherever that changes, with one run more, or elsewhere. */
+  levels(d, extra) {
+    const changes = new Map([[0, 0]]);
+    const runs = this.list().filter(([b, m]) => !extra || b !== extra[0] || m !== extra[1]);
+    for (const [b, , start] of extra ? [...runs, extra] : runs) {
+      const { memory, devices, duration } = this.blocks[b];
+      if (!memory || !devices.includes(d)) continue;
+      const at = memory > 0 ? start : start + duration;
+      changes.set(at, (changes.get(at) ?? 0) + memory); // releases come first on a tie: only the sum counts
+    }
+    let held = this.devices[d].static;
+    return [...changes].sort((one, other) => one[0] - other[0]).map(([at, change]) => [at, (held += change)]);
+  }
+
+  /** The earliest moment at which a run may start; undefined, where there is none, as `stuck` says. */
+  earliest(b, m) {
+    if (this.lacks(b, m)) return undefined;
+    const { devices } = this.blocks[b];
+    const ready = Math.max(0, ...this.needs[b].map(([before, lag]) => this.end(before, m) + lag));
+    const here = this.list().filter(([c]) => this.blocks[c].devices.some((d) => devices.includes(d)));
+    const moments = [ready, ...here.map(([c, n]) => this.end(c, n)).filter((end) => end > ready)].sort((one, other) => one - other);
+    return moments.find((start) => !this.whyNot(b, m, start));
+  }
+
+  /** Why a run can be placed nowhere now; empty where it can. */
+  stuck(b, m) {
+    if (this.earliest(b, m) !== undefined) return "";
+    return this.lacks(b, m) || this.whyNot(b, m, Math.max(...this.needs[b].map(([before, lag]) => this.end(before, m) + lag), ...this.list().map(([c, n]) => this.end(c, n)), 0));
+  }
+
+  /** What may be placed now: [block, micro-batch, earliest start] each. */
+  ready() {
+    return this.blocks.flatMap((_, b) => {
+      const m = this.next(b);
+      const start = m === undefined ? undefined : this.earliest(b, m);
+      return start === undefined ? [] : [[b, m, start]];
+    });
+  }
+
+  place(b, m, start) {
+    const why = this.whyNot(b, m, start);
+    if (!why) this.placed.set(keyOf(b, m), start);
+    return why;
+  }
+
+  /** Take a run back, with all that depends on it. */
+  remove(b, m) {
+    if (!this.placed.delete(keyOf(b, m))) return;
+    for (const [after] of this.feeds[b]) this.remove(after, m);
+  }
+
+  /** Begin from runs [block, micro-batch, start] in any order; false, with nothing placed, where they break a rule. */
+  begin(runs) {
+    this.placed = new Map(runs.map(([b, m, start]) => [keyOf(b, m), start]));
+    const fine = runs.every(([b, m]) => b < this.blocks.length && m < this.microBatches) && runs.every((each) => !this.whyNot(...each));
+    if (!fine) this.placed = new Map();
+    return fine;
+  }
+
+  /** Whether everything that is placed is where a schedule, given as starts[micro-batch][block], has it. */
+  follows(starts) {
+    return this.list().every(([b, m, start]) => starts[m][b] === start);
+  }
+
+  /** The run that a schedule begins next. */
+  after(starts) {
+    const left = this.blocks.flatMap((_, b) => starts.flatMap((row, m) => (this.start(b, m) === undefined ? [[b, m, row[b]]] : [])));
+    return left.sort((one, other) => one[2] - other[2] || one[1] - other[1] || this.depth(one[0]) - this.depth(other[0]))[0];
+  }
+
+  depth(b) {
+    return this.needs[b].length ? 1 + Math.max(...this.needs[b].map(([before]) => this.depth(before))) : 0;
+  }
+}
+
+export function keyOf(b, m) {
+  return `${b} ${m}`;
+}
+
+export function runOf(key) {
+  return key.split(" ").map(Number);
+}
+
+function inWords(names) {
+  return names.length < 2 ? names[0] : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+}

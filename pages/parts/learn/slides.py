@@ -1,0 +1,83 @@
+"""Decks: shown on the page, filling the screen for a lecture, and as one HTML file that plays without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.run_panel import answer, start_search, watch
+from pages.shared.session import session
+from pages.shared.timeline.component import MODULES, STYLE, one_module, text_of
+from pages.shared.widgets import download, literal
+from tessel_core.learning.deck import Deck, DeckQuestion
+from tessel_core.units import share
+
+_WAITED_S = 1.0
+_HERE = Path(__file__).parent
+
+
+def _text(name: str) -> str:
+    return _HERE.joinpath(name).read_text(encoding="utf-8")
+
+
+_LOOK = STYLE + _text("slides.css")
+_DEFAULT = "export default function ("
+_TIMELINE = one_module([text_of(name) for name in MODULES]).replace(_DEFAULT, "function begin(")
+_SCRIPT = "\n".join(
+    [
+        f"const showTimeline = (() => {{\n{_TIMELINE}\nreturn begin;\n}})();",
+        one_module([_text("slides.mjs")]),
+    ]
+)
+_SLIDES = st.components.v2.component("tessel_slides", html='<div class="slides"></div>', css=_LOOK, js=_SCRIPT)
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --st-font: system-ui, sans-serif;
+  --st-text-color: #1b232c; --st-background-color: #ffffff;
+  --st-secondary-background-color: #f3f5f8; --st-primary-color: #00639c; }}
+@media (prefers-color-scheme: dark) {{ :root {{
+  --st-text-color: #e8edf2; --st-background-color: #11161d;
+  --st-secondary-background-color: #1c242e; --st-primary-color: #3da5e0; }} }}
+body {{ margin: 24px; background: var(--st-background-color); }}
+{look}
+</style></head>
+<body><div class="slides"></div>
+<script type="application/json" id="deck">{deck}</script>
+<script type="module">
+{script}
+begin({{ data: JSON.parse(document.getElementById("deck").textContent), parentElement: document.body }});
+document.querySelector(".slides").focus();
+</script></body></html>
+"""
+
+
+def show_deck(deck: Deck) -> None:
+    """The slides, and the file to take away, once they are solved."""
+    asked = DeckQuestion(deck.name)
+    run = answer(asked) or start_search(asked)
+    run.wait(_WAITED_S)
+    data = run.result
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(literal(deck.about))
+        if data is not None:
+            about = "One file that plays in any browser, without a network."
+            look = {"help": about, "key": f"take-{deck.name}"}
+            download("Take away as HTML", lambda: deck_page(data), f"{deck.name}.html", "text/html", **look)
+    if data is None:
+        watch(run, lambda: st.progress(share(len(run.parts), len(deck.slides)), "Solving what the slides show …"))
+    else:
+        _SLIDES(key=session().key(f"slides-{deck.name}"), data=data)
+
+
+def deck_page(data: Mapping[str, Any]) -> str:
+    """A deck, as its question answers, as one HTML file."""
+    script = _SCRIPT.replace(_DEFAULT, "function begin(").replace("</", "<\\/")
+    deck = json.dumps(data).replace("<", "\\u003c")
+    return _PAGE.format(title=data["title"], look=_LOOK, deck=deck, script=script)

@@ -1,0 +1,46 @@
+"""Which level is open in this tab, as the address keeps it, and how a plan becomes a puzzle."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pages.shared.in_address import Address, InAddress, Read
+from tessel_core.errors import InputError
+from tessel_core.workbench.workspace import OWN
+
+
+@dataclass
+class LearnState(InAddress):
+    """The page *Learn*."""
+
+    level: str = ""
+    """A number, or the open plan itself; empty for the first level that is not solved."""
+    said: str = ""
+    """Why the last thing that somebody asked for was not done."""
+    steps: ClassVar[tuple[str, ...]] = ("level",)
+
+    def follow(self, address: Address, read: Read) -> None:
+        self.level = read(lambda: _level(address.get("level", ""))) or ""
+
+    def in_address(self) -> dict[str, str]:
+        return {"level": self.level} if self.level else {}
+
+    def step_back(self, written: Address, address: Address) -> None:
+        if address.get("level", "") != written.get("level", ""):
+            self.level = address.get("level", "")
+
+    def open(self, level: str) -> None:
+        """Go to a level."""
+        self.level, self.said = level, ""
+
+
+WORDS, DECK = "words", "slides-"
+"""The glossary, in the place of a level; and what the names of decks begin with there."""
+
+
+def _level(text: str) -> str:
+    if text and text not in (OWN, WORDS) and not re.fullmatch(f"[1-9][0-9]?|{DECK}[a-z-]{{1,40}}", text):
+        raise InputError("level", f"must be the number of a level, {OWN}, {WORDS} or {DECK}…, got {text!r}")
+    return text

@@ -1,0 +1,96 @@
+"""Slides for a lecture: a few sentences and live timelines each; every file of `decks/` is a deck."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from tessel_core.charts.timeline import Look, timeline_data, timeline_height
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.learning.level import Facts, Titled, no_facts
+
+_STORY = 130
+"""Pixels under the lanes of a slide for what the devices do while it plays."""
+
+
+@dataclass(frozen=True)
+class Slide:
+    """One view of a deck; sentences may name numbers in braces, which the deck's facts compute."""
+
+    title: str
+    lines: tuple[str, ...]
+    shown: Callable[[], tuple[Titled, ...]] = tuple
+    """Schedules under each other on one axis of time; none for a slide of text."""
+    memory: bool = True
+    picture: Callable[[], str] = str
+    """SVG, in the place of schedules."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deck:
+    """One file of `decks/`."""
+
+    name: str
+    """As the address has it."""
+    place: int
+    """Among the others."""
+    title: str
+    about: str
+    slides: tuple[Slide, ...]
+    facts: Callable[[], Facts] = no_facts
+
+
+@lru_cache(maxsize=1)
+def list_decks() -> tuple[Deck, ...]:
+    """All of them, in order."""
+    from tessel_core.learning import decks
+
+    modules = (import_module(f"{decks.__name__}.{each.name}") for each in iter_modules(decks.__path__))
+    return tuple(sorted((module.DECK for module in modules), key=lambda deck: deck.place))
+
+
+def find_deck(name: str) -> Deck:
+    """The deck of this name; InputError where there is none."""
+    for deck in list_decks():
+        if deck.name == name:
+            return deck
+    raise InputError("deck", f"must be one of {', '.join(deck.name for deck in list_decks())}, got {name!r}")
+
+
+@dataclass(frozen=True)
+class DeckQuestion:
+    """The question what a deck shows, as a search is one."""
+
+    name: str
+
+    def solve(self, control: Control) -> dict[str, Any]:
+        """The deck as the browser shows it, a JSON object with timelines as `timeline_data` in base64.
+
+        Slides are delivered as they come; cancelled, the deck has those that are there.
+        """
+        deck, slides = find_deck(self.name), list[dict[str, Any]]()
+        facts = deck.facts()
+        for slide in deck.slides:
+            if control.stopped:
+                break
+            slides.append(_slide_data(slide, facts))
+            control.deliver(slides[-1])
+        return {"title": deck.title, "slides": slides}
+
+
+def _slide_data(slide: Slide, facts: Facts) -> dict[str, Any]:
+    shown = slide.shown()
+    data = timeline_data(shown, memory=slide.memory, look=Look(quiet=True)) if shown else b""
+    return {
+        "title": slide.title,
+        "lines": [line.format_map(facts) for line in slide.lines],
+        "picture": slide.picture(),
+        "data": base64.b64encode(data).decode(),
+        "height": timeline_height(data, tools=False) + _STORY if shown else 0,
+    }

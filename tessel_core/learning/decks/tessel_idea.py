@@ -1,0 +1,104 @@
+"""How the two-phase search works, on a network whose vocabulary makes one device slow."""
+
+from __future__ import annotations
+
+from tessel_core.inspection import IdleSplit
+from tessel_core.learning.deck import Deck, Slide
+from tessel_core.learning.level import Facts, Titled
+from tessel_core.learning.solved import drawn, percent, searched
+from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.networks import build_shape
+from tessel_core.samples import load_sample
+from tessel_core.units import show_time
+
+_COUNT, _SHORT = 16, 8
+
+
+def _found() -> ScheduleReport:
+    return searched(load_sample("gpt-1m-vocab-m-4"), _COUNT)
+
+
+def _slow() -> Schedule:
+    return drawn("1f1b", load_sample("gpt-1m-vocab-v-4"), _COUNT)
+
+
+def _abstract(count: int) -> ScheduleReport:
+    return searched(build_shape("m-shape"), count)
+
+
+def _schedule(report: ScheduleReport) -> Schedule:
+    schedule = report.drawable
+    assert schedule is not None
+    return schedule
+
+
+def _both() -> tuple[Titled, ...]:
+    return ("1F1B, V-shaped placement", _slow()), ("Searched, M-shaped placement", _schedule(_found()))
+
+
+def _facts() -> Facts:
+    slow, found, toy = _slow(), _found(), _abstract(_COUNT)
+    split, best = IdleSplit.of(slow), _schedule(found)
+    return {
+        "imbalance": percent(split.imbalance),
+        "bubble": percent(split.bubble),
+        "slow": show_time(slow.makespan, "ns"),
+        "fast": show_time(best.makespan, "ns"),
+        "ratio": f"{slow.makespan / best.makespan:.2f}",
+        "bound": show_time(found.makespan_bound, "ns"),
+        "period": str(toy.period_per_micro_batch),
+        "least": str(toy.period_bound),
+        "toy": str(_schedule(toy).makespan),
+    }
+
+
+DECK = Deck(
+    name="tessel",
+    place=3,
+    title="Tessel's idea",
+    about="Why placement and order belong together, and how a search of a few micro-batches schedules many.",
+    facts=_facts,
+    slides=(
+        Slide(
+            "One device is slow",
+            (
+                "A GPT with a million-token vocabulary, cut into a V: the last device computes the vocabulary.",
+                "The others wait for it: {imbalance} of all time is imbalance, and only {bubble} is bubble.",
+                "No order of this placement can help.",
+            ),
+            lambda: (("1F1B, V-shaped placement", _slow()),),
+        ),
+        Slide(
+            "Another placement",
+            (
+                "Spread over all devices, the vocabulary costs each of them the same. The placement is M-shaped.",
+                "Now no published order fits well: blocks on all devices cut through the pipeline.",
+            ),
+            lambda: (("One micro-batch", drawn("sequential", build_shape("m-shape"), 1)),),
+        ),
+        Slide(
+            "Phase 1: what repeats",
+            (
+                "Long schedules repeat. The search looks for the shortest stretch that can: the repetend.",
+                "Here it takes {period} steps per micro-batch, and no schedule can be faster than {least}.",
+            ),
+            lambda: (("Eight micro-batches", _schedule(_abstract(_SHORT))),),
+        ),
+        Slide(
+            "Phase 2: warmup and cooldown",
+            (
+                "What comes before and after the repeated stretch is searched for itself.",
+                "More micro-batches only repeat the middle: the search does not grow with their number.",
+            ),
+            lambda: (("Sixteen micro-batches", _schedule(_abstract(_COUNT))),),
+        ),
+        Slide(
+            "The same model, the same devices",
+            (
+                "{slow} with 1F1B on the V, {fast} searched on the M: {ratio} times faster.",
+                "The bound is {bound}: no order of this placement and memory ends before it.",
+            ),
+            _both,
+        ),
+    ),
+)

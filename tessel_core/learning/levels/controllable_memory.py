@@ -1,0 +1,70 @@
+"""Level 8."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.solved import drawn, percent
+from tessel_core.model import MemoryProfile, Schedule
+from tessel_core.networks import ShapeParameters, build_shape
+
+_DEVICES = (2, 4, 6, 8, 12, 16)
+_LIMIT = Fraction(2, 3)
+_SLOTS = 4
+"""Of a micro-batch on each device: two half stages, whose activations B and W free by halves."""
+
+
+def _schedule(scheduler: str, devices: int) -> Schedule:
+    sizes = ShapeParameters(devices=devices, forward=1, backward=1, weight=1, capacity=_SLOTS * devices)
+    return drawn(scheduler, build_shape("zb-v", sizes), 2 * devices)
+
+
+def held(scheduler: str, devices: int) -> int:
+    """Slots on the fullest device."""
+    return max(MemoryProfile.of(_schedule(scheduler, devices)).peaks)
+
+
+def _outcome(stop: int) -> Outcome:
+    devices = _DEVICES[stop]
+    less, more = held("v-half", devices), held("zb-v", devices)
+    share = Fraction(less, more)
+    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of it."
+    shown = tuple((title, _schedule(name, devices)) for title, name in (("ZB-V", "zb-v"), ("V-Half", "v-half")))
+    return Outcome(share, str(share), says, shown)
+
+
+def _task() -> Knob:
+    return Knob("Devices", tuple(map(str, _DEVICES)), _outcome, first_below(_LIMIT), "Memory of V-Half over ZB-V's")
+
+
+def _facts() -> Facts:
+    small, large = _DEVICES[1], _DEVICES[-1]
+    shares = [Fraction(held("v-half", each), held("zb-v", each)) for each in (small, large)]
+    longer = Fraction(_schedule("v-half", large).makespan, _schedule("zb-v", large).makespan) - 1
+    least = Fraction(held("v-min", large), held("zb-v", large))
+    return {
+        **{"small": str(small), "large": str(large)},
+        **{"first": str(shares[0]), "last": str(shares[1])},
+        **{"longer": percent(longer), "least": percent(least)},
+    }
+
+
+LEVEL = Level(
+    number=8,
+    title="Down, up, and half the memory",
+    idea="In a V of half stages, the first device also holds the last stage, so what it holds is freed sooner.",
+    asks="V-Half delays some passes to hold less than ZB-V. On how many devices is it first below two thirds?",
+    task=_task,
+    hints=(
+        "A micro-batch holds a slot from its forward pass to its backward pass; the block decides for how long.",
+        "V-Half holds about half of what ZB-V holds, and something that does not grow with the devices.",
+    ),
+    why=(
+        "The share falls towards one half as devices grow: {first} on {small} devices, {last} on {large}.",
+        "The price is time: on {large} devices the schedule of V-Half is {longer} longer.",
+        "V-Min goes further, to {least} of ZB-V's memory there: memory is a knob, as time is.",
+    ),
+    facts=_facts,
+    source="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
+)

@@ -1,0 +1,90 @@
+"""Level 10."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from tessel_core.inspection import IdleSplit
+from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.solved import percent, searched
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.scheduling.bounds import period_bound
+from tessel_core.units import show_time
+
+_DEVICES, _MICRO_BATCHES = 4, 8
+_VOCABULARIES, _SECONDS = (50_000, 100_000, 200_000, 1_000_000), 1.0
+
+
+@lru_cache(maxsize=16)
+def plans(vocabulary: int) -> tuple[MicroBatchPlan, MicroBatchPlan]:
+    """A GPT with so many tokens on four devices: as a V, and as an M."""
+    from tessel_core.networks.transformers import GPT_1M, gpt_m_plan, gpt_v_plan
+
+    gpt = replace(GPT_1M, size=replace(GPT_1M.size, vocabulary=vocabulary))
+    return gpt_v_plan(gpt, _DEVICES), gpt_m_plan(gpt, _DEVICES)
+
+
+def reports(vocabulary: int) -> tuple[ScheduleReport, ScheduleReport]:
+    """What the search finds for both: the winner's makespan is below the loser's bound."""
+    v, m = (searched(plan, _MICRO_BATCHES, _SECONDS) for plan in plans(vocabulary))
+    return v, m
+
+
+def schedules(vocabulary: int) -> tuple[Schedule, Schedule]:
+    """The schedules of both."""
+    v, m = (report.drawable for report in reports(vocabulary))
+    assert v is not None
+    assert m is not None
+    return v, m
+
+
+def _outcome(stop: int) -> Outcome:
+    vocabulary = _VOCABULARIES[stop]
+    v, m = schedules(vocabulary)
+    ratio = Fraction(m.makespan, v.makespan)
+    times = " and ".join(show_time(each.makespan, "ns") for each in (v, m))
+    idle = percent(IdleSplit.of(v).imbalance)
+    says = f"With {vocabulary:,} tokens V and M take {times}; {idle} of the V's time is imbalance."
+    return Outcome(ratio, f"{float(ratio):.3f}", says, (("V, searched", v), ("M, searched", m)))
+
+
+def _task() -> Knob:
+    stops = tuple(f"{vocabulary:,}" for vocabulary in _VOCABULARIES)
+    return Knob("Tokens in the vocabulary", stops, _outcome, first_below(1), "M's makespan over the V's")
+
+
+def _facts() -> Facts:
+    small, large = (schedules(each) for each in (_VOCABULARIES[0], _VOCABULARIES[-1]))
+    split, spread = IdleSplit.of(large[0]), IdleSplit.of(large[1])
+    bound = period_bound(large[0].plan)
+    return {
+        "imbalance": percent(split.imbalance),
+        "bubble": percent(split.bubble),
+        "spread": percent(spread.imbalance),
+        "few": f"{_VOCABULARIES[0]:,}",
+        "many": f"{_VOCABULARIES[-1]:,}",
+        "bound": show_time(float(bound), "ns"),
+        "loss": percent(Fraction(small[1].makespan, small[0].makespan) - 1),
+    }
+
+
+LEVEL = Level(
+    number=10,
+    title="Imbalance is not a bubble",
+    idea="The output layer grows with the vocabulary. In a V it lies on one device; in an M it is spread over all.",
+    asks="From which vocabulary on is a GPT on four devices faster as an M? Both are searched.",
+    task=_task,
+    hints=(
+        "In the V, the device with the vocabulary limits every order once it works longer than the others.",
+        "In the M, all devices work on the vocabulary at once, which interrupts the pipeline.",
+    ),
+    why=(
+        "With {few} tokens the M takes {loss} longer, because blocks on all devices stop the pipeline.",
+        "With {many} tokens {imbalance} of the V's time is imbalance and {bubble} is bubble: no order helps.",
+        "The M has {spread} imbalance there, while no order of the V is faster than {bound} per micro-batch.",
+    ),
+    facts=_facts,
+    source="Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",
+)

@@ -1,0 +1,76 @@
+"""Level 6."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
+from tessel_core.learning.solved import drawn, messages, with_links
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.networks import ShapeParameters, build_shape
+
+_DEVICES, _MICRO_BATCHES, _LINK = 4, 8, 1
+_CHUNKS = (1, 2, 4)
+_FORWARD, _BACKWARD, _SLOTS = 4, 8, 4
+"""Steps and slots of all the chunks of a device together."""
+
+
+def chunked(chunks: int, link: int = _LINK) -> MicroBatchPlan:
+    """The same work on each device, cut into so many chunks."""
+    sizes = ShapeParameters(
+        devices=_DEVICES,
+        chunks=max(2, chunks),
+        forward=_FORWARD // chunks,
+        backward=_BACKWARD // chunks,
+        memory=_SLOTS // chunks,
+        capacity=_SLOTS * _MICRO_BATCHES,
+    )
+    return with_links(build_shape("v-shape" if chunks == 1 else "loop", sizes), link)
+
+
+def schedule_of(chunks: int, micro_batches: int = _MICRO_BATCHES, link: int = _LINK) -> Schedule:
+    """1F1B, interleaved where there are several chunks."""
+    return drawn("1f1b" if chunks == 1 else "interleaved", chunked(chunks, link), micro_batches)
+
+
+def _outcome(stop: int) -> Outcome:
+    chunks = _CHUNKS[stop]
+    schedule = schedule_of(chunks)
+    title = "1F1B" if chunks == 1 else f"Interleaved, {chunks} chunks a device"
+    says = f"{title}: {schedule.makespan} steps, and {messages(schedule.plan)} messages for each micro-batch."
+    return Outcome(Fraction(schedule.makespan), f"{schedule.makespan} steps", says, ((title, schedule),))
+
+
+def _task() -> Knob:
+    return Knob("Chunks a device", tuple(map(str, _CHUNKS)), _outcome, least, "Makespan")
+
+
+def _facts() -> Facts:
+    one, two, four = (schedule_of(chunks) for chunks in _CHUNKS)
+    held = [f"{max(MemoryProfile.of(each).peaks) / _SLOTS:g}" for each in (one, two)]
+    counts = [str(messages(each.plan)) for each in (one, two, four)]
+    return {
+        **{"one": str(one.makespan), "two": str(two.makespan), "four": str(four.makespan)},
+        **{"held": held[0], "more": held[1]},
+        **{"few": counts[0], "some": counts[1], "many": counts[2]},
+    }
+
+
+LEVEL = Level(
+    number=6,
+    title="Interleaving",
+    idea="Each device may hold several smaller stages, chunks, so that a micro-batch comes by it several times.",
+    asks="Each message takes one step. In how many chunks a device does the pipeline of eight micro-batches end first?",
+    task=_task,
+    hints=(
+        "Smaller stages let the last device begin sooner: the pipeline fills and drains in less time.",
+        "Each chunk sends its output on. Twice the chunks are about twice the messages, and each takes time.",
+    ),
+    why=(
+        "With two chunks the pipeline fills faster: {two} steps in place of {one}.",
+        "With four, {many} messages in place of {some} eat up what was won: {four} steps.",
+        "Interleaving also costs memory: up to {more} micro-batches are held, where 1F1B holds {held}.",
+    ),
+    facts=_facts,
+    source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
+)

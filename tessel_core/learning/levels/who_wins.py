@@ -1,0 +1,115 @@
+"""Level 14."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
+from tessel_core.units import show_memory, show_time
+
+if TYPE_CHECKING:  # levels load no simulation before they are played
+    from tessel_core.strategies.grid import GridResult
+
+_MODEL, _MESH, _BATCH = "gpt3-13b", "h200-16", 64
+_DEGREES, _PARTS = (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32, 64)
+_STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (4, 4, 1), (4, 2, 2), (2, 2, 4), (1, 2, 8))
+"""Copies, devices that share each operator, and stages, which are all sixteen devices together."""
+_NEVER = Fraction(10**9)
+"""Seconds of a strategy that does not run."""
+
+
+@lru_cache(maxsize=1)
+def grid() -> GridResult:
+    """Every way of spreading the network over the mesh, with every number of micro-batches, simulated."""
+    from tessel_core.samples import load_mesh
+    from tessel_core.strategies.families import find_family
+    from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
+
+    sizes = ranges(size=(_MODEL,), batch=(_BATCH,))
+    asked = Grid(sizes, data=_DEGREES, tensor=_DEGREES, pipeline=_DEGREES, micro_batches=_PARTS)
+    return evaluate_grid(find_family("gpt"), asked, load_mesh(_MESH))
+
+
+def best_of(degrees: tuple[int, int, int]) -> int | None:
+    """The number of its fastest configuration that runs, whatever its micro-batches; None where none runs."""
+    return next((i for i in grid().ranked("throughput") if _degrees(i) == degrees), None)
+
+
+def winner() -> int:
+    """The number of the fastest configuration of the whole grid."""
+    return grid().ranked("throughput")[0]
+
+
+def _degrees(number: int) -> tuple[int, int, int]:
+    strategy = grid().configurations[number].strategy
+    return strategy.data, strategy.tensor, strategy.pipeline
+
+
+def _called(degrees: tuple[int, int, int]) -> str:
+    names = [
+        f"{what} {degree}" for what, degree in zip(("data", "tensor", "pipeline"), degrees, strict=True) if degree > 1
+    ]
+    return " × ".join(names)
+
+
+def _held(degrees: tuple[int, int, int]) -> str:
+    """What the fullest device would need at least, where nothing runs."""
+    peaks = [max(each.peaks) for i, each in enumerate(grid().outcomes) if _degrees(i) == degrees and each.peaks]
+    return show_memory(min(peaks), "B")
+
+
+def _outcome(stop: int) -> Outcome:
+    degrees = _STOPS[stop]
+    number = best_of(degrees)
+    if number is None:
+        return Outcome(
+            _NEVER, "does not fit", f"{_called(degrees)} does not fit: a device would hold {_held(degrees)}."
+        )
+    found, parts = grid().outcomes[number], grid().configurations[number].strategy.micro_batches
+    step, peak = show_time(found.latency, "s"), show_memory(max(found.peaks), "B")
+    many = "1 micro-batch" if parts == 1 else f"{parts} micro-batches"
+    says = f"{_called(degrees)}: {step} a step with {many}, its best number; the fullest device holds {peak}."
+    return Outcome(Fraction(found.latency), step, says)
+
+
+def _task() -> Knob:
+    return Knob("Strategy", tuple(map(_called, _STOPS)), _outcome, least, "Time of a step")
+
+
+def _facts() -> Facts:
+    best = winner()
+    times = {degrees: number for degrees in _STOPS if (number := best_of(degrees)) is not None}
+    slow = max(times.values(), key=lambda i: grid().outcomes[i].latency)
+    return {
+        "best": _called(_degrees(best)),
+        "time": show_time(grid().outcomes[best].latency, "s"),
+        "slow": _called(_degrees(slow)),
+        "worst": show_time(grid().outcomes[slow].latency, "s"),
+        "pipeline": show_time(grid().outcomes[times[1, 1, 16]].latency, "s"),
+        "held": _held((16, 1, 1)),
+        "capacity": show_memory(grid().mesh.devices[0].memory_capacity or 0, "B"),
+        "count": f"{len(grid()):,}",
+    }
+
+
+LEVEL = Level(
+    number=14,
+    title="Who wins on your machine?",
+    idea="Copies of the network (data), operators shared by devices (tensor) and stages (pipeline) may be combined.",
+    asks="GPT-3 13B on two nodes of eight H200s, 64 sequences a step: which of these strategies is fastest?",
+    task=_task,
+    hints=(
+        "Each copy holds all weights and what the optimizer keeps of them. Does that fit?",
+        "Tensor parallelism talks in every layer: keep it inside a node, and not over too many devices.",
+        "Pipelines talk little, but they fill and drain.",
+    ),
+    why=(
+        "Sixteen copies would need {held} on a device that has {capacity}.",
+        "{best} takes {time} a step, the least of all {count} configurations; {slow} takes {worst}.",
+        "A pipeline of sixteen stages takes {pipeline}: on another mesh, or with another batch, it may win.",
+    ),
+    facts=_facts,
+    source="Santhanam et al., DistIR, arXiv 2111.05426",
+)

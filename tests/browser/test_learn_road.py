@@ -1,0 +1,109 @@
+"""The course in a real Chromium: a level by keyboard and by mouse, its rules, the coach, and what is kept."""
+
+from __future__ import annotations
+
+import re
+
+from helpers.browser import IDLE, download, equals, no_wider_than_the_screen, press, soon
+from helpers.looks import MISPLACED
+
+
+def line(page) -> str:
+    return page.locator(".board .line").inner_text()
+
+
+def placed(page) -> int:
+    return int(page.locator(".board").get_attribute("data-placed") or 0)
+
+
+def begun(page) -> None:
+    page.locator(".board .chip.lit").first.wait_for()
+    page.wait_for_function(IDLE)
+
+
+def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
+    page.goto(f"{address}/learn?level=1")
+    begun(page)
+    page.locator(".board .chip.lit").first.focus()
+    for count in range(1, 4):  # the next lit run gets the focus
+        page.keyboard.press("Enter")
+        equals(lambda: placed(page), count)
+        page.locator(".board .chip.lit").first.focus()
+    page.keyboard.press("Backspace")
+    equals(lambda: placed(page), 2)
+    page.keyboard.press("1")
+    page.keyboard.press("s")
+    equals(lambda: placed(page), 4)
+    page.get_by_text("4 steps, proved: nobody can do better.").wait_for()
+    page.locator(".timeline[data-painted]").first.wait_for()
+    no_wider_than_the_screen(page)
+    assert page.evaluate(MISPLACED) == []
+    page.reload()
+    page.get_by_text("4 steps, proved: nobody can do better.").wait_for()
+    press(page, "Next: Why micro-batches")
+    page.wait_for_url("**level=2**")
+    page.get_by_role("button", name="Show").wait_for()
+    page.go_back()
+    page.wait_for_url("**level=1**")
+    equals(lambda: placed(page), 4)
+
+
+def test_runs_are_dragged_refused_moved_and_completed(page, address: str) -> None:
+    page.goto(f"{address}/learn?level=3")
+    begun(page)
+    chip, lane = page.locator(".board .chip").first, page.locator(".board .lane").first
+    chip.click()
+    box, there = chip.bounding_box(), lane.bounding_box()
+    assert box is not None
+    assert there is not None
+    page.mouse.move(box["x"] + 9, box["y"] + 9)
+    page.mouse.down()
+    page.mouse.move(there["x"] + 3, there["y"] + 9, steps=4)
+    soon(lambda: said(page, "F0 of micro-batch 1 cannot start at 0: gpu0 runs F0 of micro-batch 0 then."))
+    page.mouse.up()
+    equals(lambda: placed(page), 1)
+    lane.click(position={"x": there["width"] * 0.3, "y": 9})
+    equals(lambda: placed(page), 2)
+    assert re.search(r"F0 of micro-batch 1 starts at 3\.", line(page))
+    page.locator(".board .chip").first.click()
+    said(page, "F0 of micro-batch 2 does not fit at 4: gpu0 would hold 3 of 2 at 4, and nothing is freed before.")
+    run = page.locator(".board .run").nth(1)
+    run.focus()
+    page.keyboard.press("ArrowLeft")
+    equals(lambda: line(page), "F0 of micro-batch 1 starts at 2.")
+    press(page, "Step")  # the schedule that was searched begins otherwise: the coach has to think
+    equals(lambda: placed(page), 3)
+    press(page, "Finish")
+    equals(lambda: placed(page), 16)
+    page.get_by_text("10 steps, proved: nobody can do better.").wait_for()
+    press(page, "Start over")
+    equals(lambda: placed(page), 0)
+
+
+def said(page, sentence: str) -> None:
+    assert line(page) == sentence
+
+
+def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_path) -> None:
+    page.goto(f"{address}/learn?level=slides-zero-bubble")
+    slides = page.locator(".slides")
+    slides.locator(".timeline[data-painted]").wait_for()
+    page.wait_for_function(IDLE)
+    file = tmp_path / "deck.html"
+    download(page, "Take away as HTML").save_as(file)
+    for deck in (page, page.context.new_page()):
+        if deck is not page:
+            deck.context.set_offline(True)
+            deck.goto(file.as_uri())
+        slides = deck.locator(".slides")
+        slides.focus()
+        for key, number in (("ArrowRight", "2"), ("PageDown", "3"), ("PageUp", "2"), ("End", "8"), ("Home", "1")):
+            deck.keyboard.press(key)
+            deck.locator(f".slides[data-slide='{number}']").wait_for()
+        slides.locator(".timeline[data-painted]").wait_for()
+        slides.press(" ")
+        slides.locator(".story p").first.wait_for()
+        slides.press("f")
+        deck.locator(".slides.full").wait_for()
+        slides.press("f")
+        deck.locator(".slides:not(.full)").wait_for()

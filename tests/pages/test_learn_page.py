@@ -1,0 +1,155 @@
+"""The page Learn: levels that are judged, kept and ticked, and any plan as a puzzle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from conftest import App
+from helpers.stores import small_work
+
+from tessel_core.formats import read_workspace, workspace_text
+from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_levels
+from tessel_core.model import Schedule
+from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.scheduling import solve_schedule
+from tessel_core.workbench.workspace import OWN, Played, Workspace, workspace_file, workspace_of
+
+PLAN = build_shape("v-shape", ShapeParameters(devices=2, forward=1, backward=1, capacity=2))
+
+
+def runs(schedule: Schedule) -> tuple[tuple[int, int, int], ...]:
+    return tuple(zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True))
+
+
+def solved(scheduler: str, puzzle: Puzzle) -> tuple[tuple[int, int, int], ...]:
+    schedule = solve_schedule(scheduler, puzzle.plan, puzzle.micro_batches).solution
+    assert schedule is not None
+    return runs(schedule)
+
+
+def on(played: Played, **address: str) -> App:
+    work = replace(small_work(PLAN, 3), played=(played,))
+    tab = App.on("learn", work)
+    tab.test.query_params.update(address)
+    return tab
+
+
+def icons(tab: App) -> dict[str, str]:
+    """Per level by its button's key, whether it is solved, begun or neither."""
+    return {each.key: each.icon for each in tab.test.button if (each.key or "").startswith("level-")}
+
+
+def opened(tab: App, level: str) -> App:
+    next(each for each in tab.test.button if each.key == f"level-{level}").click()
+    return tab.run()
+
+
+def test_it_opens_the_first_level_that_is_not_solved() -> None:
+    levels = list_levels()
+    tab = on(Played(levels[0].name, reached=True))
+    assert any(levels[1].asks in each.value.replace("\\", "") for each in tab.test.markdown)
+    assert icons(tab)[f"level-{levels[0].name}"] == ":material/check_circle:"
+    assert icons(tab)[f"level-{levels[1].name}"] == ":material/circle:"
+
+
+def test_a_solved_level_is_proved_recognised_explained_and_ticked() -> None:
+    level = find_level("3")
+    task = level.task()
+    assert isinstance(task, Puzzle)
+    tab = opened(on(Played("3", solved("1f1b", task))), "3")
+    assert tab.says("10 steps, proved: nobody can do better. Your order is that of 1F1B.")
+    assert icons(tab)["level-3"] == ":material/check_circle:"
+    said = [each.value.replace("\\", "") for each in tab.test.markdown]
+    assert any(level.reasons()[0] in each for each in said)
+    assert tab.address["level"] == "3"
+    again = App("learn", **tab.address)
+    assert again.says("Your order is that of 1F1B."), "a reload goes on with it"
+    again.press("Open in Schedule")
+    assert again.work.by_hand is not None
+    assert again.work.opened is not None
+    assert again.work.opened.makespan == 10
+    assert again.work.play("3").reached, "what was learned is carried along"
+
+
+def test_a_longer_schedule_is_not_called_solved() -> None:
+    task = find_level("3").task()
+    assert isinstance(task, Puzzle)
+    tab = opened(on(Played("3", solved("sequential", task))), "3")
+    assert tab.says("16 steps, 60.0% longer than it has to be: 10 steps is possible, and proved to be the least.")
+    assert icons(tab)["level-3"] == ":material/pending:"
+    assert not tab.work.play("3").reached
+
+
+def test_a_schedule_that_breaks_a_rule_is_refused_in_a_sentence() -> None:
+    task = find_level("1").task()
+    assert isinstance(task, Puzzle)
+    names = [block.name for block in task.plan.blocks]
+    starts = {"F0": 0, "F1": 0, "B1": 2, "B0": 3}
+    tab = opened(on(Played("1", tuple((b, 0, starts[name]) for b, name in enumerate(names)))), "1")
+    assert tab.says("F1 of micro-batch 0: starts at 0, but F0 lets it start at 1")
+    tab = opened(on(Played("1", ((77, 0, 0),))), "1")
+    assert tab.says("has no block 77 of micro-batch 0")
+
+
+def test_a_knob_shows_what_was_predicted_and_why() -> None:
+    tab = opened(App("learn"), "2")
+    assert not tab.timelines(), "nothing is shown before the prediction"
+    tab.press("Show")
+    assert tab.says("Not this one. With 1 micro-batch the devices are idle 75.0% of the time.")
+    tab.test.select_slider[0].set_value("16")
+    tab.run().press("Show")
+    assert tab.says("Right. With 16 micro-batches the devices are idle 15.8% of the time.")
+    assert len(tab.timelines()) == 1
+    assert tab.test.dataframe[0].value.shape == (6, 2)
+    assert tab.work.play("2") == Played("2", chosen=4, reached=True)
+    tab.press("Undo")
+    assert tab.work.play("2").chosen == 0
+
+
+def test_any_plan_is_a_puzzle() -> None:
+    tab = App.on("schedule", small_work(PLAN, 3)).look_at("Schedule").search()
+    tab.press("Play this")
+    assert tab.address["level"] == OWN
+    (data,) = [each for each in tab.test.get("bidi_component") if each.proto.component_name == "tessel_board"]
+    assert '"microBatches":3' in data.proto.json.replace(" ", "")
+    work = replace(small_work(PLAN, 3), played=(Played(OWN, solved("1f1b", Puzzle(PLAN, 3))),))
+    tab = opened(App.on("learn", work), OWN)
+    assert tab.says("proved: nobody can do better. Your order is that of 1F1B")
+    wide = small_work(build_shape("v-shape", ShapeParameters(devices=20)), 2)
+    assert opened(App.on("learn", wide), OWN).says("has 20 devices, more than the 16 that fit a screen.")
+
+
+def test_the_words_have_the_numbers_of_the_open_plan() -> None:
+    tab = App.on("schedule", small_work(PLAN, 3))
+    tab.press("Words explained")
+    assert tab.address["level"] == "words"
+    here = [each.value.replace("\\", "") for each in tab.test.caption]
+    assert "Here: (p − 1) / (m + p − 1) = (2 − 1) / (3 + 2 − 1) = 25.0%." in here
+    assert any("no schedule of 3 ends before 8 steps" in each for each in here)
+    for term in GLOSSARY:
+        assert any(term.name in each.value.replace("\\", "") for each in tab.test.markdown)
+
+
+@pytest.mark.parametrize("level", ["0", "x", "999", "77"])
+def test_a_link_to_no_level_opens_the_first_and_says_so(level: str) -> None:
+    tab = App("learn", level=level)
+    assert tab.says("level: must be")
+    assert any(list_levels()[0].asks in each.value.replace("\\", "") for each in tab.test.markdown)
+
+
+def test_progress_goes_along_with_files_and_plans() -> None:
+    begun = Played("1", ((0, 0, 0),))
+    work: Workspace = replace(small_work(PLAN, 3), played=(begun, Played(OWN, ((0, 0, 0),))))
+    again = workspace_of(read_workspace(workspace_text(workspace_file(work)).encode()), "token")
+    assert again.played == work.played
+    assert work.with_plan(work.plan, "elsewhere").played == (begun,)
+    assert small_work(PLAN, 2).carrying(work).played == (begun,)
+    assert work.playing(Played("1")).play("1") == Played("1")
+
+
+def test_a_deck_is_shown_and_taken_away() -> None:
+    tab = App("learn", level="slides-zero-bubble")
+    tab.wait(lambda: any(each.proto.component_name == "tessel_slides" for each in tab.test.get("bidi_component")))
+    assert tab.files() == ["Take away as HTML"]
+    assert App("learn", level="slides-none").says("deck: must be one of")

@@ -1,0 +1,84 @@
+"""The board's rules in the browser: what they allow the referee allows, and what they refuse breaks a rule."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.plans import random_plan
+from helpers.seeds import seeds
+
+from pages.parts.learn.board import plan_data
+from tessel_core.learning import Puzzle
+from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.rules import Violation, check_schedule
+from tessel_core.scheduling import solve_schedule
+
+PLAYS = Path(__file__).parent / "helpers" / "puzzle_answers.mjs"
+
+
+def played(
+    folder: Path, puzzle: Puzzle, seed: int, placed: Iterable[Sequence[int]] = (), attempts: int = 60
+) -> dict[str, Any]:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node on this machine to run the board's script")
+    game = folder / "game.json"
+    reach = puzzle.micro_batches * puzzle.plan.total_time
+    asked = {"plan": plan_data(puzzle), "placed": [list(each) for each in placed], "seed": seed + 1}
+    game.write_text(json.dumps({**asked, "reach": reach, "attempts": attempts}))
+    ended = subprocess.run([node, PLAYS, game], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def broken(puzzle: Puzzle, runs: Sequence[Sequence[int]]) -> list[Violation]:
+    """The rules that these runs break, whatever is still to come."""
+    block, micro_batch, start = zip(*runs, strict=True) if runs else ((), (), ())
+    schedule = Schedule(puzzle.plan, puzzle.micro_batches, block, micro_batch, start)  # type: ignore[arg-type]
+    return check_schedule(schedule, without=("coverage",))
+
+
+def plans() -> list[MicroBatchPlan]:
+    shapes = (build_shape(name, ShapeParameters(devices=2, capacity=3)) for name in ("v-shape", "m-shape", "split-v"))
+    return [*shapes, *(random_plan(seed) for seed in range(5))]
+
+
+@pytest.mark.parametrize("which", range(8))
+def test_the_board_and_the_referee_agree_on_every_move(which: int, tmp_path: Path) -> None:
+    puzzle = Puzzle(plans()[which], 3)
+    for seed in seeds(2, 6):
+        found = played(tmp_path, puzzle, seed)
+        for each in found["tried"]:
+            before, (b, m, start) = each["before"], each["run"]
+            missing = [a for a, _ in puzzle.plan.predecessors[b] if not any(run[:2] == [a, m] for run in before)]
+            assert bool(each["lacks"]) == bool(missing)
+            if not missing:
+                assert bool(each["why"]) == bool(broken(puzzle, [*before, [b, m, start]])), each
+            if each["earliest"] is not None:
+                moments = range(each["earliest"] + 1)
+                legal = [at for at in moments if not broken(puzzle, [*before, [b, m, at]])]
+                assert legal == [each["earliest"]]
+        assert broken(puzzle, found["placed"]) == []
+        if found["complete"]:
+            ends = [at + puzzle.plan.blocks[b].duration for b, _, at in found["placed"]]
+            assert found["makespan"] == max(ends)
+
+
+def test_a_board_begins_from_what_was_kept_or_anew(tmp_path: Path) -> None:
+    puzzle = Puzzle(build_shape("v-shape", ShapeParameters(devices=2, capacity=2)), 3)
+    schedule = solve_schedule("1f1b", puzzle.plan, 3).solution
+    assert schedule is not None
+    runs = [[b, m, int(schedule.starts[m, b])] for b in range(len(puzzle.plan.blocks)) for m in range(3)]
+    kept = played(tmp_path, puzzle, 0, runs[::-1], attempts=0)
+    assert kept["began"]
+    assert sorted(kept["placed"]) == sorted(runs)
+    for wrong in ([[0, 0, 5], [1, 0, 0]], [[99, 0, 0]], [[0, 7, 0]], [[1, 0, 3]]):
+        assert played(tmp_path, puzzle, 0, wrong, attempts=0)["began"] is False

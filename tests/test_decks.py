@@ -1,0 +1,81 @@
+"""Decks: what they say is solved and short, what they claim holds, and their file needs no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from itertools import pairwise
+
+import pytest
+
+from pages.parts.learn.slides import deck_page
+from tessel_core.charts.timeline import timeline_frames
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.learning.deck import DeckQuestion, find_deck, list_decks
+from tessel_core.learning.decks import ideals, zero_bubble
+from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.model import DevicePool, Status
+from tessel_core.placement.ideals import count_ideals
+from tessel_core.placement.problem import placement_problem
+
+NAMES = [deck.name for deck in list_decks()]
+MOST_BYTES = 3_000_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_deck_is_solved_and_says_it_shortly(name: str) -> None:
+    deck, data = find_deck(name), DeckQuestion(name).solve(Control())
+    assert [each["title"] for each in data["slides"]] == [slide.title for slide in deck.slides]
+    for each, slide in zip(data["slides"], deck.slides, strict=True):
+        assert not re.search(r"[{}]", " ".join(each["lines"]))
+        assert all(len(sentence.split()) <= MOST_WORDS for sentence in sentences(each["lines"]))
+        frames = timeline_frames(base64.b64decode(each["data"]))
+        assert len(frames) == len(slide.shown())
+        assert frames or each["picture"].startswith("<svg")
+        assert all(header["quiet"] for header, _ in frames)
+    page = deck_page(data)
+    assert len(page.encode()) <= MOST_BYTES
+    markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"(src|href)=|//|@import|url\(", markup), "nothing is asked of a network"
+    (kept,) = re.findall(r'<script type="application/json" id="deck">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(kept) == data
+
+
+def test_the_claims_of_zero_bubble_hold() -> None:
+    facts = zero_bubble._facts()
+    assert facts["gpipe_steps"] == facts["1f1b_steps"]
+    assert facts["zb_h1_held"] == facts["1f1b_held"]
+    assert facts["best"] == facts["bound"] == facts["zb_h1_steps"] == facts["zb_h2_steps"]
+    steps = [int(facts[f"{name}_steps"]) for name in ("1f1b", "interleaved", "zb_h1", "zb_v")]
+    assert steps == sorted(set(steps), reverse=True)
+    work = {name: zero_bubble._schedule(name).plan.work for name in ("gpipe", "interleaved", "zb-h1", "zb-v")}
+    assert len(set(work.values())) == 1, "every schedule does the same work on every device"
+    ends = zero_bubble._schedule("zb-h2")
+    for device in range(len(ends.plan.devices)):
+        rows = ends.runs_on(device)
+        assert (ends.start[rows[1:]] == ends.end[rows[:-1]]).all(), "no hole between the first and the last run"
+
+
+def test_the_table_over_ideals_is_what_the_placer_proves() -> None:
+    lattice, report = ideals.lattice(), ideals.proved()
+    whole = lattice.ideals[-1]
+    assert report.status is Status.PROVED_OPTIMAL
+    assert report.objective == lattice.best[-1][whole]
+    problem = placement_problem(ideals.network(), DevicePool(3))
+    assert len(lattice.ideals) == count_ideals(problem, 1_000)
+    stages = [after - before for before, after in pairwise(lattice.chain)]
+    assert frozenset().union(*stages) == whole
+    assert max(map(lattice.load, stages)) == report.objective
+    loose = ideals.proved(contiguous=False)
+    assert loose.status is Status.PROVED_OPTIMAL
+    assert lattice.load(whole) / 3 <= float(loose.objective) <= float(report.objective)
+
+
+def test_a_cancelled_deck_keeps_what_is_there_and_an_unknown_one_is_a_sentence() -> None:
+    control = Control()
+    control.cancel()
+    assert DeckQuestion("zero-bubble").solve(control)["slides"] == []
+    with pytest.raises(InputError, match="must be one of"):
+        find_deck("none")
