@@ -69,7 +69,7 @@ def bar_count(schedule: Schedule, window: Window) -> int:
     return int(bars[schedule.block[runs_in(schedule, window)]].sum())
 
 
-def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: str = "micro-batch") -> list[go.Bar]:
+def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labelled: bool = True) -> list[go.Bar]:
     """One trace a kind that occurs, bars in order of start.
 
     Parameters
@@ -78,8 +78,8 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: st
         Ticks per unit of the time axis.
     window
         Only runs that overlap these ticks.
-    labels
-        What stands inside a block where there is room: "micro-batch", "block" or "" for nothing.
+    labelled
+        Whether the micro-batch stands inside a block where there is room.
     """
     rows = runs_in(schedule, window)
     hover = _hover_texts(schedule, rows)
@@ -88,21 +88,19 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: st
     for kind in BlockKind:
         found = {row: hover[row] for row, its in zip(rows.tolist(), kinds, strict=True) if its is kind}
         if found:
-            traces.append(_trace(schedule, kind, found, divisor, labels))
+            traces.append(_trace(schedule, kind, found, divisor, labelled=labelled))
     return traces
 
 
 def _trace(
-    schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, labels: str
+    schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, *, labelled: bool
 ) -> go.Bar:
     """The runs that are keys of `hover`, all of one kind."""
     plan = schedule.plan
     bars = [(row, span) for row in hover for span in spans_of(plan.blocks[schedule.block[row]].devices)]
     at = [row for row, _ in bars]
     micro_batches = [int(m) for m in schedule.micro_batch[at]]
-    names = [plain(plan.blocks[b].name) for b in schedule.block[at]]
-    texts: dict[str, list[int] | list[str]] = {"micro-batch": micro_batches, "block": names}
-    inside, colours = texts.get(labels), [shade(kind, micro_batch) for micro_batch in micro_batches]
+    colours = [shade(kind, micro_batch) for micro_batch in micro_batches]
     return go.Bar(
         name=str(kind),
         orientation="h",
@@ -110,11 +108,11 @@ def _trace(
         x=schedule.duration[at] / divisor,
         y=[span.middle for _, span in bars],
         width=[span.height for _, span in bars],
-        marker={"color": colours, "line": {"width": 0.5 if inside else 0, "color": "rgba(0, 0, 0, 0.3)"}},
+        marker={"color": colours, "line": {"width": 0.5 if labelled else 0, "color": "rgba(0, 0, 0, 0.3)"}},
         unselected={"marker": {"opacity": 1}},
-        text=inside,
+        text=micro_batches if labelled else None,
         textfont={"color": [ink(colour) for colour in colours]},
-        textposition="inside" if inside else "none",
+        textposition="inside" if labelled else "none",
         insidetextanchor="middle",
         textangle=0,
         customdata=[hover[row] for row in at],

@@ -55,18 +55,6 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     return finish_timeline(figure, upper + lower + _BETWEEN)
 
 
-def placement_picture(alone: Schedule) -> go.Figure:
-    """A plan in small: `alone` is a schedule of one micro-batch, whose blocks carry their names."""
-    axis, window = TimeAxis.of([alone]), (0, alone.makespan)
-    figure = make_subplots(rows=1)
-    figure.add_traces(block_traces(alone, axis.divisor, window, detail_of([alone], window), labels="block"))
-    figure.add_traces(legend_traces([alone.plan]))
-    lane_axis(figure, device_names(alone.plan))
-    time_axis(figure, axis.shown(window), axis.unit, last_row=1)
-    lanes = len(alone.plan.devices)
-    return finish_timeline(figure, lanes * max(12, min(64, 300 // lanes))).update_layout(margin={"t": 30})
-
-
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
     """The common time axis of some schedules in one unit of time, from 0 to the last end, and its named windows."""
@@ -140,13 +128,11 @@ def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
     return Detail.SHARES if bars > MOST_BARS else Detail.BARS if bars > MOST_LABELS else Detail.LABELLED
 
 
-def block_traces(
-    schedule: Schedule, divisor: float, window: Window, detail: Detail, *, labels: str = "micro-batch"
-) -> list[go.Bar | go.Heatmap]:
+def block_traces(schedule: Schedule, divisor: float, window: Window, detail: Detail) -> list[go.Bar | go.Heatmap]:
     """The runs in the window: a bar each, labelled as in `bar_traces`, or the shares of time that they take."""
     if detail is Detail.SHARES:
         return [raster_trace(schedule, divisor, window)]
-    return bar_traces(schedule, divisor, window, labels=labels if detail is Detail.LABELLED else "")
+    return bar_traces(schedule, divisor, window, labelled=detail is Detail.LABELLED)
 
 
 def time_axis(figure: go.Figure, shown: tuple[float, float], unit: str, *, last_row: int) -> None:

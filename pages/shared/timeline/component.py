@@ -29,6 +29,7 @@ _WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
     "The timeline could not be loaded in this browser. Choose Picture to see a schedule.</p></div>"
 )
+_PICTURE = ", so this is the picture"
 _TRACE_INSTEAD = "; Trace on the page Program saves the same for ui.perfetto.dev"
 
 
@@ -110,14 +111,15 @@ def timeline(
     memory: bool = True,
     look: Look | None = None,
     change: Change | None = None,
+    instead: str = _PICTURE,
 ) -> bool:
     """Schedules under each other on one time axis, with what they answer about what is selected.
 
     What somebody changes by hand, where the `look` allows that, is handed to `change` before the page runs.
 
-    False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
-    and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
-    by itself, since from here it would come too late.
+    False where this tab's browser cannot draw them, which a caption says then, and what there is `instead`.  The
+    component stays as it is while key and schedules stay, and the browser already has what it was sent.  What is seen
+    the browser writes into the address by itself, since from here it would come too late.
     """
 
     def answer(state: TimelineState) -> tuple[About, Finding | None]:
@@ -127,7 +129,7 @@ def timeline(
         found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
         return about(schedule, state.selected), found
 
-    return _timeline(_schedules(shown, memory, look), key, answer, change=change)
+    return _timeline(_schedules(shown, memory, look), key, answer, change=change, instead=instead)
 
 
 def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: Collection[int] = ()) -> bool:
@@ -135,16 +137,16 @@ def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False,
     return _timeline(_schedules(shown, memory, Look(quiet=True, past=frozenset(past))), key)
 
 
-def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> bool:
+def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> None:
     """As `timeline`, one micro-batch `alone`, whose blocks and capacities are dragged; a drop is a `change`."""
     by_stage = {b: number for number, stage in enumerate(stages(plan)) for b in stage}
     look = None if change is None else Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
-    return timeline((("", alone),), key, look=look, change=change)
+    timeline((("", alone),), key, look=look, change=change, instead="")
 
 
-def placement_timeline(data: bytes, key: str, change: Change) -> bool:
+def placement_timeline(data: bytes, key: str, change: Change) -> None:
     """A placement, as `small_timeline` shows a schedule; what is dropped on another device is a `change`."""
-    return _timeline(_drawn(data), key, change=change)
+    _timeline(_drawn(data), key, change=change, instead="")
 
 
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> None:
@@ -189,7 +191,7 @@ def _timeline(
     answer: Answer | None = None,
     wanted: str = "",
     change: Change | None = None,
-    instead: str = ", so this is the picture",
+    instead: str = _PICTURE,
 ) -> bool:
     state, (data, digests) = session().of(TimelineState), drawn
     if answer is not None:
