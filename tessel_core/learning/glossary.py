@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.units import show_time
+from tessel_core.units import counted, show_time
 from tessel_core.workbench.messages.idle import MEANINGS
 
 Filled = Callable[[MicroBatchPlan, int], str]
@@ -51,7 +51,7 @@ def _capacity(plan: MicroBatchPlan, micro_batches: int) -> str:
     if not fits:
         return ""
     count, d = min(fits)
-    several = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
+    several = counted(count, "micro-batch")
     return f"{plan.devices[d].name} has room for all that {several} acquire"
 
 

@@ -12,7 +12,7 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import counted, show_memory, show_time
 
 MOST_RUNS, MOST_DEVICES = 400, 16
 """Of a puzzle: what a person places by hand, and what a screen shows at once."""
@@ -75,7 +75,7 @@ class Puzzle:
         room = capacities.pop() if len(capacities) == 1 else None
         parts = [
             f"{len(self.plan.devices)} devices",
-            "1 micro-batch" if self.micro_batches == 1 else f"{self.micro_batches} micro-batches",
+            counted(self.micro_batches, "micro-batch"),
             *([", ".join(times)] if times else []),
             *([f"{show_memory(room, self.plan.memory_unit)} a device"] if room is not None else []),
         ]

@@ -12,7 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.inspection.recognise import same_order
 from tessel_core.learning.coach import Placed
 from tessel_core.learning.level import Puzzle
-from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import BASELINES, solve_schedule, title_of
 from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.scheduling.reports import evaluate
@@ -106,7 +106,7 @@ def horizon(puzzle: Puzzle, best: Schedule | None) -> int:
 def best_line(best: ScheduleReport) -> str:
     """What there is to be reached, in a few words."""
     if best.solution is None:
-        return "no schedule fits the memory"
+        return "no schedule fits the memory" if best.status is Status.INFEASIBLE else "no schedule was found"
     length = show_time(best.solution.makespan, best.solution.plan.time_unit)
     return (
         f"{length} is the least, proved" if best.makespan_bound == best.solution.makespan else f"best known: {length}"

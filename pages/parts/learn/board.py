@@ -55,7 +55,7 @@ def board(
 
     `advice` is the coach's, for what was placed when it was asked.
     """
-    plan, key = puzzle.plan, session().key(f"board-{level}")
+    plan, key = puzzle.plan, f"board-{level}-{session().generation}"
     data = {
         "level": level,
         "plan": plan_data(puzzle),

@@ -8,7 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from pages.parts.learn.levels import next_level, reach
-from pages.shared.run_panel import answer, start_search, watch
+from pages.parts.learn.waiting import result_of, waiting
+from pages.shared.run_panel import start_search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import timeline
 from pages.shared.widgets import button, literal
@@ -37,12 +38,16 @@ def play_knob(level: Level, knob: Knob) -> None:
     if play.chosen is None or play.chosen >= len(knob.stops):
         st.caption("Nothing is shown before you predict: choose a stop, then press Show.")
         return
-    run = answer(KnobAnswers(level.number)) or start_search(KnobAnswers(level.number))
-    run.wait(_WAITED_S)
-    if run.result is None:
-        watch(run, lambda: st.progress(share(len(run.parts), len(knob.stops)), "Every stop is solved …"))
-        return
-    _shown(level, knob, run.result, play.chosen)
+    run, outcomes = result_of(KnobAnswers(level.number), _WAITED_S)
+    if outcomes is None:
+        waiting(run, lambda: st.progress(share(len(run.parts), len(knob.stops)), "Every stop is solved …"))
+    elif len(outcomes) < len(knob.stops):
+        st.info("This was cancelled before every stop was solved: press Show to go on.", icon=":material/stop_circle:")
+        if pressed:
+            start_search(KnobAnswers(level.number))
+            st.rerun()
+    else:
+        _shown(level, knob, outcomes, play.chosen)
 
 
 def _hints(level: Level) -> None:
@@ -64,4 +69,4 @@ def _shown(level: Level, knob: Knob, outcomes: tuple[Outcome, ...], chosen: int)
     else:
         st.info(literal(f"Not this one. {outcome.says}"), icon=":material/flag:")
     if outcome.schedules:
-        timeline(outcome.schedules, session().key(f"knob-timeline-{level.name}"))
+        timeline(outcome.schedules, f"knob-timeline-{level.name}")

@@ -10,8 +10,9 @@ import streamlit as st
 
 from pages.parts.learn.board import board
 from pages.parts.learn.levels import next_level, reach
+from pages.parts.learn.waiting import result_of, waiting
 from pages.shared.contents import go_to
-from pages.shared.run_panel import answer, report_of, start_search, watch
+from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import timeline
 from pages.shared.widgets import button, complain, literal
@@ -38,7 +39,8 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
     """The task, the board, and the verdict once all runs are placed."""
     name = OWN if level is None else level.name
     st.markdown(f"**{literal(_ASKS if level is None else level.asks)}**  \n:gray[{literal(puzzle.setting)}]")
-    best, play = _best(puzzle), workspace().play(name)
+    run, found = result_of(puzzle.question, _WAITED_S)
+    best, play = None if found is None else puzzle.question.answered_by(found), workspace().play(name)
     advised = _advice(puzzle)
     board(
         name,
@@ -52,8 +54,7 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         asked=partial(_ask, puzzle, 0 if best is None else best.makespan_bound),
     )
     if best is None:
-        run = start_search(puzzle.question)
-        watch(run, lambda: st.caption(f"Searching for the best to play against: {run.elapsed_s:.0f} s"))
+        waiting(run, lambda: st.caption(f"Searching for the best to play against: {run.elapsed_s:.0f} s"))
         return
     try:
         schedule = schedule_of(puzzle, [(b, m, at) for b, m, at in play.placed])
@@ -64,13 +65,6 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
     if judged is not None:
         reach(name, judged.reached)
         _verdict(level, puzzle, judged, best)
-
-
-def _best(puzzle: Puzzle) -> ScheduleReport | None:
-    """The answer to the puzzle's question, searched where it is not known; None while it is on its way."""
-    run = answer(puzzle.question) or start_search(puzzle.question)
-    run.wait(_WAITED_S)
-    return report_of(puzzle.question, run)
 
 
 def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], object] | None:
@@ -117,8 +111,7 @@ def _verdict(level: Level | None, puzzle: Puzzle, judged: Judged, best: Schedule
     if not judged.reached and best.solution is not None:
         shown.append(("Shortest found", best.solution))
     for question in puzzle.beside:
-        run = answer(question) or start_search(question)
-        run.wait(_WAITED_S)
-        if run.result is not None and run.result.drawable is not None:
-            shown.append((question.title, run.result.drawable))
-    timeline(tuple(shown), session().key("learn-timeline"))
+        _, found = result_of(question, _WAITED_S)
+        if found is not None and found.drawable is not None:
+            shown.append((question.title, found.drawable))
+    timeline(tuple(shown), "learn-timeline")

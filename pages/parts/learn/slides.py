@@ -9,8 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.shared.run_panel import answer, start_search, watch
-from pages.shared.session import session
+from pages.parts.learn.waiting import result_of, waiting
 from pages.shared.timeline.component import MODULES, STYLE, one_module, text_of
 from pages.shared.widgets import download, literal
 from tessel_core.learning.deck import Deck, DeckQuestion
@@ -60,10 +59,7 @@ document.querySelector(".slides").focus();
 
 def show_deck(deck: Deck) -> None:
     """The slides, and the file to take away, once they are solved."""
-    asked = DeckQuestion(deck.name)
-    run = answer(asked) or start_search(asked)
-    run.wait(_WAITED_S)
-    data = run.result
+    run, data = result_of(DeckQuestion(deck.name), _WAITED_S)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(literal(deck.about))
         if data is not None:
@@ -71,9 +67,9 @@ def show_deck(deck: Deck) -> None:
             look = {"help": about, "key": f"take-{deck.name}"}
             download("Take away as HTML", lambda: deck_page(data), f"{deck.name}.html", "text/html", **look)
     if data is None:
-        watch(run, lambda: st.progress(share(len(run.parts), len(deck.slides)), "Solving what the slides show …"))
+        waiting(run, lambda: st.progress(share(len(run.parts), len(deck.slides)), "Solving what the slides show …"))
     else:
-        _SLIDES(key=session().key(f"slides-{deck.name}"), data=data)
+        _SLIDES(key=f"slides-{deck.name}", data=data)
 
 
 def deck_page(data: Mapping[str, Any]) -> str:

@@ -40,7 +40,8 @@ def proved(*, contiguous: bool = True) -> PlacementReport:
     return solve_placement("dp" if contiguous else "cp-sat", problem)
 
 
-def _stages() -> tuple[Ideal, ...]:
+def stages() -> tuple[Ideal, ...]:
+    """What each device runs in a best placement."""
     return tuple(after - before for before, after in pairwise(lattice().chain))
 
 
@@ -48,7 +49,7 @@ def _facts() -> Facts:
     found, whole = lattice(), lattice().ideals[-1]
     chain = proved()
     loose = proved(contiguous=False)
-    first = _stages()[0]
+    first = stages()[0]
     return {
         "operators": str(len(whole)),
         "devices": str(_DEVICES),
@@ -119,7 +120,7 @@ DECK = Deck(
                 "Every cut was looked at, so no such placement is below {best}; the placer proves {objective}.",
                 "Without contiguity {loose} is possible, and nothing can be below the mean of {average}.",
             ),
-            picture=lambda: lattice().graph_picture(_stages()),
+            picture=lambda: lattice().graph_picture(stages()),
         ),
     ),
 )

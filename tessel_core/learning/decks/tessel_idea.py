@@ -14,11 +14,13 @@ from tessel_core.units import show_time
 _COUNT, _SHORT = 16, 8
 
 
-def _found() -> ScheduleReport:
+def found() -> ScheduleReport:
+    """What the search answers for the M."""
     return searched(load_sample("gpt-1m-vocab-m-4"), _COUNT)
 
 
-def _slow() -> Schedule:
+def slow_schedule() -> Schedule:
+    """1F1B on the V."""
     return drawn("1f1b", load_sample("gpt-1m-vocab-v-4"), _COUNT)
 
 
@@ -32,20 +34,25 @@ def _schedule(report: ScheduleReport) -> Schedule:
     return schedule
 
 
+def best_schedule() -> Schedule:
+    """The searched schedule of the M."""
+    return _schedule(found())
+
+
 def _both() -> tuple[Titled, ...]:
-    return ("1F1B, V-shaped placement", _slow()), ("Searched, M-shaped placement", _schedule(_found()))
+    return ("1F1B, V-shaped placement", slow_schedule()), ("Searched, M-shaped placement", _schedule(found()))
 
 
 def _facts() -> Facts:
-    slow, found, toy = _slow(), _found(), _abstract(_COUNT)
-    split, best = IdleSplit.of(slow), _schedule(found)
+    slow, report, toy = slow_schedule(), found(), _abstract(_COUNT)
+    split, best = IdleSplit.of(slow), best_schedule()
     return {
         "imbalance": percent(split.imbalance),
         "bubble": percent(split.bubble),
         "slow": show_time(slow.makespan, "ns"),
         "fast": show_time(best.makespan, "ns"),
         "ratio": f"{slow.makespan / best.makespan:.2f}",
-        "bound": show_time(found.makespan_bound, "ns"),
+        "bound": show_time(report.makespan_bound, "ns"),
         "period": str(toy.period_per_micro_batch),
         "least": str(toy.period_bound),
         "toy": str(_schedule(toy).makespan),
@@ -66,7 +73,7 @@ DECK = Deck(
                 "The others wait for it: {imbalance} of all time is imbalance, and only {bubble} is bubble.",
                 "No order of this placement can help.",
             ),
-            lambda: (("1F1B, V-shaped placement", _slow()),),
+            lambda: (("1F1B, V-shaped placement", slow_schedule()),),
         ),
         Slide(
             "Another placement",

@@ -11,6 +11,7 @@ from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling.bounds import period_bound
+from tessel_core.units import counted
 
 _UNROLLS, _SHOWN = (1, 2, 3, 4), 12
 _SLOTS = 3
@@ -40,7 +41,7 @@ def _outcome(stop: int) -> Outcome:
     unroll = _UNROLLS[stop]
     found = repetend_of(unroll)
     each = found.period_per_micro_batch
-    many = "1 micro-batch" if unroll == 1 else f"{unroll} micro-batches"
+    many = counted(unroll, "micro-batch")
     says = (
         f"A block of {many} repeats every {found.period} steps: {each} per micro-batch. "
         f"The bound for any block is {period_bound(plan())}."

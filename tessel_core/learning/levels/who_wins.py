@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import counted, show_memory, show_time
 
 if TYPE_CHECKING:  # levels load no simulation before they are played
     from tessel_core.strategies.grid import GridResult
@@ -69,7 +69,7 @@ def _outcome(stop: int) -> Outcome:
         )
     found, parts = grid().outcomes[number], grid().configurations[number].strategy.micro_batches
     step, peak = show_time(found.latency, "s"), show_memory(max(found.peaks), "B")
-    many = "1 micro-batch" if parts == 1 else f"{parts} micro-batches"
+    many = counted(parts, "micro-batch")
     says = f"{_called(degrees)}: {step} a step with {many}, its best number; the fullest device holds {peak}."
     return Outcome(Fraction(found.latency), step, says)
 

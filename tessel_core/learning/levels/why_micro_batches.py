@@ -7,6 +7,7 @@ from fractions import Fraction
 from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
 from tessel_core.learning.solved import drawn, idle, percent
 from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.units import counted
 
 _DEVICES, _STOPS, _LIMIT = 4, (1, 2, 4, 8, 16, 32), Fraction(1, 5)
 
@@ -22,7 +23,7 @@ def _outcome(stop: int) -> Outcome:
     schedule = drawn("gpipe", plan, count)
     share = idle(schedule)
     formula = f"({_DEVICES} − 1) / ({count} + {_DEVICES} − 1) = {percent(bubble(_DEVICES, count))}"
-    micro_batches = "1 micro-batch" if count == 1 else f"{count} micro-batches"
+    micro_batches = counted(count, "micro-batch")
     says = f"With {micro_batches} the devices are idle {percent(share)} of the time. The formula says {formula}."
     return Outcome(share, percent(share), says, ((f"GPipe, {micro_batches}", schedule),))
 
