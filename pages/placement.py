@@ -6,7 +6,6 @@ from pages.parts.placement.form import placing_form, why_not
 from pages.parts.placement.lanes import lanes
 from pages.parts.placement.moves import move_bar, placed_table
 from pages.parts.placement.result import (
-    load_picture,
     memory_picture,
     numbers,
     placement_files,
@@ -48,8 +47,7 @@ def result(placement: Placement) -> None:
     view = view_controls(placement.graph, "placed", placed=True)
     left, right = st.columns([13, 6], gap="medium")
     with left:
-        if not lanes(view):
-            load_picture(placement, loads)
+        lanes(view)
     with right:
         memory_picture(placement, loads)
     moves = heading_room("moves")

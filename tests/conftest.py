@@ -43,7 +43,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000)
+    gc.set_threshold(100_000)
     plotly = sys.modules.get("plotly.basedatatypes")
     if plotly is not None:
         vars(plotly)["_str_to_dict_path_full"] = lru_cache(maxsize=None)(vars(plotly)["_str_to_dict_path_full"])

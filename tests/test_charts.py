@@ -16,7 +16,7 @@ from helpers.seeds import one_in
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart, savings_chart
-from tessel_core.charts.gantt import TimeAxis, gantt, placement_picture
+from tessel_core.charts.gantt import TimeAxis, gantt
 from tessel_core.charts.palette import KIND_COLOURS, PART_COLOURS, SLOTS, ink, shade, slot_colour
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
@@ -273,12 +273,6 @@ def test_the_bubble_of_a_schedule_that_does_not_fit_is_not_split() -> None:
     split = IdleSplit.of(drawn(build_shape("v-shape"), 12, "gpipe"), 60)
     assert split.bound is None
     assert [trace.name for trace in idle_chart([("gpipe", split)]).data] == ["busy", "bubble"]
-
-
-def test_the_placement_picture_names_the_blocks() -> None:
-    plan = build_shape("nn-shape")
-    figure = placement_picture(drawn(plan, 1))
-    assert {trace.text[i] for trace, i in runs_of(figure)} == {block.name for block in plan.blocks}
 
 
 @pytest.mark.parametrize("plan", [build_shape("m-shape"), build_shape("v-shape")], ids=lambda plan: plan.name)

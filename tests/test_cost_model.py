@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tessel_core.costs.costed import operator_terms, timed
 from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind, origin_of_times
 from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, rates_of
-from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.costs.robust_fit import minimize
@@ -24,6 +23,7 @@ from tools.cost_figures import peers_table, unseen_hidden
 from tools.cost_fitting import fit_all
 from tools.cost_report import shipped_sections
 from tools.cost_rows import is_long, layer_errors, predicted
+from tools.gpt_layer import layer_cost
 
 REPORT = Path(__file__).resolve().parent.parent / "docs" / "cost_model.md"
 ONE = H200.device("gpu0")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.grid import grid_text, read_grid
 from helpers.plans import plans
 from helpers.seeds import examples
 from helpers.simulator import runs_of
 from hypothesis import given, settings
 
 from tessel_core.errors import InputError
-from tessel_core.formats.grid import grid_text, read_grid
 from tessel_core.model import Block, BlockKind, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import BASELINES, SCHEDULERS, solve_schedule

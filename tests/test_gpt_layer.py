@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessel_core.costs import h200
-from tessel_core.costs.gpt_layer import MIB, Block, CachingAllocator, GptLayer, layer_cost
 from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
+from tools.gpt_layer import MIB, Block, CachingAllocator, GptLayer, layer_cost
 
 
 def test_sizes_of_layers():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 from helpers.transformers import transformer
 
-from tessel_core.charts.device_bars import load_bars, memory_bars
+from tessel_core.charts.device_bars import memory_bars
 from tessel_core.charts.graph.chart import graph_chart, selected_operators
 from tessel_core.charts.graph.groups import ColourBy, GraphView, GroupBy, marked
 from tessel_core.charts.graph.labels import labels_of
@@ -265,21 +264,6 @@ def test_nothing_to_draw_is_an_empty_picture() -> None:
     assert not graph_chart(transformer(1), GraphView(only=frozenset({"no such operator"}))).data
 
 
-def test_load_bars_add_up_and_the_bound_is_a_line() -> None:
-    graph = transformer(4)
-    graph = replace(graph, edges=tuple(replace(edge, cost=2e-3) for edge in graph.edges))
-    placement = halves(graph)
-    loads = PlacementLoads.of(placement)
-    figure = load_bars(loads, placement.devices, "s", bound=0.2)
-    work, moved, line = figure.data
-    assert [(a + b) / 1e3 for a, b in zip(work.x, moved.x, strict=True)] == pytest.approx(loads.load)
-    assert min(moved.x) > 0
-    assert line.x == pytest.approx((200, 200))
-    assert line.name == "bound 200 ms"
-    assert list(figure.layout.yaxis.ticktext) == ["gpu0", "gpu1"]
-    assert len(load_bars(loads, placement.devices, "s").data) == 2
-
-
 def test_memory_bars_show_what_exceeds_the_capacity() -> None:
     devices = (PlacementDevice("a", "h200", 3e9), PlacementDevice("b", "h200", 3e9), PlacementDevice("host", "cpu"))
     passes = PassLoads((1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
@@ -295,6 +279,5 @@ def test_many_devices_keep_a_tick_for_some() -> None:
     devices = DevicePool(200).devices(OperatorGraph("one", (Operator("a"),)))
     passes = PassLoads((1.0,) * 200, (0.0,) * 200)
     loads = PlacementLoads(passes, passes, (0.0,) * 200)
-    figure = load_bars(loads, devices, "step")
+    figure = memory_bars(loads, devices)
     assert 50 <= len(figure.layout.yaxis.tickvals) <= 150
-    assert figure.layout.xaxis.title.text == "time per sample (steps)"

@@ -16,7 +16,7 @@ from helpers.seeds import seeds
 from helpers.simulations import SIMULATIONS
 
 from tessel_core.charts.palette import PART_COLOURS
-from tessel_core.charts.trace import trace_cause_chart
+from tessel_core.charts.trace_bars import trace_cause_chart
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.inspection import CAUSES, Cause, IdleCauses, IdleSplit, idle_causes
 from tessel_core.ir import read_program

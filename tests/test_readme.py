@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -145,8 +146,16 @@ def test_the_table_names_every_published_schedule() -> None:
     assert [row[0] for row in rows_of_published_schedules()] == list(BASELINES)
 
 
+@cache
+def modules() -> list[str]:
+    """The paths of all modules that are ours."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return [
+        path.as_posix() for path in (*ROOT.glob("*.py"), *(path for each in folders for path in each.rglob("*.py")))
+    ]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_module_that_a_document_names_exists(document: Path) -> None:
-    modules = [path.as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
     named = set(re.findall(r"`([\w/]+\.py)`", document.read_text(encoding="utf-8")))
-    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in modules)] == []
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in modules())] == []

@@ -274,7 +274,7 @@ def same_verdict(schedule: Schedule) -> bool:
     return not found
 
 
-@pytest.mark.parametrize("name", one_in(3, [sample.name for sample in list_samples()]))
+@pytest.mark.parametrize("name", one_in(6, [sample.name for sample in list_samples()]))
 def test_mutations_of_sample_schedules_are_caught(name: str):
     plan = load_sample(name)
     for scheduler, config in (("tessel", TesselConfig(max_unroll=1, time_limit=0.1, polish=0.0)), ("sequential", None)):

@@ -51,8 +51,8 @@ SEARCHES = ("tessel", "time-optimal", "list-scheduling")
 
 def tried(scheduler: str, number: int, plan: MicroBatchPlan) -> bool:
     """Whether each run of the suite has this scheduler on the sample of this number; others have the mark `more`."""
-    share = 2 if len(plan.devices) <= 4 else 4
-    return {"tessel": number % share == 0, "time-optimal": number % 8 == 0}.get(scheduler, True)
+    share = 4 if len(plan.devices) <= 4 else 8
+    return {"tessel": number % share == 0, "time-optimal": number % 12 == 0}.get(scheduler, True)
 
 
 def cases() -> Iterator[Any]:
@@ -407,7 +407,7 @@ class Background:
     [
         ("tessel", "nn-shape-4", 4, 60.0),
         ("time-optimal", "mt5-nn-8", None, 60.0),
-        ("time-optimal", "mt5-nn-8", None, 5.0),
+        ("time-optimal", "mt5-nn-8", None, 3.0),
     ],
     ids=["two phases", "all runs, before its own search", "all runs, in its own search"],
 )

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from tessel_core.charts.pareto import pareto_chart
-from tessel_core.charts.trace import memory_chart, trace_chart
+from tessel_core.charts.timeline import timeline_frames
+from tessel_core.charts.trace_bars import peak_chart
+from tessel_core.charts.trace_timeline import trace_data
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.exports.sweep_table import shown_rows
-from tessel_core.simulation import memory_shares
+from tessel_core.simulation import Trace, memory_shares
 from tessel_core.simulation.attribution import CACHE, GIVEN, STATE, holdings
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges
 from tessel_core.strategies.strategy import Simulated, Strategy, count_operations, equal_devices, simulate_strategy
+from tessel_core.units import show_memory
 from tessel_core.workbench.messages.strategy import bottleneck
 
 GPT, MLP = find_family("gpt"), find_family("mlp")
@@ -124,35 +127,17 @@ def test_points_over_any_two_objectives(swept: GridResult, x: str, y: str) -> No
             assert all(text.split()[1] in {"MB", "GB", "TB"} for text in inside), "numbers with their units"
 
 
-def test_the_memory_of_one_device_has_an_axis_of_its_own() -> None:
-    trace = simulated(Strategy()).trace
-    figure = memory_chart(trace, 1, MESH)
-    assert figure.layout.yaxis.ticktext[0] == "0"
-    assert all("B" in text for text in figure.layout.yaxis.ticktext[1:])
-    low, *_, high = figure.layout.yaxis.tickvals
-    (area,) = [each for each in figure.data if each.type == "scatter" and each.fill == "toself"]
-    assert max(area.y) == pytest.approx(low), "0 is where the area stands"
-    assert min(area.y) <= high
-
-
-def test_only_times_that_the_mesh_made_have_its_formula() -> None:
-    trace = simulated(Strategy()).trace
-    told = [[each[5] for bars in trace_chart(trace, MESH, by_mesh=by_mesh).data if bars.name == "forward"
-             for each in bars.customdata or ()] for by_mesh in (True, False)]  # fmt: skip
-    assert any("launch" in each for each in told[0])
-    assert not any("launch" in each for each in told[1])
-    named = trace_chart(trace, MESH, by_mesh=False).layout.yaxis.ticktext
-    assert named[0] == MESH.devices[0].name
-
-
 def test_many_micro_batches_share_a_bar() -> None:
     trace = simulated(Strategy(1, 1, 2, 16, "gpipe"), batch=32).trace
     shares = memory_shares(trace, 1)
     assert sum(each.what == "activations" and each.stage == 0 for each in shares) == 16
-    bars = memory_chart(trace, 1).data[-1]
+    (bars,) = peak_chart(trace, 1).data
     assert "activations, stage 0" in bars.y
     assert len(bars.y) < 12
     assert sum(values for _, values in bars.customdata) == sum(each.values for each in shares)
+    few = simulated(Strategy()).trace
+    (bars,) = peak_chart(few, 1).data
+    assert [told for told, _ in bars.customdata] == [show_memory(each.bytes, "B") for each in memory_shares(few, 1)]
 
 
 def test_few_points_between_two_ticks_have_ticks_of_their_own() -> None:
@@ -163,9 +148,12 @@ def test_few_points_between_two_ticks_have_ticks_of_their_own() -> None:
 
 
 def test_the_legend_names_what_the_optimizer_does() -> None:
-    assert {"forward", "backward", "update"} <= {each.name for each in trace_chart(simulated(Strategy()).trace).data}
-    serving = trace_chart(simulated(Strategy(1, 1, 2, 2), mode="decode").trace)
-    assert {"forward", "backward"} & {each.name for each in serving.data} == {"forward"}
+    def called(trace: Trace) -> set[str]:
+        ((header, columns),) = timeline_frames(trace_data(trace))
+        return {header["kinds"][header["blocks"][b]["kind"]][0] for b in columns["block"].tolist()}
+
+    assert called(simulated(Strategy()).trace) == {"forward", "backward", "update"}
+    assert called(simulated(Strategy(1, 1, 2, 2), mode="decode").trace) == {"forward"}
 
 
 def test_nothing_feasible_is_a_picture_without_points() -> None:

@@ -317,11 +317,11 @@ def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_worker_that_dies_loses_nothing(tmp_path: Path, deadly) -> None:
-    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("1f1b", "gpipe"), micro_batches=(2, DEADLY, 4, 5))
+    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("gpipe",), micro_batches=(2, DEADLY, 4, 5))
     deadly(die_once)
     counts = swept(tmp_path, sweep, workers=2)
-    assert len(list((tmp_path / "deadly").iterdir())) == 2, "every deadly point has killed a worker"
-    assert (counts.solved, counts.failed) == (8, 0)
+    assert len(list((tmp_path / "deadly").iterdir())) == 1, "the deadly point has killed a worker"
+    assert (counts.solved, counts.failed) == (4, 0)
     assert kept(tmp_path, sweep) == in_a_loop(sweep)
 
 
@@ -360,11 +360,11 @@ def test_workers_that_all_die_end_the_sweep_in_one_sentence(
     tmp_path: Path, deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("gpipe",), micro_batches=tuple(range(1, 40)))
-    monkeypatch.setattr(running, "MOST_BREAKS", 3)
+    monkeypatch.setattr(running, "MOST_BREAKS", 2)
     deadly(die_at_once)
     with pytest.raises(InputError) as raised:
         swept(tmp_path, sweep, workers=1)
-    assert str(raised.value).startswith("workers: broke 3 times in a row without solving a point; ")
+    assert str(raised.value).startswith("workers: broke 2 times in a row without solving a point; ")
     deadly(solve_point)
     with SweepStore(tmp_path / FILE, sweep) as store:
         store.forget_failed()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.simulations import SIMULATIONS
+from helpers.simulations import SIMULATIONS, trained
 from helpers.timeline_script import answers
 
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.charts.trace_timeline import trace_data
+from tessel_core.costs.fit import h200_fit
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.simulation import Trace
+from tessel_core.ir import read_program
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.trace import kind_of
 from tessel_core.simulation.waiting import came_after, waited_for
-from tessel_core.units import show_memory
+from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.operation import about_operation, operation_at, place_of
 
 every_trace = pytest.mark.parametrize("name", SIMULATIONS)
@@ -82,6 +85,23 @@ def test_capacities_are_told_and_exceeding_one_is_said() -> None:
     assert header["misfit"].startswith(f"does not fit: {fullest} would hold {show_memory(max(trace.peak_memory), 'B')}")
 
 
+def test_the_words_tell_the_formula_with_its_numbers() -> None:
+    mesh = find_mesh("h200-8")
+    trace = simulate(trained(2, 1, 2, 4), mesh)
+
+    def told(priced: DeviceMesh | None) -> dict[str, str]:
+        lines = [dict(about_operation(trace, f"{op}.0", priced).lines) for op in range(len(trace.program.ops))]
+        return {op.kind: str(line["Why so long"][0]) for op, line in zip(trace.program.ops, lines, strict=True)}
+
+    by_mesh = told(mesh)
+    assert by_mesh["send"] == "1.02 kB ÷ 450 GB/s + 2 µs"
+    assert by_mesh["allreduce"] == "2 × (8.19 kB ÷ 450 GB/s + 2 µs)"
+    launch = h200_fit().launches.inference * h200_fit().kernel("matmul").launch
+    assert by_mesh["matmul"].endswith(f"; launch {show_time(launch, 's')}")
+    assert by_mesh["matmul"].startswith("32.8 kFLOP ÷ ")  # 2 · 4 · 64 · 64
+    assert "moved" in told(None)["matmul"], "where the mesh did not make the times"
+
+
 def held_up_by(trace: Trace, op: int) -> list[int]:
     """The operation, what held it up, what held that up, and so on."""
     found = [op]
@@ -104,6 +124,12 @@ def test_why_not_earlier_leads_back_link_by_link(name: str) -> None:
         assert [part for part in why if not isinstance(part, str)] == [run for run in lit if run[0] in chain[1:5]]
         begins = trace.start_of(chain[-1]) <= 0
         assert str(why[-1]).endswith("starts at time 0." if begins else "waits for nothing that ends just then.")
+
+
+def test_a_program_that_does_nothing_has_empty_lanes() -> None:
+    ((header, columns),) = timeline_frames(trace_data(simulate(read_program("program p\n%x: int8[3]@1\nreturn %x\n"))))
+    assert [lane["name"] for lane in header["lanes"]] == ["device 1"]
+    assert len(columns["operation"]) == 0
 
 
 @every_trace

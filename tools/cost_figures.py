@@ -8,7 +8,6 @@ from functools import cache
 from itertools import chain
 
 from tessel_core.costs.fit import CostFit
-from tessel_core.costs.gpt_layer import GptLayer, layer_cost
 from tessel_core.costs.h200 import Curve, Row, rows
 from tools.cost_fitting import FREE, fit_all, fit_kernel, works_of
 from tools.cost_rows import (
@@ -23,6 +22,7 @@ from tools.cost_rows import (
     layer_errors,
     predicted,
 )
+from tools.gpt_layer import GptLayer, layer_cost
 
 Predictor = Callable[[str, tuple[int, ...]], float]
 """Seconds of a measured pass, by its name, of a layer of some shape."""

@@ -14,13 +14,13 @@ import numpy as np
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, KernelFit, Launches
-from tessel_core.costs.gpt_layer import PARAMETER_TENSORS, GptLayer
 from tessel_core.costs.h200 import rows
 from tessel_core.costs.kernels import Work, moving
 from tessel_core.costs.meshes import NVLINK
 from tessel_core.costs.robust_fit import Vector, minimize
 from tessel_core.simulation.calibrate import MODES, KernelRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
+from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
 
 OVERLAP = 3.0
 """Chosen once for all classes and layers; docs/cost_model.md has the figures of others."""

@@ -33,7 +33,7 @@ and takes (launch^p + busy^p)^(1/p) with p = 3: launches run ahead of the device
 near a tie a little more. `per_output` is what makes thin products slow, which reuse little; `even_head` is attention's
 softmax, which costs as much as the products at that head size. Classes without `compute` do arithmetic on vector units,
 at the fp32 peak. Kernels measured alone wait for part of their launch besides (`wait_alone`); in a stream they do not.
-Autograd makes launches longer, by a factor for each pass. A GPT layer (`costs/gpt_layer.py`) joins the sum of its
+Autograd makes launches longer, by a factor for each pass. A GPT layer (`tools/gpt_layer.py`) joins the sum of its
 launches and the sum of its work in the same way; its whole backward also launches an accumulation per parameter tensor.
 
 No estimate is below the data sheet's roofline, and more FLOPs, bytes or outputs never take less time. Every device

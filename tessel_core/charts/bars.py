@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -70,7 +69,7 @@ def bar_count(schedule: Schedule, window: Window) -> int:
     return int(bars[schedule.block[runs_in(schedule, window)]].sum())
 
 
-def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: str = "micro-batch") -> list[go.Bar]:
+def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labelled: bool = True) -> list[go.Bar]:
     """One trace a kind that occurs, bars in order of start.
 
     Parameters
@@ -79,8 +78,8 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: st
         Ticks per unit of the time axis.
     window
         Only runs that overlap these ticks.
-    labels
-        What stands inside a block where there is room: "micro-batch", "block" or "" for nothing.
+    labelled
+        Whether the micro-batch stands inside a block where there is room.
     """
     rows = runs_in(schedule, window)
     hover = _hover_texts(schedule, rows)
@@ -89,44 +88,35 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: st
     for kind in BlockKind:
         found = {row: hover[row] for row, its in zip(rows.tolist(), kinds, strict=True) if its is kind}
         if found:
-            traces.append(_trace(schedule, kind, found, divisor, labels))
+            traces.append(_trace(schedule, kind, found, divisor, labelled=labelled))
     return traces
 
 
 def _trace(
-    schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, labels: str
+    schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, *, labelled: bool
 ) -> go.Bar:
     """The runs that are keys of `hover`, all of one kind."""
     plan = schedule.plan
     bars = [(row, span) for row in hover for span in spans_of(plan.blocks[schedule.block[row]].devices)]
     at = [row for row, _ in bars]
     micro_batches = [int(m) for m in schedule.micro_batch[at]]
-    names = [plain(plan.blocks[b].name) for b in schedule.block[at]]
-    texts: dict[str, list[int] | list[str]] = {"micro-batch": micro_batches, "block": names}
-    trace = kind_bars(kind, micro_batches, texts.get(labels))
-    return trace.update(
-        base=schedule.start[at] / divisor,
-        x=schedule.duration[at] / divisor,
-        y=[span.middle for _, span in bars],
-        width=[span.height for _, span in bars],
-        unselected={"marker": {"opacity": 1}},
-        customdata=[hover[row] for row in at],
-        hovertemplate=_HOVER,
-    )
-
-
-def kind_bars(kind: BlockKind, micro_batches: Sequence[int], labels: list[int] | list[str] | None) -> go.Bar:
-    """Bars of one kind, shaded by micro-batch, labelled inside; without labels they have no outline either."""
     colours = [shade(kind, micro_batch) for micro_batch in micro_batches]
     return go.Bar(
         name=str(kind),
         orientation="h",
-        marker={"color": colours, "line": {"width": 0 if labels is None else 0.5, "color": "rgba(0, 0, 0, 0.3)"}},
-        text=labels,
+        base=schedule.start[at] / divisor,
+        x=schedule.duration[at] / divisor,
+        y=[span.middle for _, span in bars],
+        width=[span.height for _, span in bars],
+        marker={"color": colours, "line": {"width": 0.5 if labelled else 0, "color": "rgba(0, 0, 0, 0.3)"}},
+        unselected={"marker": {"opacity": 1}},
+        text=micro_batches if labelled else None,
         textfont={"color": [ink(colour) for colour in colours]},
-        textposition="none" if labels is None else "inside",
+        textposition="inside" if labelled else "none",
         insidetextanchor="middle",
         textangle=0,
+        customdata=[hover[row] for row in at],
+        hovertemplate=_HOVER,
         legendgroup=str(kind),
         showlegend=False,
     )
@@ -135,14 +125,18 @@ def kind_bars(kind: BlockKind, micro_batches: Sequence[int], labels: list[int] |
 def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
     """Empty bars that give the legend each kind's base colour, whatever micro-batch comes first."""
     kinds = {block.kind for plan in plans for block in plan.blocks}
-    return [legend_bar(kind, str(kind)) for kind in BlockKind if kind in kinds]
-
-
-def legend_bar(kind: BlockKind, name: str) -> go.Bar:
-    """An empty bar with the base colour of a kind."""
-    return go.Bar(
-        name=name, orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]}, legendgroup=str(kind)
-    )
+    return [
+        go.Bar(
+            name=str(kind),
+            orientation="h",
+            x=[None],
+            y=[0],
+            marker={"color": KIND_COLOURS[kind]},
+            legendgroup=str(kind),
+        )
+        for kind in BlockKind
+        if kind in kinds
+    ]
 
 
 def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""A bar a device: how it spends the makespan, its load against the bound, its memory against the capacity.
+"""A bar a device: how it spends the makespan, its memory against the capacity.
 
 And a bar a block: what the makespan gains where the block is faster."""
 
@@ -11,10 +11,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LEGEND, axis_title, finish, lane_axis, plain
-from tessel_core.charts.palette import FAINT, HELD, KIND_COLOURS, LIMIT, PART_COLOURS, SERIES_COLOURS, STATIC, TRANSFER
+from tessel_core.charts.palette import FAINT, HELD, KIND_COLOURS, LIMIT, PART_COLOURS, STATIC
 from tessel_core.inspection import BUSY, Cause, IdleCauses, IdleSplit
 from tessel_core.model import BlockKind, MicroBatchPlan, PlacementDevice, PlacementLoads, Schedule
-from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
+from tessel_core.units import memory_scale, show_memory, show_time
 
 _TOP, _BOTTOM, _BARS, _THICKEST, _THIN, _THINNEST = 34, 44, 480, 30, 20, 9
 _HATCHES = {
@@ -34,7 +34,6 @@ _HATCHES = {
 _LEGEND_LINE, _LEGEND_ENTRIES = 20, 5
 """Pixels of one line of a legend, and how many entries it has room for in half a page."""
 _MOST_BLOCKS = 12
-_LINE = {"color": LIMIT, "width": 2}
 _PERCENT: dict[str, Any] = {"range": [0, 100], "ticksuffix": "%"}
 
 
@@ -110,29 +109,6 @@ def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
     return _finish(figure, names, title, _THIN, ticksuffix="%", rangemode="tozero")
 
 
-def load_bars(
-    loads: PlacementLoads, devices: Sequence[PlacementDevice], time_unit: str, bound: float | None = None
-) -> go.Figure:
-    """Per device its operators' time and its transfers, and the line that the busiest device cannot get below.
-
-    `bound` is in `time_unit`; the placement is proved optimal where the longest bar ends at it.
-    """
-    names = [plain(device.name) for device in devices]
-    divisor, unit = time_scale(max(loads.largest, bound or 0.0), time_unit)
-    figure = go.Figure()
-    parts = (("work", SERIES_COLOURS[0], loads.work), ("communication", TRANSFER, loads.communication))
-    for part, colour, amounts in parts:
-        hover = [
-            f"{name}: {show_time(amount, time_unit)} of {show_time(load, time_unit)}"
-            for name, amount, load in zip(names, amounts, loads.load, strict=True)
-        ]
-        figure.add_trace(_bars(part, colour, [amount / divisor for amount in amounts], hover))
-    if bound is not None:
-        label = f"bound {plain(show_time(bound, time_unit))}"
-        figure.add_trace(_marks(label, [bound / divisor] * 2, [-0.5, len(devices) - 0.5], "lines"))
-    return _finish(figure, names, f"time per sample ({plain(many(unit))})", rangemode="tozero")
-
-
 def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go.Figure:
     """Per device the bytes that it holds, what exceeds its capacity, and its capacity if it has one."""
     names, limits = [plain(device.name) for device in devices], [device.memory_capacity for device in devices]
@@ -148,7 +124,7 @@ def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go
         figure.add_trace(_bars("exceeds the capacity", LIMIT, [amount / divisor for amount in over], hover))
     limited = [(limit / divisor, lane) for lane, limit in enumerate(limits) if limit is not None]
     if limited:
-        figure.add_trace(_marks("memory capacity", [at for at, _ in limited], [lane for _, lane in limited], "markers"))
+        figure.add_trace(_marks("memory capacity", [at for at, _ in limited], [lane for _, lane in limited]))
     return _finish(figure, names, f"memory ({unit})", rangemode="tozero")
 
 
@@ -165,12 +141,10 @@ def _bars(name: str, colour: str, amounts: list[float], hover: list[str]) -> go.
     )
 
 
-def _marks(name: str, x: list[float], y: list[float], mode: str) -> go.Scatter:
-    """A line across all lanes, or an upright stroke in each."""
-    stroke = {"symbol": "line-ns", "size": 18, "line": _LINE}
-    return go.Scatter(
-        name=name, x=x, y=y, mode=mode, line={**_LINE, "dash": "dash"}, marker=stroke, hoverinfo="skip", showlegend=True
-    )
+def _marks(name: str, x: list[float], y: list[int]) -> go.Scatter:
+    """An upright stroke in each lane."""
+    stroke = {"symbol": "line-ns", "size": 18, "line": {"color": LIMIT, "width": 2}}
+    return go.Scatter(name=name, x=x, y=y, mode="markers", marker=stroke, hoverinfo="skip", showlegend=True)
 
 
 def _finish(figure: go.Figure, names: list[str], title: str, thickest: int = _THICKEST, **x_axis: Any) -> go.Figure:

@@ -11,8 +11,6 @@ from typing import Any
 import pandas  # noqa: F401
 import plotly.graph_objects as go
 
-from tessel_core.charts.palette import LIMIT
-
 LANE = 0.86
 """Height of a bar, in lanes."""
 CLEAR = "rgba(0, 0, 0, 0)"
@@ -72,16 +70,3 @@ def lane_axis(
 def axis_title(text: str, standoff: int = 6) -> dict[str, Any]:
     """The title of an axis, so many pixels from its numbers."""
     return {"text": text, "standoff": standoff}
-
-
-def limit_line(name: str, points: Sequence[tuple[float | None, float | None]]) -> go.Scatter:
-    """Dotted lines through points, with a gap at each None; without points not in the legend."""
-    return go.Scatter(
-        name=name,
-        x=[x for x, _ in points],
-        y=[y for _, y in points],
-        mode="lines",
-        line={"width": 1.2, "color": LIMIT, "dash": "dot"},
-        hoverinfo="skip",
-        showlegend=bool(points),
-    )

@@ -20,8 +20,8 @@ from tessel_core.model import MemoryProfile, MicroBatchPlan, Phase, Schedule
 from tessel_core.units import many, show_memory, show_time, time_scale
 
 _TOP, _BOTTOM = 58, 50
-BETWEEN = 12
-"""Pixels between pictures of one figure."""
+_BETWEEN = 12
+"""Pixels between schedule and memory."""
 _WIDEST_LABEL = 0.07
 """Shares of the drawn time below which a phase's name would not fit over it."""
 EVERYTHING = "Everything"
@@ -39,7 +39,8 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     window = window or (0, schedule.makespan)
     lanes = len(schedule.plan.devices)
     upper, lower = (lanes * lane_pixels(lanes, most) for most in (34, 26))
-    figure = two_pictures(upper, lower)
+    gap = _BETWEEN / (upper + lower + _BETWEEN)
+    figure = make_subplots(rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=gap)
     detail = detail_of([schedule], window)
     figure.add_traces(phase_traces(schedule, axis.divisor), rows=1, cols=1)
     figure.add_traces(block_traces(schedule, axis.divisor, window, detail), rows=1, cols=1)
@@ -51,19 +52,7 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     _mark_phases(figure, schedule, axis.divisor, window)
     _mark_misfit(figure, schedule)
     time_axis(figure, axis.shown(window), axis.unit, last_row=2)
-    return finish_timeline(figure, upper + lower + BETWEEN)
-
-
-def placement_picture(alone: Schedule) -> go.Figure:
-    """A plan in small: `alone` is a schedule of one micro-batch, whose blocks carry their names."""
-    axis, window = TimeAxis.of([alone]), (0, alone.makespan)
-    figure = make_subplots(rows=1)
-    figure.add_traces(block_traces(alone, axis.divisor, window, detail_of([alone], window), labels="block"))
-    figure.add_traces(legend_traces([alone.plan]))
-    lane_axis(figure, device_names(alone.plan))
-    time_axis(figure, axis.shown(window), axis.unit, last_row=1)
-    lanes = len(alone.plan.devices)
-    return finish_timeline(figure, lanes * max(12, min(64, 300 // lanes))).update_layout(margin={"t": 30})
+    return finish_timeline(figure, upper + lower + _BETWEEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +128,18 @@ def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
     return Detail.SHARES if bars > MOST_BARS else Detail.BARS if bars > MOST_LABELS else Detail.LABELLED
 
 
-def block_traces(
-    schedule: Schedule, divisor: float, window: Window, detail: Detail, *, labels: str = "micro-batch"
-) -> list[go.Bar | go.Heatmap]:
+def block_traces(schedule: Schedule, divisor: float, window: Window, detail: Detail) -> list[go.Bar | go.Heatmap]:
     """The runs in the window: a bar each, labelled as in `bar_traces`, or the shares of time that they take."""
     if detail is Detail.SHARES:
         return [raster_trace(schedule, divisor, window)]
-    return bar_traces(schedule, divisor, window, labels=labels if detail is Detail.LABELLED else "")
+    return bar_traces(schedule, divisor, window, labelled=detail is Detail.LABELLED)
 
 
-def two_pictures(upper: int, lower: int) -> go.Figure:
-    """A figure of two pictures, so many pixels high, on one time axis."""
-    return make_subplots(
-        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
-    )
-
-
-def time_axis(figure: go.Figure, shown: tuple[float, float], unit: str, *, last_row: int, standoff: int = 6) -> None:
+def time_axis(figure: go.Figure, shown: tuple[float, float], unit: str, *, last_row: int) -> None:
     """All pictures down to `last_row`, which has the title, show this part of the time, in units of the axis."""
     for row in range(1, last_row + 1):
         figure.update_xaxes(range=shown, row=row, col=1)
-    figure.update_xaxes(title=axis_title(f"time ({plain(unit)})", standoff), row=last_row, col=1)
+    figure.update_xaxes(title=axis_title(f"time ({plain(unit)})"), row=last_row, col=1)
 
 
 def finish_timeline(figure: go.Figure, pixels: int) -> go.Figure:

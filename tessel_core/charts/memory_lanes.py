@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from tessel_core.charts.bars import Window
-from tessel_core.charts.figure import LANE, limit_line, plain
+from tessel_core.charts.figure import LANE, plain
 from tessel_core.charts.palette import HELD, LIMIT, STATIC
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import memory_scale, show_memory, show_time
@@ -154,4 +154,12 @@ def _capacities(lanes: list[_Lane], scale: _Scale) -> go.Scatter:
         if lane.limit is not None:
             height = float(scale.height(lane, lane.limit))
             points += [(lane.time[0] / scale.ticks, height), (lane.time[-1] / scale.ticks, height), (None, None)]
-    return limit_line("memory capacity", points)
+    return go.Scatter(
+        name="memory capacity",
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        mode="lines",
+        line={"width": 1.2, "color": LIMIT, "dash": "dot"},
+        hoverinfo="skip",
+        showlegend=bool(points),
+    )

@@ -5,7 +5,6 @@ Bars cost a browser time; here a window of any number of blocks costs the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import product
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from tessel_core.charts.bars import Window
 from tessel_core.charts.palette import KIND_COLOURS, channels
 from tessel_core.model import BlockKind, Schedule
-from tessel_core.model.intervals import Numbers, worked_until
+from tessel_core.model.intervals import worked_until
 
 _COLUMNS = 1_600
 """About as many as a screen has pixels for them."""
@@ -28,14 +27,10 @@ _MIXES = tuple(mix for mix in product(range(_LEVELS + 1), repeat=len(BlockKind))
 _MIX_NUMBER = {mix: number for number, mix in enumerate(_MIXES)}
 
 
-def columns(lanes: int) -> int:
-    """The number of columns in a picture of so many lanes."""
-    return max(200, min(_COLUMNS, _MOST_CELLS // lanes))
-
-
 def column_edges(window: Window, lanes: int) -> NDArray[np.float64]:
-    """Ticks between which the columns lie."""
-    return np.linspace(*window, min(columns(lanes), window[1] - window[0]) + 1)
+    """Ticks between which the columns of a picture with so many lanes lie."""
+    columns = max(200, min(_COLUMNS, _MOST_CELLS // lanes))
+    return np.linspace(*window, min(columns, window[1] - window[0]) + 1)
 
 
 def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -44,30 +39,13 @@ def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.fl
     Runs on one device must not overlap.
     """
     kinds, devices = list(BlockKind), len(schedule.plan.devices)
-    rows = [schedule.runs_on(d) for d in range(devices)]
-    on = np.concatenate(rows)
-    kind = np.array([kinds.index(block.kind) for block in schedule.plan.blocks])[schedule.block[on]]
-    lane = np.repeat(np.arange(devices), [len(each) for each in rows])
-    return lane_shares(lane, kind, schedule.start[on], schedule.duration[on], devices, edges)
-
-
-def lane_shares(
-    lane: NDArray[np.int64],
-    kind: NDArray[np.int64],
-    start: Numbers,
-    duration: Numbers,
-    lanes: int,
-    edges: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The same of any stretches of time, each in a lane and of the kind at some place in `BlockKind`."""
-    kinds = len(BlockKind)
-    shares = np.zeros((kinds, lanes, len(edges) - 1))
-    group = lane * kinds + kind
-    order = np.lexsort((start, group))
-    begins = np.searchsorted(group[order], np.arange(lanes * kinds + 1))
-    for each in np.unique(group).tolist():
-        rows = order[begins[each] : begins[each + 1]]
-        shares[each % kinds, each // kinds] = np.diff(worked_until(edges, start[rows], duration[rows]))
+    kind = np.array([kinds.index(block.kind) for block in schedule.plan.blocks])[schedule.block]
+    shares = np.zeros((len(kinds), devices, len(edges) - 1))
+    for d in range(devices):
+        on = schedule.runs_on(d)
+        for k in np.unique(kind[on]).tolist():
+            rows = on[kind[on] == k]
+            shares[k, d] = np.diff(worked_until(edges, schedule.start[rows], schedule.duration[rows]))
     found: NDArray[np.float64] = shares / np.diff(edges)
     return found
 
@@ -75,19 +53,15 @@ def lane_shares(
 def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatmap:
     """The shares as colours, mixed from those of the kinds, fainter where a device is idle."""
     edges = column_edges(window, len(schedule.plan.devices))
-    kinds = {block.kind for block in schedule.plan.blocks}
-    return shares_trace(busy_shares(schedule, edges), edges / divisor, kinds)
-
-
-def shares_trace(shares: NDArray[np.float64], edges: NDArray[np.float64], kinds: Collection[BlockKind]) -> go.Heatmap:
-    """Shares shaped (kinds, lanes, columns) between edges in the axis' unit; the hover text tells `kinds`."""
+    shares, ends = busy_shares(schedule, edges), edges / divisor
     percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)
+    kinds = {block.kind for block in schedule.plan.blocks}
     shown = [i for i, kind in enumerate(BlockKind) if kind in kinds]
     hover = " · ".join(f"{list(BlockKind)[i]} %{{customdata[{n}]}} %" for n, i in enumerate(shown))
     return go.Heatmap(
         name="busy shares",
         z=_mix_numbers(shares),
-        x=(edges[:-1] + edges[1:]) / 2,
+        x=(ends[:-1] + ends[1:]) / 2,
         y=np.arange(shares.shape[1]),
         zmin=-0.5,
         zmax=len(_MIXES) - 0.5,

@@ -12,14 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.charts.timeline import colours_of, framed, heights, misfit, narrow
-from tessel_core.charts.trace import COMMUNICATION, TraceLanes, called_kind
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
-from tessel_core.model import DeviceMesh
+from tessel_core.model import BlockKind, DeviceMesh
 from tessel_core.simulation import Trace
+from tessel_core.simulation.trace import device_name, kind_of
 from tessel_core.units import TICKS_PER_SECOND
 
 _UNIT = "ns"
+_COMMUNICATION = "⇄"
+"""Behind the name of a device, for its lane of communication."""
+_UPDATE = "update"
+"""The phase of the optimizer and of what sums gradients for it."""
 
 
 def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
@@ -27,8 +31,9 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
 
     `mesh` gives devices their names and capacities.  Operations that take no time are left out.
     """
-    lanes = TraceLanes.of(trace, mesh)
-    shown = np.flatnonzero(lanes.lane >= 0)
+    names = [device_name(device, mesh) for device in trace.devices]
+    lanes, lane = _lanes(trace, names)
+    shown = np.flatnonzero(lane >= 0)
     shown = shown[np.argsort(trace.start[shown], kind="stable")]
     op = trace.op[shown]
     blocks, block_of = _blocks(trace)
@@ -39,7 +44,7 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
         "block": narrow(block_of[op]),
         "micro_batch": narrow(batches[op]),
         "operation": narrow(op.astype(np.int64)),
-        "lane": narrow(lanes.lane[shown]),
+        "lane": narrow(lane[shown]),
         "start": narrow(np.diff(_ticks(trace.start[shown]), prepend=0)),
         "duration": narrow(duration.astype(np.int64)),
         **memory,
@@ -48,9 +53,9 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
     header = {
         "devices": [
             {"name": name, "capacity": limit, "static": 0, "steps": count}
-            for name, limit, count in zip(_device_names(lanes), limits, steps, strict=True)
+            for name, limit, count in zip(names, limits, steps, strict=True)
         ],
-        "lanes": _lanes(lanes),
+        "lanes": lanes,
         "blocks": blocks,
         "durations": lasts.tolist(),
         "dependencies": [],
@@ -60,36 +65,46 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
         "timeUnit": _UNIT,
         "memoryUnit": "B",
         "steady": None,
-        "misfit": misfit(zip(_device_names(lanes), trace.peak_memory, limits, strict=True)),
-        **colours_of(lambda kind: called_kind(trace, kind)),
+        "misfit": misfit(zip(names, trace.peak_memory, limits, strict=True)),
+        **colours_of(lambda kind: _called(trace, kind)),
     }
-    return framed(header, columns, {"title": "", **heights(len(lanes.names), len(trace.devices))})
+    return framed(header, columns, {"title": "", **heights(len(lanes), len(trace.devices))})
 
 
 def _ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(seconds * TICKS_PER_SECOND[_UNIT]).astype(np.int64)
 
 
-def _lanes(lanes: TraceLanes) -> list[dict[str, Any]]:
-    found, device = list[dict[str, Any]](), -1
-    for name in lanes.names:
-        communicates = name.endswith(COMMUNICATION)
-        device += not communicates
-        found.append({"name": name, "device": device, "communicates": communicates})
-    return found
+def _lanes(trace: Trace, names: list[str]) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+    """Devices in order, computing above communication where there is any, and each event's lane.
+
+    What takes no time, or runs on the host, has none: -1.
+    """
+    place = np.full(max((*trace.devices, *trace.device.tolist(), 0)) + 1, -1)
+    place[list(trace.devices)] = np.arange(len(names))
+    stream = 2 * place[trace.device] + trace.communicates
+    shown = (place[trace.device] >= 0) & (trace.seconds > 0)
+    used = np.unique(np.concatenate((stream[shown], 2 * np.arange(len(names)))))
+    lanes = [
+        {"name": names[d] + f" {_COMMUNICATION}" * communicates, "device": d, "communicates": bool(communicates)}
+        for d, communicates in (divmod(each, 2) for each in used.tolist())
+    ]
+    return lanes, np.where(shown, np.searchsorted(used, stream), -1)
 
 
-def _device_names(lanes: TraceLanes) -> list[str]:
-    return [name for name in lanes.names if not name.endswith(COMMUNICATION)]
+def _called(trace: Trace, kind: BlockKind) -> str:
+    """In the legend; where all that is neither forward nor backward changes weights, it is called so."""
+    rest = {op.tag.phase for op in trace.program.ops if kind_of(op) is BlockKind.OTHER}
+    return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
 
 
 def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
     """Operations that look alike (name, kind, stage), and per operation to which of them it belongs."""
     numbers: dict[tuple[str, int, int | None, bool], int] = {}
-    kind_of_op = TraceLanes.kinds(trace)
+    kinds = list(BlockKind)
     block_of = np.empty(len(trace.program.ops), np.int64)
     for i, op in enumerate(trace.program.ops):
-        key = _name(trace, op), int(kind_of_op[i]), op.tag.stage, op.tag.micro_batch is None
+        key = _name(trace, op), kinds.index(kind_of(op)), op.tag.stage, op.tag.micro_batch is None
         block_of[i] = numbers.setdefault(key, len(numbers))
     return [
         {
@@ -132,4 +147,4 @@ def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:
 
 
 def _limit(device: int, mesh: DeviceMesh | None) -> int | None:
-    return mesh.devices[device - 1].memory_capacity if mesh and 0 < device <= len(mesh.devices) else None
+    return mesh.devices[device - 1].memory_capacity if mesh else None

@@ -20,7 +20,7 @@ from tessel_core.model import DeviceMesh, Status
 from tessel_core.simulation import Trace
 from tessel_core.simulation import simulate as simulated
 from tessel_core.simulation.idle import ProgramIdle, idle_of
-from tessel_core.simulation.trace import shortage, worker_peaks
+from tessel_core.simulation.trace import device_name, shortage, worker_peaks
 from tessel_core.strategies.strategy import Semantics, simulate_strategy
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.program import idle_sentence, pace
@@ -81,7 +81,7 @@ def _show(trace: Trace, mesh: DeviceMesh, missing: str, samples: int | None, *, 
         screen.print(idle_sentence(idle), soft_wrap=True)
     devices = table("device", "ends", "peak memory", header_style="bold")
     for device, end, peak in list(zip(trace.devices, trace.device_end, trace.peak_memory, strict=True))[:_MOST_ROWS]:
-        devices.add_row(mesh.devices[device - 1].name, show_time(end, "s"), show_memory(peak, "B"))
+        devices.add_row(device_name(device, mesh), show_time(end, "s"), show_memory(peak, "B"))
     screen.print(devices)
     if len(trace.devices) > _MOST_ROWS:
         screen.print(f"… and {len(trace.devices) - _MOST_ROWS} more devices")

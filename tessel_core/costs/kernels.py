@@ -108,6 +108,6 @@ def attention_backward(batch: float, heads: float, sequence: float, head_size: f
     return Work("attention_backward", 5 * sequence * tensor, 8 * tensor * width, 3 * tensor, head_size)
 
 
-def moving(kernel: str, moved: float, width: int = 2) -> Work:
-    """A kernel bound by memory that reads and writes `moved` bytes in all."""
-    return Work(kernel, 0.0, moved, outputs_of(kernel, moved, None, width))
+def moving(kernel: str, moved: float) -> Work:
+    """A kernel bound by memory that reads and writes `moved` bytes of half precision in all."""
+    return Work(kernel, 0.0, moved, outputs_of(kernel, moved, None, 2))

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.exports.simulation_trace import device_name, simulation_trace, too_much_for_a_trace
+from tessel_core.exports.simulation_trace import simulation_trace, too_much_for_a_trace
 from tessel_core.exports.table import EXPORTS, Export
 from tessel_core.ir.text import program_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
+from tessel_core.simulation.trace import device_name
 
 COLUMNS = (
     *("device", "stream", "operation", "kind", "stage", "micro_batch", "phase"),

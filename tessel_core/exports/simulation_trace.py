@@ -19,7 +19,7 @@ from tessel_core.ir.program import Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 from tessel_core.simulation.costs import MeshCosts, formula
-from tessel_core.simulation.trace import kind_of
+from tessel_core.simulation.trace import device_name, kind_of
 
 _THREADS = ("computing", "communication")
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
@@ -51,11 +51,6 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, by_mesh: bool
     }
     parts = _Parts(trace, mesh, MeshCosts(mesh) if mesh and by_mesh else None)
     return trace_file(about, parts.names(), parts.slices(), parts.counters(), parts.arrows())
-
-
-def device_name(device: int, mesh: DeviceMesh | None) -> str:
-    """The mesh's name of a worker; without a mesh, its number."""
-    return f"device {device}" if mesh is None else mesh.devices[device - 1].name
 
 
 class _Parts:

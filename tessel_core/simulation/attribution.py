@@ -77,9 +77,9 @@ def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Hold
     return tuple(sorted(found, key=lambda each: (-each.bytes, each.value)))
 
 
-def memory_shares(trace: Trace, device: int, time: float | None = None) -> tuple[MemoryShare, ...]:
-    """`holdings` by what they are, of which stage and micro-batch; the largest first."""
-    held = holdings(trace, device, time)
+def memory_shares(trace: Trace, device: int) -> tuple[MemoryShare, ...]:
+    """`holdings` at its peak by what they are, of which stage and micro-batch; the largest first."""
+    held = holdings(trace, device)
     return _summed(MemoryShare(each.what, each.stage, each.micro_batch, each.bytes, 1) for each in held)
 
 

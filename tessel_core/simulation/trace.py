@@ -31,6 +31,11 @@ def kind_of(op: Op) -> BlockKind:
     return _KINDS.get(op.tag.phase, BlockKind.OTHER)
 
 
+def device_name(device: int, mesh: DeviceMesh | None) -> str:
+    """The mesh's name of a worker; without a mesh, its number."""
+    return f"device {device}" if mesh is None else mesh.devices[device - 1].name
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Events as columns: event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.

@@ -15,7 +15,7 @@ from helpers.app_server import CHROMIUM, QUIET, serve
 from helpers.browser import PATIENCE_S, forget
 
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
-"""What each road showed at its end is kept there, to look at."""
+"""What a road that fails showed at its end is kept there, to look at."""
 SCREEN = {"width": 1280, "height": 800}
 """The size that everything must fit."""
 SHARED = [*QUIET, "--process-per-site", "--js-flags=--single-threaded"]
@@ -57,10 +57,11 @@ def page(context, address, request):
     """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
     tab = context.new_page()
     tab.set_default_timeout(PATIENCE_S * 1000)
-    errors: list[str] = []
+    errors, failed = list[str](), request.session.testsfailed
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab
-    tab.screenshot(path=PICTURES / f"{request.node.name}.png")
+    if request.session.testsfailed > failed:
+        tab.screenshot(path=PICTURES / f"{request.node.name}.png")
     assert tab.get_by_test_id("stException").all_inner_texts() == []
     assert not errors
 

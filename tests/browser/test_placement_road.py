@@ -132,6 +132,7 @@ def test_an_edited_mesh_is_what_its_file_says(page, address: str, tmp_path: Path
     assert mesh.same_node_link.bandwidth == 1e11
 
 
+@pytest.mark.more  # of smaller networks that is one of the rules of how pages look
 @pytest.mark.parametrize("name", ["graph", "mesh", "placement"])
 def test_nothing_is_wider_than_the_screen(page, address: str, name: str) -> None:
     page.goto(f"{address}/{name}?graph=gpt2-small-inference")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
 
 from helpers.browser import IDLE
@@ -15,6 +16,10 @@ window.shifts = [];
 const observer = new PerformanceObserver(list => window.shifts.push(...list.getEntries()));
 observer.observe({type: 'layout-shift', buffered: true});
 """
+PAINTED = """async () => {
+    for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+}"""
+"""A few frames later, however long they take: what hears of a new width or theme has drawn anew."""
 SHIFT = """() => {
     // A block container of Streamlit's is narrow until it hears that the page is wide; nothing is in it yet.
     const unseen = each => each.sources.every(source => source.node?.dataset?.testid === 'stMainBlockContainer');
@@ -100,20 +105,30 @@ def faults(page, name: str) -> list[str]:
     found = [f"{name}: jumps by {shift:.3f}"] if shift > MOST_SHIFT else []
     before = page.viewport_size
     page.add_style_tag(content="*, *::before, *::after { transition: none !important; }")  # else colours fade
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)
-        page.wait_for_timeout(150)
-        found += [f"{name}, {theme}: {each}" for each in _violations(page, all_rules=theme == "light")]
+    found += [f"{name}, light: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=True))]
+    page.emulate_media(color_scheme="dark")
+    page.evaluate(PAINTED)
+    found += [f"{name}, dark: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=False))]
     page.emulate_media(color_scheme="light")
     for width, height in WIDTHS:
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(150)
+        page.evaluate(PAINTED)
         page.wait_for_function(IDLE)
-        found += [f"{name}, {width} wide: {each}" for each in page.evaluate(MISPLACED)]
+        found += [f"{name}, {width} wide: {each}" for each in _lasting(page, lambda: page.evaluate(MISPLACED))]
     page.set_viewport_size(before)
-    page.wait_for_timeout(100)
+    page.evaluate(PAINTED)
     page.evaluate("window.shifts.length = 0")
     return found
+
+
+def _lasting(page, read: Callable[[], list[str]]) -> list[str]:
+    """What is found again and again: a page on its way to a new width or theme is no mistake."""
+    for pause in (150, 500, 2000):
+        found = read()
+        if not found:
+            return []
+        page.wait_for_timeout(pause)
+    return read()
 
 
 def _violations(page, *, all_rules: bool) -> list[str]:

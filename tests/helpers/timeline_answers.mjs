@@ -1,6 +1,6 @@
-// What the timeline's script makes of a buffer: `node timeline_answers.mjs BUFFER QUESTIONS` prints answers as JSON.
+// What the timeline's script makes of buffers: a line of JSON in, [a buffer in base64, questions], and one out, the answers.
 
-import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 import * as data from "../../pages/shared/timeline/data.mjs";
 import * as edit from "../../pages/shared/timeline/edit.mjs";
 import * as play from "../../pages/shared/timeline/play.mjs";
@@ -8,10 +8,7 @@ import * as draw from "../../pages/shared/timeline/draw.mjs";
 import * as scale from "../../pages/shared/timeline/scale.mjs";
 import * as timeline from "../../pages/shared/timeline/timeline.mjs";
 
-const [, , buffer, questions] = process.argv;
-const model = data.modelOf(data.framesOf(new Uint8Array(readFileSync(buffer)))[0]);
-const layout = scale.layoutOf(model, 800);
-const whole = { from: 0, to: model.makespan };
+let model, layout, whole;
 
 /** The colours' shares of each lane in so many columns, and the runs that are drawn alone. */
 function split(view, width, least) {
@@ -76,4 +73,10 @@ const answers = {
   choices: () => [Object.keys(timeline.COLOURS), Object.keys(timeline.LANES)],
 };
 
-console.log(JSON.stringify(JSON.parse(readFileSync(questions)).map(([name, given]) => answers[name](given))));
+for await (const line of createInterface({ input: process.stdin })) {
+  const [buffer, questions] = JSON.parse(line);
+  model = data.modelOf(data.framesOf(Uint8Array.from(Buffer.from(buffer, "base64")))[0]);
+  layout = scale.layoutOf(model, 800);
+  whole = { from: 0, to: model.makespan };
+  console.log(JSON.stringify(questions.map(([name, given]) => answers[name](given))));
+}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
+from base64 import b64encode
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,25 @@ import pytest
 ANSWERS = Path(__file__).with_name("timeline_answers.mjs")
 
 
-def answers(data: bytes, *questions: tuple[str, Any]) -> list[Any]:
-    """What it answers about a buffer, question by question."""
+@cache
+def _script() -> subprocess.Popen[str]:
+    """One process for all questions, since it takes longer to start than to answer; it ends with its input."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on this machine to run the timeline's script")
-    with tempfile.TemporaryDirectory() as folder:
-        buffer, asked = Path(folder, "buffer"), Path(folder, "questions.json")
-        buffer.write_bytes(data)
-        asked.write_text(json.dumps(questions))
-        ended = subprocess.run([node, ANSWERS, buffer, asked], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found: list[Any] = json.loads(ended.stdout)
+    return subprocess.Popen([node, ANSWERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def answers(data: bytes, *questions: tuple[str, Any]) -> list[Any]:
+    """What it answers about a buffer, question by question."""
+    script = _script()
+    assert script.stdin is not None
+    assert script.stdout is not None
+    script.stdin.write(json.dumps([b64encode(data).decode(), questions]) + "\n")
+    script.stdin.flush()
+    line = script.stdout.readline()
+    if not line:
+        _script.cache_clear()
+    assert line, f"the script broke at {questions}, see above"
+    found: list[Any] = json.loads(line)
     return found

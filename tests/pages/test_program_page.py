@@ -12,6 +12,7 @@ from helpers.onnx_models import mlp
 from pages.parts.program import sources, view
 from pages.shared import program_state
 from pages.shared.program_state import FILE, SCHEDULE, STRATEGY, ProgramState
+from pages.shared.timeline.state import TimelineState
 from pages.shared.widgets import literal
 from tessel_core.ir.project import project, rank_text
 from tessel_core.ir.text import program_text
@@ -126,6 +127,11 @@ def test_a_program_from_a_file_has_idle_time_and_samples_that_nobody_knows() -> 
     assert list(tab.numbers()) == ["Idle"]
     tab = upload(App("program"), "host.txt", b"program p\n%x: fp32[4]@0\nreturn %x\n")
     assert tab.numbers() == {}, "there is no device but the host"
+    assert any("no device has a lane" in caption.value for caption in tab.test.caption)
+    tab.test.session_state["tessel"].of(TimelineState).failed = "Canvas is not supported."
+    tab = upload(tab, "small.txt", written())
+    assert any("cannot draw the timeline; Trace on" in caption.value for caption in tab.test.caption)
+    assert tab.numbers()
 
 
 def test_the_lines_are_those_of_the_rank() -> None:

@@ -18,8 +18,8 @@ from tessel_core.model import THROUGHPUT, OperatorGraph, Placement
 from tessel_core.workbench.messages.placement import known_bound, move_effect
 
 
-def lanes(view: GraphView) -> bool:
-    """The picture, grouped as the drawing is by `view`; False where this tab's browser cannot draw it."""
+def lanes(view: GraphView) -> None:
+    """The picture, grouped as the drawing is by `view`."""
     placing, state = workspace().placing, session().of(PlacementState)
     movable, grouping = placing.movable, GraphView(view.group_by, view.depth, view.expanded)
     bound = known_bound(placing) if placing.objective == THROUGHPUT else None
@@ -27,7 +27,7 @@ def lanes(view: GraphView) -> bool:
     if state.left == placing:
         look = Look(quiet=True, verdict=state.dropped, refused=state.refused)
     data = _data(movable, grouping, bound, look)
-    return placement_timeline(data, "placement-lanes", partial(_drop, movable, grouping))
+    placement_timeline(data, "placement-lanes", partial(_drop, movable, grouping))
 
 
 def _drop(movable: Movable, view: GraphView, asked: Mapping[str, object]) -> None:

@@ -10,13 +10,12 @@ from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
 from pages.shared.widgets import button, complain, download, file_name, literal, metrics, picture, verdict
-from tessel_core.charts.device_bars import load_bars, memory_bars
+from tessel_core.charts.device_bars import memory_bars
 from tessel_core.errors import InputError
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import (
     Tone,
     Verdict,
-    known_bound,
     outcome_verdict,
     placement_numbers,
     placement_verdict,
@@ -46,12 +45,6 @@ def numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> No
     largest, *others = placement_numbers(placing, placement, loads)
     period = period_number(placing, placement, split_weights=session().of(PlacementState).split_weights)
     metrics((largest, period, *others))
-
-
-def load_picture(placement: Placement, loads: PlacementLoads) -> None:
-    """Load per device, against the bound."""
-    bound, unit = known_bound(workspace().placing), placement.graph.time_unit
-    picture(load_bars(loads, placement.devices, unit, bound), "placement-loads")
 
 
 def memory_picture(placement: Placement, loads: PlacementLoads) -> None:

@@ -10,8 +10,8 @@ from pages.shared.program_state import Looked, ProgramState
 from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.timeline.component import selected_in, trace_timeline
-from pages.shared.widgets import MODE_BAR, download, file_name, labelled, literal, metrics, picture
-from tessel_core.charts.trace import trace_cause_chart, trace_chart
+from pages.shared.widgets import download, file_name, labelled, literal, metrics, picture
+from tessel_core.charts.trace_bars import trace_cause_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.text import op_text
@@ -68,8 +68,7 @@ def program_view(looked: Looked) -> None:
     if tab.selected is not None and tab.selected != before:
         tab.wish(place_of(looked.trace, tab.selected))
     with right:
-        if not trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=tab.wanted):
-            st.plotly_chart(trace_chart(looked.trace, looked.mesh, by_mesh=looked.by_mesh), config=MODE_BAR)
+        trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=tab.wanted)
         _idle_causes(looked)
     if tab.selected is not None:
         _closely(looked, tab.selected)

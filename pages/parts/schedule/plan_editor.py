@@ -15,8 +15,7 @@ from pages.shared.address import PLAN
 from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import plan_timeline, small_timeline
-from pages.shared.widgets import literal, picture
-from tessel_core.charts.gantt import placement_picture
+from pages.shared.widgets import literal
 from tessel_core.editing.plan import PlanChange
 from tessel_core.errors import InputError
 from tessel_core.formats.tables import (
@@ -77,8 +76,7 @@ def _picture(work: Workspace) -> None:
     title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
     st.markdown(f"**{title}**")
     alone = one_micro_batch(work.plan)
-    if not plan_timeline(work.plan, alone, "plan-timeline", None if work.complaint else _change):
-        picture(placement_picture(alone), "placement")
+    plan_timeline(work.plan, alone, "plan-timeline", None if work.complaint else _change)
     if work.complaint or state.refused:
         st.error(literal(work.complaint or state.refused), icon=":material/edit_off:")
 

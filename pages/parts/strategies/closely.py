@@ -10,13 +10,15 @@ from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_si
 from pages.shared.strategy_moves import strategy_moves
 from pages.shared.strategy_state import StrategyState
 from pages.shared.timeline.component import trace_timeline
-from pages.shared.widgets import MODE_BAR, literal, picture
-from tessel_core.charts.trace import memory_chart, trace_chart
+from pages.shared.widgets import literal, picture
+from tessel_core.charts.trace_bars import peak_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
+from tessel_core.simulation.attribution import peak_time
+from tessel_core.simulation.trace import device_name
 from tessel_core.strategies.grid import GridResult
 from tessel_core.strategies.strategy import Semantics
-from tessel_core.units import show_memory
+from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.program import pace
 from tessel_core.workbench.messages.strategy import explain
 
@@ -42,9 +44,7 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
     with left:
         st.markdown("**Time and memory of each device**")
         by_mesh = asked.semantics is Semantics.DEFAULT
-        if not trace_timeline(known.trace, mesh, "strategies-timeline", by_mesh=by_mesh):
-            figure = trace_chart(known.trace, mesh, by_mesh=by_mesh)
-            st.plotly_chart(figure, key=session().key("strategies-trace"), config=MODE_BAR)
+        trace_timeline(known.trace, mesh, "strategies-timeline", by_mesh=by_mesh)
     with right:
         _memory(known.trace, mesh)
     with room:
@@ -103,14 +103,14 @@ def _memory(trace: Trace, mesh: DeviceMesh) -> None:
     """The memory of the fullest device, unless another one is chosen."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown("**What holds the memory of**", width="content")
+        st.markdown("**What fills**", width="content")
         device = st.selectbox(
             "Device",
             sorted(peaks, key=lambda each: -peaks[each]),
-            format_func=lambda each: f"{mesh.devices[each - 1].name}, {show_memory(peaks[each], 'B')}",
+            format_func=lambda each: f"{device_name(each, mesh)}, {show_memory(peaks[each], 'B')}",
             key=session().key(f"strategies-device-{id(trace)}"),
             label_visibility="collapsed",
             width=190,
         )
-        st.markdown("**at its peak**", width="content")
-    picture(memory_chart(trace, device, mesh), session().key("strategies-memory"))
+        st.markdown(f"**at its peak, {show_time(peak_time(trace, device), 's')}**", width="content")
+    picture(peak_chart(trace, device), session().key("strategies-memory"))

@@ -27,8 +27,10 @@ MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs
 """In the order in which they need each other."""
 _WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
-    "The timeline could not be loaded in this browser. Choose Picture to see the schedule.</p></div>"
+    "The timeline could not be loaded in this browser. Choose Picture to see a schedule.</p></div>"
 )
+_PICTURE = ", so this is the picture"
+_TRACE_INSTEAD = "; Trace on the page Program saves the same for ui.perfetto.dev"
 
 
 def one_module(texts: list[str]) -> str:
@@ -109,14 +111,15 @@ def timeline(
     memory: bool = True,
     look: Look | None = None,
     change: Change | None = None,
+    instead: str = _PICTURE,
 ) -> bool:
     """Schedules under each other on one time axis, with what they answer about what is selected.
 
     What somebody changes by hand, where the `look` allows that, is handed to `change` before the page runs.
 
-    False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
-    and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
-    by itself, since from here it would come too late.
+    False where this tab's browser cannot draw them, which a caption says then, and what there is `instead`.  The
+    component stays as it is while key and schedules stay, and the browser already has what it was sent.  What is seen
+    the browser writes into the address by itself, since from here it would come too late.
     """
 
     def answer(state: TimelineState) -> tuple[About, Finding | None]:
@@ -126,7 +129,7 @@ def timeline(
         found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
         return about(schedule, state.selected), found
 
-    return _timeline(_schedules(shown, memory, look), key, answer, change=change)
+    return _timeline(_schedules(shown, memory, look), key, answer, change=change, instead=instead)
 
 
 def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: Collection[int] = ()) -> bool:
@@ -134,34 +137,36 @@ def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False,
     return _timeline(_schedules(shown, memory, Look(quiet=True, past=frozenset(past))), key)
 
 
-def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> bool:
+def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> None:
     """As `timeline`, one micro-batch `alone`, whose blocks and capacities are dragged; a drop is a `change`."""
     by_stage = {b: number for number, stage in enumerate(stages(plan)) for b in stage}
     look = None if change is None else Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
-    return timeline((("", alone),), key, look=look, change=change)
+    timeline((("", alone),), key, look=look, change=change, instead="")
 
 
-def placement_timeline(data: bytes, key: str, change: Change) -> bool:
+def placement_timeline(data: bytes, key: str, change: Change) -> None:
     """A placement, as `small_timeline` shows a schedule; what is dropped on another device is a `change`."""
-    return _timeline(_drawn(data), key, change=change)
+    _timeline(_drawn(data), key, change=change, instead="")
 
 
-def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
+def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> None:
     """A simulation, as `timeline` shows a schedule; `wanted` is a place to select, once each time that it changes.
 
-    Not `by_mesh`: other costs than the mesh's made the times.  False also for a program of the host alone.
+    Not `by_mesh`: other costs than the mesh's made the times.  Of a program of the host alone, and where the browser
+    cannot draw, a caption says why there is nothing.
     """
     if not trace.devices:
-        return False
+        st.caption("Everything runs on the host, so no device has a lane here.")
+        return
     from tessel_core.workbench.messages.operation import about_operation
 
     def answer(state: TimelineState) -> tuple[About, Finding | None]:
         return about_operation(trace, state.selected, mesh if by_mesh else None), None
 
-    return _timeline(_simulation(trace, mesh), key, answer, wanted)
+    _timeline(_simulation(trace, mesh), key, answer, wanted, instead=_TRACE_INSTEAD)
 
 
-def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], About] | None) -> bool:
+def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], About] | None) -> None:
     """Runs of a schedule under each other on one axis of real time, with what `tell` says of a place in one of them.
 
     Without that they are shown as `small_timeline` shows schedules.
@@ -171,7 +176,7 @@ def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], A
         assert tell is not None
         return tell(state.on, state.selected), None
 
-    return _timeline(_runs(shown), key, None if tell is None else answer)
+    _timeline(_runs(shown), key, None if tell is None else answer, instead="")
 
 
 def selected_in(key: str) -> str:
@@ -186,6 +191,7 @@ def _timeline(
     answer: Answer | None = None,
     wanted: str = "",
     change: Change | None = None,
+    instead: str = _PICTURE,
 ) -> bool:
     state, (data, digests) = session().of(TimelineState), drawn
     if answer is not None:
@@ -197,6 +203,8 @@ def _timeline(
             listened["on_edit_change"] = partial(_edited, key, digests, change)
         reported = shown(key=key, data=data, height=pixels, **listened)
         state.failed = str(reported.get("failed") or "")
+        if state.failed:
+            st.rerun()  # without what could not be drawn
         if answer is not None:
             look = reported.get("look") or {}
             if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
@@ -204,7 +212,7 @@ def _timeline(
             known, found = answer(state)
             _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
     if state.failed:
-        st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
+        st.caption(literal(f"This browser cannot draw the timeline{instead}. {state.failed}"))
     return not state.failed
 
 

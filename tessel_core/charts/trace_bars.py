@@ -1,0 +1,52 @@
+"""What the timeline does not show of a simulation: idle time by cause, and what fills a device's memory at its peak."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from tessel_core.charts.device_bars import cause_bars
+from tessel_core.charts.figure import axis_title, finish, plain
+from tessel_core.charts.palette import FAINT, HELD
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace, memory_shares
+from tessel_core.simulation.attribution import over_micro_batches
+from tessel_core.simulation.idle import ProgramIdle
+from tessel_core.simulation.trace import device_name
+from tessel_core.units import memory_scale, show_memory, show_time
+
+_TOP, _BAR, _BOTTOM = 8, 22, 50
+_MOST_BARS = 12
+
+
+def trace_cause_chart(trace: Trace, idle: ProgramIdle, mesh: DeviceMesh | None = None) -> go.Figure:
+    """Per device, the shares of the latency: busy computing, and idle by cause."""
+    names = [plain(device_name(device, mesh)) for device in trace.devices]
+    return cause_bars(idle.causes, names, lambda ticks: show_time(ticks * idle.tick, "s"))
+
+
+def peak_chart(trace: Trace, device: int) -> go.Figure:
+    """Bars of the largest shares of a device's memory at its peak, the largest on top, and the rest as one.
+
+    Micro-batches have bars of their own as long as there is room for all.  Raises InputError for a device that the
+    program does not use.
+    """
+    shares = memory_shares(trace, device)
+    divisor, unit = memory_scale(shares[0].bytes if shares else 1, "B")
+    shares = shares if len(shares) <= _MOST_BARS else over_micro_batches(shares)
+    rest = shares[_MOST_BARS:]
+    rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:_MOST_BARS]]
+    rows += [("everything else", sum(each.bytes for each in rest), sum(each.values for each in rest))] if rest else []
+    figure = go.Figure(
+        go.Bar(
+            name="at the peak",
+            orientation="h",
+            x=[amount / divisor for _, amount, _ in rows],
+            y=[title for title, _, _ in rows],
+            marker={"color": HELD},
+            customdata=[(show_memory(amount, "B"), values) for _, amount, values in rows],
+            hovertemplate="%{y}: %{customdata[0]} in %{customdata[1]} values<extra></extra>",
+        )
+    )
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title=axis_title(f"held at the peak ({unit})"), gridcolor=FAINT, zeroline=False)
+    return finish(figure, _BAR * max(1, len(rows)), _TOP, _BOTTOM)
