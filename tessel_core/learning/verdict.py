@@ -37,7 +37,7 @@ class Judged:
         """Whose order it is, in a sentence."""
         if not self.orders:
             return "None of the published schedules here has your order."
-        names = self.orders[0] if len(self.orders) == 1 else f"{', '.join(self.orders[:-1])} and of {self.orders[-1]}"
+        names = self.orders[0] if len(self.orders) == 1 else f"{', '.join(self.orders[:-1])} and {self.orders[-1]}"
         return f"Your order is that of {names}."
 
 

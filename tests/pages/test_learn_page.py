@@ -51,6 +51,11 @@ def test_it_opens_the_first_level_that_is_not_solved() -> None:
     assert any(levels[1].asks in each.value.replace("\\", "") for each in tab.test.markdown)
     assert icons(tab)[f"level-{levels[0].name}"] == ":material/check_circle:"
     assert icons(tab)[f"level-{levels[1].name}"] == ":material/circle:"
+    assert tab.address["level"] == levels[1].name
+    solved_there = replace(Played(levels[1].name), reached=True)
+    tab.test.session_state["tessel"].change(tab.work.playing(solved_there))
+    tab.run()
+    assert any(levels[1].asks in each.value.replace("\\", "") for each in tab.test.markdown), "it stays open"
 
 
 def test_a_solved_level_is_proved_recognised_explained_and_ticked() -> None:

@@ -23,16 +23,19 @@ def level_shown() -> Level | Deck | str:
     try:
         if state.level.startswith(DECK):
             return find_deck(state.level.removeprefix(DECK))
-        return find_level(state.level) if state.level else _first_open()
+        return find_level(state.level) if state.level else _first_open(state)
     except InputError as error:
-        state.open("")
+        level = _first_open(state)
         state.said = str(error)
-        return _first_open()
+        return level
 
 
-def _first_open() -> Level:
+def _first_open(state: LearnState) -> Level:
+    """It stays open when it is solved."""
     levels = list_levels()
-    return next((each for each in levels if not workspace().play(each.name).reached), levels[0])
+    level = next((each for each in levels if not workspace().play(each.name).reached), levels[0])
+    state.open(level.name)
+    return level
 
 
 def level_list(shown: Level | Deck | str) -> None:
