@@ -123,7 +123,7 @@ class Board {
       this.active = keyOf(next[0], next[1]);
       this.tell(`Next: ${where}.`);
     } else if (name === "step") this.change(() => puzzle.place(...next), `The coach places ${where}.`);
-    else this.change(() => { while (!puzzle.complete) puzzle.place(...puzzle.after(target)); }, "The coach has placed the rest.");
+    else this.change(() => puzzle.begin(target.flatMap((row, m) => row.map((at, b) => [b, m, at]))), "The coach has placed the rest.");
   }
 
   /** Change what is placed; a complaint in place of a change is said and leaves everything as it was. */
