@@ -24,14 +24,14 @@ PLAYS = Path(__file__).parent / "helpers" / "puzzle_answers.mjs"
 
 
 def played(
-    folder: Path, puzzle: Puzzle, seed: int, placed: Iterable[Sequence[int]] = (), attempts: int = 60
+    folder: Path, puzzle: Puzzle, seed: int, placed: Iterable[Sequence[int]] = (), attempts: int = 60, **more: Any
 ) -> dict[str, Any]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on this machine to run the board's script")
     game = folder / "game.json"
     reach = puzzle.micro_batches * puzzle.plan.total_time
-    asked = {"plan": plan_data(puzzle), "placed": [list(each) for each in placed], "seed": seed + 1}
+    asked = {"plan": plan_data(puzzle), "placed": [list(each) for each in placed], "seed": seed + 1, **more}
     game.write_text(json.dumps({**asked, "reach": reach, "attempts": attempts}))
     ended = subprocess.run([node, PLAYS, game], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -82,3 +82,19 @@ def test_a_board_begins_from_what_was_kept_or_anew(tmp_path: Path) -> None:
     assert sorted(kept["placed"]) == sorted(runs)
     for wrong in ([[0, 0, 5], [1, 0, 0]], [[99, 0, 0]], [[0, 7, 0]], [[1, 0, 3]]):
         assert played(tmp_path, puzzle, 0, wrong, attempts=0)["began"] is False
+
+
+def test_the_coach_goes_run_by_run_from_wherever_it_can(tmp_path: Path) -> None:
+    """Around a run at the end that nothing frees memory before, it begins with what fits, and comes to an end."""
+    for shape, scheduler in (("v-shape", "1f1b"), ("split-v", "zb-h1"), ("m-shape", "tessel")):
+        puzzle = Puzzle(build_shape(shape, ShapeParameters(devices=2, capacity=3)), 4)
+        schedule = solve_schedule(scheduler, puzzle.plan, 4).solution
+        assert schedule is not None
+        starts = schedule.starts.tolist()
+        for m in (0, 3):
+            last = [[b, m, starts[m][b]] for b in range(len(puzzle.plan.blocks))]
+            for placed in ([], last):
+                found = played(tmp_path, puzzle, 0, placed, attempts=0, target=starts)
+                assert broken(puzzle, found["placed"]) == []
+                assert found["complete"], (shape, m)
+                assert all(starts[m][b] == at for b, m, at in found["placed"])

@@ -13,7 +13,8 @@ from pages.parts.learn.slides import deck_page
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.learning.deck import DeckQuestion, find_deck, list_decks
+from tessel_core.learning import find_deck, list_decks
+from tessel_core.learning.deck import DeckQuestion
 from tessel_core.learning.decks import ideals, zero_bubble
 from tessel_core.learning.level import MOST_WORDS, sentences
 from tessel_core.model import DevicePool, Status

@@ -23,7 +23,7 @@ from tessel_core.learning.levels import (
     why_micro_batches,
 )
 from tessel_core.learning.solved import idle, searched
-from tessel_core.learning.verdict import judge, orders_like, schedule_of
+from tessel_core.learning.verdict import judge, orders_like, schedule_of, target_of
 from tessel_core.model import MemoryProfile, Schedule, ScheduleReport, Status
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
@@ -88,6 +88,9 @@ def test_a_puzzle_is_proved_and_solved_by_its_coach(level: Level) -> None:
     judged = judge(schedule, best)
     assert judged.reached
     assert judged.sentence.endswith("proved: nobody can do better.")
+    target = target_of(puzzle, best)
+    assert target is not None
+    assert judge(target, best, puzzle.order).reached, "where an order is asked for, it is one of the shortest"
 
 
 @pytest.mark.parametrize("level", KNOBS, ids=named)
@@ -114,6 +117,12 @@ def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
     for each in found:
         held = [max(MemoryProfile.of(schedule).peaks) for _, schedule in each.schedules]
         assert each.value == Fraction(held[1], held[0])
+    for number, first in ((2, 13), (8, 5)):  # the least of all numbers, not of the stops alone
+        knob, found = outcomes(number)
+        (right,) = knob.answers(found)
+        assert knob.stops[right] == str(first)
+    assert [m for m in range(1, 14) if why_micro_batches.bubble(4, m) < Fraction(1, 5)] == [13]
+    assert {"2", "3", "4", "5"} <= set(knob.stops)
     knob, found = outcomes(9)
     assert min(each.value for each in found) == period_bound(repetend.plan()) == Fraction(16, 3)
     assert [knob.stops[i] for i in knob.answers(found)] == ["3"]
@@ -167,6 +176,9 @@ def test_only_what_is_least_and_valid_is_reached() -> None:
     assert not judged.reached
     assert "longer than it has to be" in judged.sentence
     assert idle(slow) > idle(best.solution)
+    other = judge(best.solution, best, "gpipe")
+    assert not other.reached
+    assert other.sentence.endswith("What is asked for is another order, GPipe.")
     broken = slow.starts.copy()
     broken[0, 1] = 0
     with pytest.raises(InputError, match=r"dependency|no overlap"):

@@ -1,4 +1,4 @@
-"""Which level is open in this tab, as the address keeps it, and how a plan becomes a puzzle."""
+"""Which level is open in this tab, as the address keeps it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,19 @@
 """The course: levels that are played, and what judges them."""
 
-from tessel_core.learning.catalogue import find_level, list_levels
+from tessel_core.learning.catalogue import find_deck, find_level, list_decks, list_levels
 from tessel_core.learning.glossary import GLOSSARY
 from tessel_core.learning.level import Knob, KnobAnswers, Level, Outcome, Puzzle, too_large
 
-__all__ = ["GLOSSARY", "Knob", "KnobAnswers", "Level", "Outcome", "Puzzle", "find_level", "list_levels", "too_large"]
+__all__ = [
+    "GLOSSARY",
+    "Knob",
+    "KnobAnswers",
+    "Level",
+    "Outcome",
+    "Puzzle",
+    "find_deck",
+    "find_level",
+    "list_decks",
+    "list_levels",
+    "too_large",
+]

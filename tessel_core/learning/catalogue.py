@@ -1,21 +1,29 @@
-"""The levels of the course: every file of `levels/` is one, and a new one touches no other."""
+"""The levels and decks of the course: every file of `levels/` and `decks/` is one, and a new one touches no other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from tessel_core.errors import InputError
-from tessel_core.learning import levels
+from tessel_core.learning import decks, levels
+from tessel_core.learning.deck import Deck
 from tessel_core.learning.level import Level
 
 
 @lru_cache(maxsize=1)
 def list_levels() -> tuple[Level, ...]:
     """All of them, in order."""
-    modules = (import_module(f"{levels.__name__}.{each.name}") for each in iter_modules(levels.__path__))
-    return tuple(sorted((module.LEVEL for module in modules), key=lambda level: level.number))
+    return tuple(sorted((module.LEVEL for module in _files(levels)), key=lambda level: level.number))
+
+
+@lru_cache(maxsize=1)
+def list_decks() -> tuple[Deck, ...]:
+    """All of them, in order."""
+    return tuple(sorted((module.DECK for module in _files(decks)), key=lambda deck: deck.place))
 
 
 def find_level(name: str) -> Level:
@@ -24,3 +32,15 @@ def find_level(name: str) -> Level:
         if level.name == name:
             return level
     raise InputError("level", f"must be a number from 1 to {len(list_levels())}, got {name!r}")
+
+
+def find_deck(name: str) -> Deck:
+    """The deck of this name; InputError where there is none."""
+    for deck in list_decks():
+        if deck.name == name:
+            return deck
+    raise InputError("slides", f"must be one of {', '.join(deck.name for deck in list_decks())}, got {name!r}")
+
+
+def _files(package: ModuleType) -> Iterator[ModuleType]:
+    return (import_module(f"{package.__name__}.{each.name}") for each in iter_modules(package.__path__))

@@ -5,14 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from tessel_core.charts.timeline import Look, timeline_data, timeline_height
 from tessel_core.control import Control
-from tessel_core.errors import InputError
 from tessel_core.learning.level import Facts, Titled, no_facts
 
 _STORY = 130
@@ -46,23 +42,6 @@ class Deck:
     facts: Callable[[], Facts] = no_facts
 
 
-@lru_cache(maxsize=1)
-def list_decks() -> tuple[Deck, ...]:
-    """All of them, in order."""
-    from tessel_core.learning import decks
-
-    modules = (import_module(f"{decks.__name__}.{each.name}") for each in iter_modules(decks.__path__))
-    return tuple(sorted((module.DECK for module in modules), key=lambda deck: deck.place))
-
-
-def find_deck(name: str) -> Deck:
-    """The deck of this name; InputError where there is none."""
-    for deck in list_decks():
-        if deck.name == name:
-            return deck
-    raise InputError("deck", f"must be one of {', '.join(deck.name for deck in list_decks())}, got {name!r}")
-
-
 @dataclass(frozen=True)
 class DeckQuestion:
     """The question what a deck shows, as a search is one."""
@@ -74,6 +53,8 @@ class DeckQuestion:
 
         Slides are delivered as they come; cancelled, the deck has those that are there.
         """
+        from tessel_core.learning.catalogue import find_deck
+
         deck, slides = find_deck(self.name), list[dict[str, Any]]()
         facts = deck.facts()
         for slide in deck.slides:

@@ -50,6 +50,8 @@ class Puzzle:
     micro_batches: int
     beside: tuple[Question, ...] = ()
     """Schedules to look at beside one's own when that is complete."""
+    order: str = ""
+    """The published scheduler whose order is to be found; empty where every shortest schedule will do."""
 
     def __post_init__(self) -> None:
         objection = too_large(self.plan, self.micro_batches)
@@ -65,18 +67,19 @@ class Puzzle:
     @property
     def setting(self) -> str:
         """What is to be placed, in one line."""
-        durations = {kind: {b.duration for b in self.plan.blocks if b.kind is kind} for kind in BlockKind}
+        unit = self.plan.time_unit
+        durations = {kind: sorted({b.duration for b in self.plan.blocks if b.kind is kind}) for kind in BlockKind}
         times = [
-            f"{kind} {show_time(next(iter(each)), self.plan.time_unit)}"
+            f"{kind} {' to '.join(show_time(ticks, unit) for ticks in dict.fromkeys((each[0], each[-1])))}"
             for kind, each in durations.items()
-            if len(each) == 1
+            if each
         ]
         capacities = {device.memory_capacity for device in self.plan.devices}
         room = capacities.pop() if len(capacities) == 1 else None
         parts = [
             f"{len(self.plan.devices)} devices",
             counted(self.micro_batches, "micro-batch"),
-            *([", ".join(times)] if times else []),
+            ", ".join(times),
             *([f"{show_memory(room, self.plan.memory_unit)} a device"] if room is not None else []),
         ]
         return " · ".join(parts)

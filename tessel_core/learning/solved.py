@@ -36,6 +36,12 @@ def idle(schedule: Schedule) -> Fraction:
     return IdleSplit.of(schedule).idle
 
 
+def waits(schedule: Schedule, device: int) -> int:
+    """Ticks between a device's first and its last run in which it runs nothing."""
+    on = schedule.runs_on(device)
+    return int(schedule.end[on].max() - schedule.start[on].min() - schedule.duration[on].sum()) if len(on) else 0
+
+
 def with_links(plan: MicroBatchPlan, ticks: int) -> MicroBatchPlan:
     """The plan with so long a wait between two blocks of which the second is on another device."""
 

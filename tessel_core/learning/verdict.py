@@ -16,7 +16,7 @@ from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import BASELINES, solve_schedule, title_of
 from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.scheduling.reports import evaluate
-from tessel_core.units import show_time
+from tessel_core.units import show_times
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Judged:
     report: ScheduleReport
     """Of the schedule, with the best proved bound."""
     reached: bool
-    """Whether it is as short as the best that is known."""
+    """Whether it is as short as the best that is known, and in the order that is asked for where one is."""
     sentence: str
     """Its length against the best, and what is proved."""
     orders: tuple[str, ...]
@@ -36,9 +36,9 @@ class Judged:
     def recognised(self) -> str:
         """Whose order it is, in a sentence."""
         if not self.orders:
-            return "None of the published schedules here has your order."
+            return "None of the published schedules here has this order."
         names = self.orders[0] if len(self.orders) == 1 else f"{', '.join(self.orders[:-1])} and {self.orders[-1]}"
-        return f"Your order is that of {names}."
+        return f"Recognised: {names}."
 
 
 def schedule_of(puzzle: Puzzle, placed: Iterable[Placed]) -> Schedule | None:
@@ -57,8 +57,8 @@ def schedule_of(puzzle: Puzzle, placed: Iterable[Placed]) -> Schedule | None:
     return Schedule.at_starts(puzzle.plan, starts)
 
 
-def judge(schedule: Schedule, best: ScheduleReport) -> Judged:
-    """A complete schedule against the answer to its puzzle's question.
+def judge(schedule: Schedule, best: ScheduleReport, order: str = "") -> Judged:
+    """A complete schedule against the answer to its puzzle's question, and the scheduler whose order is asked for.
 
     Raises InputError with the rule that it breaks and the place, and where that answer has no schedule.
     """
@@ -66,16 +66,18 @@ def judge(schedule: Schedule, best: ScheduleReport) -> Judged:
         raise InputError("puzzle", f"has no schedule to be held against: {best.reason or best.status}")
     report = evaluate(schedule, BY_HAND, bound=best.makespan_bound)
     unit, least = schedule.plan.time_unit, min(best.solution.makespan, schedule.makespan)
-    took, more = show_time(schedule.makespan, unit), schedule.makespan - least
-    proved = best.makespan_bound == least
-    limit = f"the bound is {show_time(best.makespan_bound, unit)}"
+    took, shortest, bound = show_times((schedule.makespan, least, best.makespan_bound), unit)
+    more, proved, orders = schedule.makespan - least, best.makespan_bound == least, orders_like(schedule)
+    limit, missed = f"the bound is {bound}", bool(order) and title_of(order) not in orders
     if not more:
         nobody = "proved: nobody can do better" if proved else f"nothing shorter is known, and {limit}"
         sentence = f"{took}, {nobody}."
     else:
-        known = f"{show_time(least, unit)} is possible{', and proved to be the least' if proved else f', and {limit}'}"
+        known = f"{shortest} is possible{', and proved to be the least' if proved else f', and {limit}'}"
         sentence = f"{took}, {more / least:.1%} longer than it has to be: {known}."
-    return Judged(report, not more, sentence, orders_like(schedule))
+    if missed and not more:
+        sentence += f" What is asked for is another order, {title_of(order)}."
+    return Judged(report, not more and not missed, sentence, orders)
 
 
 def orders_like(schedule: Schedule) -> tuple[str, ...]:
@@ -99,15 +101,20 @@ def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, 
 
 def horizon(puzzle: Puzzle, best: Schedule | None) -> int:
     """Ticks that a board has room for at first: somewhat more than the best takes, or than the busiest device works."""
-    least = puzzle.micro_batches * puzzle.plan.busiest_work if best is None else best.makespan
+    plan = puzzle.plan
+    least = puzzle.micro_batches * plan.busiest_work + plan.total_time if best is None else best.makespan
     return least + max(1, least // 4)
 
 
 def best_line(best: ScheduleReport) -> str:
-    """What there is to be reached, in a few words."""
+    """What is known of the shortest schedule, after its length."""
     if best.solution is None:
         return "no schedule fits the memory" if best.status is Status.INFEASIBLE else "no schedule was found"
-    length = show_time(best.solution.makespan, best.solution.plan.time_unit)
-    return (
-        f"{length} is the least, proved" if best.makespan_bound == best.solution.makespan else f"best known: {length}"
-    )
+    return "is the least, proved" if best.makespan_bound == best.solution.makespan else "is the best known"
+
+
+def target_of(puzzle: Puzzle, best: ScheduleReport) -> Schedule | None:
+    """What the coach leads to: the order that is asked for, else the shortest schedule; None without one."""
+    if best.solution is None or not puzzle.order:
+        return best.solution
+    return solve_schedule(puzzle.order, puzzle.plan, puzzle.micro_batches).solution

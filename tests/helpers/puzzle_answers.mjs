@@ -1,9 +1,10 @@
-// A board played at random: `node puzzle_answers.mjs GAME` prints every attempt and where all runs are in the end.
+// A board played at random, or with a schedule led to: `node puzzle_answers.mjs GAME` prints every attempt, and where
+// all runs are in the end.
 
 import { readFileSync } from "node:fs";
 import { Puzzle } from "../../pages/parts/learn/puzzle.mjs";
 
-const { plan, placed, seed, reach, attempts } = JSON.parse(readFileSync(process.argv[2]));
+const { plan, placed, seed, reach, attempts, target } = JSON.parse(readFileSync(process.argv[2]));
 const puzzle = new Puzzle(plan);
 const began = puzzle.begin(placed);
 let state = seed;
@@ -20,4 +21,5 @@ for (let turn = 0; turn < attempts && !puzzle.complete; turn++) {
   const ready = puzzle.ready();
   if (ready.length) puzzle.place(...ready[chance(ready.length)]);
 }
+for (let next = target && puzzle.after(target); next; next = puzzle.after(target)) puzzle.place(...next);
 console.log(JSON.stringify({ began, tried, placed: puzzle.list(), complete: puzzle.complete, makespan: puzzle.makespan }));

@@ -10,6 +10,7 @@ const TICK_PIXELS = 46;
 const NAMED_PIXELS = 38; // of a run that has its block's name; a narrower one has the micro-batch, then nothing
 const NUMBERED_PIXELS = 16;
 const LETTER_PIXELS = 7;
+const NEAR_PIXELS = 14; // of a lane, where a drop counts
 const STEPS = 240; // of a lane, in units of real time
 const known = new WeakMap();
 
@@ -118,7 +119,8 @@ class Board {
       return;
     }
     const next = puzzle.after(target);
-    const where = `${puzzle.name(next[0], next[1])} at ${this.moment(next[2])}`;
+    if (!next && name !== "finish") return this.tell("The coach cannot go run by run from here, since memory is full for a while: press Finish.");
+    const where = next && `${puzzle.name(next[0], next[1])} at ${this.moment(next[2])}`;
     if (name === "hint") {
       this.active = keyOf(next[0], next[1]);
       this.tell(`Next: ${where}.`);
@@ -230,6 +232,12 @@ class Board {
     return this.data.plan.timeUnit === "step" ? String(tick) : showMoment(tick, this.data.plan.timeUnit, this.unit);
   }
 
+  /** A length, in as many digits as moments have. */
+  lasting(ticks) {
+    const { timeUnit } = this.data.plan;
+    return timeUnit === "step" ? showTime(ticks, timeUnit) : this.moment(ticks);
+  }
+
   /** The moment under a pixel of a lane: a whole step, or what a run could begin at nearby. */
   tick(d, clientX, floor = true) {
     const { left, width } = this.rows[d].lane.getBoundingClientRect();
@@ -251,8 +259,8 @@ class Board {
     back.disabled = !this.past.length;
     anew.disabled = !puzzle.placed.size;
     for (const each of [hint, step, finish]) each.disabled = puzzle.complete || Boolean(this.pending);
-    const now = puzzle.placed.size ? `ends at ${this.moment(puzzle.makespan)}` : `${puzzle.runs} runs to place`;
-    this.score.textContent = [puzzle.complete || !puzzle.placed.size ? "" : `${puzzle.runs - puzzle.placed.size} of ${puzzle.runs} to place`, now, data.best].filter(Boolean).join(" · ");
+    const now = puzzle.placed.size ? `ends at ${this.lasting(puzzle.makespan)}` : `${puzzle.runs} runs to place`;
+    this.score.textContent = [puzzle.complete || !puzzle.placed.size ? "" : `${puzzle.runs - puzzle.placed.size} of ${puzzle.runs} to place`, now, data.least === null ? data.score : `${this.lasting(data.least)} ${data.score}`].filter(Boolean).join(" · ");
     const again = focused && this.root.querySelector(`[data-key="${focused}"]:not(:disabled)`);
     if (again) again.focus({ preventScroll: true });
     else if (focused) this.root.querySelector(".chip.lit")?.focus({ preventScroll: true });
@@ -405,7 +413,13 @@ class Board {
         setTimeout(() => (this.dropped = false));
         if (now.type === "pointercancel") return this.draw();
         const { left, right } = this.rows[d].lane.getBoundingClientRect();
-        if (was === undefined && (now.clientX < left || now.clientX > right)) return this.draw();
+        const on = this.puzzle.blocks[b].devices;
+        const beside = ({ top, bottom }) => now.clientY > top - NEAR_PIXELS && now.clientY < bottom + NEAR_PIXELS;
+        const inside = on.some((each) => beside(this.rows[each].lane.getBoundingClientRect()));
+        if (!inside || (was === undefined && (now.clientX < left || now.clientX > right))) {
+          const lanes = on.map((each) => this.puzzle.devices[each].name).join(", ");
+          return this.tell(`${this.puzzle.name(b, m)} runs on ${lanes}: drop it into a lane there.`, true);
+        }
         if (was === undefined) this.place(b, m, dragged.start);
         else this.move(b, m, dragged.start);
         this.draw();

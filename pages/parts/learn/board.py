@@ -44,7 +44,7 @@ def board(
     puzzle: Puzzle,
     placed: Sequence[Sequence[int]],
     *,
-    best: Schedule | None,
+    target: Schedule | None,
     score: str,
     hints: Sequence[str],
     advice: tuple[Sequence[Placed], Advice] | None,
@@ -53,7 +53,8 @@ def board(
 ) -> None:
     """A puzzle's board with what is `placed`; `moved` hears of every change, `asked` when the coach is to think.
 
-    `advice` is the coach's, for what was placed when it was asked.
+    `target` is what the coach leads to, `score` what is known of its length; `advice` is the coach's, for what was
+    placed when it was asked.
     """
     plan, key = puzzle.plan, f"board-{level}-{session().generation}"
     data = {
@@ -62,9 +63,10 @@ def board(
         "memoryUnit": plan.memory_unit,
         "colours": [[(ground := shade(kind, m), ink(ground)) for m in range(SHADES)] for kind in BlockKind],
         "placed": [list(each) for each in placed],
-        "horizon": horizon(puzzle, best),
-        "target": None if best is None else best.starts.tolist(),
-        "best": score,
+        "horizon": horizon(puzzle, target),
+        "target": None if target is None else target.starts.tolist(),
+        "least": None if target is None else target.makespan,
+        "score": score,
         "begin": _BEGIN,
         "hints": list(hints),
         "advice": None if advice is None else _told(*advice),

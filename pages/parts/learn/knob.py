@@ -61,12 +61,13 @@ def _shown(level: Level, knob: Knob, outcomes: tuple[Outcome, ...], chosen: int)
     if right:
         reach(level.name, right)
         st.success(literal(f"Right. {outcome.says}"), icon=":material/verified:")
+    else:
+        st.info(literal(f"Not this one. {outcome.says}"), icon=":material/flag:")
+    if workspace().play(level.name).reached:
         st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
         with st.container(horizontal=True):
             next_level(level)
         rows = {knob.label: list(knob.stops), knob.measure: [each.shown for each in outcomes]}
         st.dataframe(pd.DataFrame(rows), hide_index=True, width="content")
-    else:
-        st.info(literal(f"Not this one. {outcome.says}"), icon=":material/flag:")
     if outcome.schedules:
         timeline(outcome.schedules, f"knob-timeline-{level.name}")

@@ -10,8 +10,8 @@ from pages.shared.learn_state import DECK, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button
 from tessel_core.errors import InputError
-from tessel_core.learning import Level, find_level, list_levels
-from tessel_core.learning.deck import Deck, find_deck, list_decks
+from tessel_core.learning import Level, find_deck, find_level, list_decks, list_levels
+from tessel_core.learning.deck import Deck
 from tessel_core.workbench.workspace import OWN
 
 
@@ -43,7 +43,7 @@ def level_list(shown: Level | Deck | str) -> None:
     with st.container(gap=None, key="list-levels"):
         for level in list_levels():
             _entry(level.name, f"{level.number}  {level.title}", chosen=shown is level)
-        _entry(OWN, f"Your plan: {workspace().name}", chosen=shown == OWN)
+        _entry(OWN, f"Your plan: {workspace().plan.name}", chosen=shown == OWN)
         for deck in list_decks():
             _entry(DECK + deck.name, deck.title, chosen=shown is deck, icon="slideshow")
         _entry(WORDS, "Words explained", chosen=shown == WORDS, icon="menu_book")

@@ -19,7 +19,7 @@ from pages.shared.widgets import button, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, Puzzle
 from tessel_core.learning.coach import Coaching, Placed
-from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of
+from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of, target_of
 from tessel_core.model import ScheduleReport
 from tessel_core.workbench.workspace import OWN
 
@@ -46,7 +46,7 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         name,
         puzzle,
         play.placed,
-        best=None if best is None else best.solution,
+        target=None if best is None else target_of(puzzle, best),
         score="looking for the best …" if best is None else best_line(best),
         hints=() if level is None else level.hints,
         advice=advised,
@@ -58,7 +58,7 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         return
     try:
         schedule = schedule_of(puzzle, [(b, m, at) for b, m, at in play.placed])
-        judged = None if schedule is None else judge(schedule, best)
+        judged = None if schedule is None else judge(schedule, best, puzzle.order)
     except InputError as error:
         complain(error)
         return

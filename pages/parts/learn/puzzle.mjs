@@ -152,10 +152,10 @@ export class Puzzle {
     return this.list().every(([b, m, start]) => starts[m][b] === start);
   }
 
-  /** The run that a schedule begins next. */
+  /** The run that a schedule begins next and that fits what is placed; undefined where none does yet. */
   after(starts) {
     const left = this.blocks.flatMap((_, b) => starts.flatMap((row, m) => (this.start(b, m) === undefined ? [[b, m, row[b]]] : [])));
-    return left.sort((one, other) => one[2] - other[2] || one[1] - other[1] || this.depth(one[0]) - this.depth(other[0]))[0];
+    return left.sort((one, other) => one[2] - other[2] || one[1] - other[1] || this.depth(one[0]) - this.depth(other[0])).find((each) => !this.whyNot(...each));
   }
 
   depth(b) {

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from tessel_core.learning.level import Facts, Level, Puzzle
-from tessel_core.learning.solved import searched
+from tessel_core.learning.solved import drawn, searched, waits
+from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
 
 _DEVICES, _MICRO_BATCHES, _FORWARD, _BACKWARD = 3, 4, 1, 2
 
 
+def _plan(backward: int) -> MicroBatchPlan:
+    sizes = ShapeParameters(devices=_DEVICES, forward=_FORWARD, backward=backward, capacity=_DEVICES)
+    return build_shape("v-shape", sizes)
+
+
 def _task() -> Puzzle:
-    sizes = ShapeParameters(devices=_DEVICES, forward=_FORWARD, backward=_BACKWARD, capacity=_DEVICES)
-    return Puzzle(build_shape("v-shape", sizes), _MICRO_BATCHES)
+    return Puzzle(_plan(_BACKWARD), _MICRO_BATCHES)
 
 
 def _facts() -> Facts:
     each = _FORWARD + _BACKWARD
     formula = f"({_MICRO_BATCHES} + {_DEVICES} − 1) × {each} = {(_MICRO_BATCHES + _DEVICES - 1) * each}"
-    return {"makespan": str(searched(_task().plan, _MICRO_BATCHES).makespan), "formula": formula, "each": str(each)}
+    plans = (_plan(_BACKWARD), _plan(_FORWARD))
+    now, before = (waits(drawn("1f1b", plan, _MICRO_BATCHES), _DEVICES // 2) for plan in plans)
+    makespan = searched(plans[0], _MICRO_BATCHES).makespan
+    facts = {"makespan": makespan, "each": each, "now": now, "before": before}
+    return {"formula": formula, **{name: str(number) for name, number in facts.items()}}
 
 
 LEVEL = Level(
     number=5,
     title="Backward takes twice as long",
     idea="A backward pass computes two gradients, of the input and of the weights, so it takes twice as long.",
-    asks="Play again with backward passes of two steps. Holes open that were not there before: where?",
+    asks="Play again with backward passes of two steps. Where do devices wait that did not wait before?",
     task=_task,
     hints=(
         "Backward passes are now what everything waits for: never let one that may run wait for a forward pass.",
@@ -32,8 +41,8 @@ LEVEL = Level(
     ),
     why=(
         "The least is {makespan} steps: {formula}, as the bubble formula says with {each} steps per micro-batch.",
-        "The holes between runs move work later, but not the end: only the first and last device decide that.",
-        "Those holes come back as room for other work in level 7.",
+        "Between its first and its last run the middle device waits {now} steps; with equal passes it waits {before}.",
+        "No order ends earlier, whatever fills these holes: level 7 finds work that may as well go there.",
     ),
     facts=_facts,
 )

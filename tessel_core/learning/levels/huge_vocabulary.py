@@ -10,7 +10,6 @@ from tessel_core.inspection import IdleSplit
 from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
 from tessel_core.learning.solved import percent, searched
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
-from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
 
 _DEVICES, _MICRO_BATCHES = 4, 8
@@ -57,15 +56,15 @@ def _task() -> Knob:
 
 def _facts() -> Facts:
     small, large = (schedules(each) for each in (_VOCABULARIES[0], _VOCABULARIES[-1]))
-    split, spread = IdleSplit.of(large[0]), IdleSplit.of(large[1])
-    bound = period_bound(large[0].plan)
+    split, bound = IdleSplit.of(large[0]), reports(_VOCABULARIES[-1])[0].makespan_bound
     return {
         "imbalance": percent(split.imbalance),
         "bubble": percent(split.bubble),
-        "spread": percent(spread.imbalance),
+        "spread": percent(IdleSplit.of(large[1]).imbalance),
+        "ends": show_time(large[1].makespan, "ns"),
         "few": f"{_VOCABULARIES[0]:,}",
         "many": f"{_VOCABULARIES[-1]:,}",
-        "bound": show_time(float(bound), "ns"),
+        "bound": show_time(bound, "ns"),
         "loss": percent(Fraction(small[1].makespan, small[0].makespan) - 1),
     }
 
@@ -74,7 +73,7 @@ LEVEL = Level(
     number=10,
     title="Imbalance is not a bubble",
     idea="The output layer grows with the vocabulary. In a V it lies on one device; in an M it is spread over all.",
-    asks="From which vocabulary on is a GPT on four devices faster as an M? Both are searched.",
+    asks="A GPT on four devices, as a V and as an M: from which of these vocabularies on does the M end first?",
     task=_task,
     hints=(
         "In the V, the device with the vocabulary limits every order once it works longer than the others.",
@@ -82,8 +81,8 @@ LEVEL = Level(
     ),
     why=(
         "With {few} tokens the M takes {loss} longer, because blocks on all devices stop the pipeline.",
-        "With {many} tokens {imbalance} of the V's time is imbalance and {bubble} is bubble: no order helps.",
-        "The M has {spread} imbalance there, while no order of the V is faster than {bound} per micro-batch.",
+        "With {many} tokens {imbalance} of the V's time is imbalance, which no order removes; {bubble} more is bubble.",
+        "The M has {spread} imbalance and ends after {ends}; it is proved that no order of the V ends before {bound}.",
     ),
     facts=_facts,
     source="Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",

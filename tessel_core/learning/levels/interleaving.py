@@ -60,7 +60,7 @@ LEVEL = Level(
     number=6,
     title="Interleaving",
     idea="Each device may hold several smaller stages, chunks, so that a micro-batch comes by it several times.",
-    asks="Each message takes one step. In how many chunks a device does the pipeline of eight micro-batches end first?",
+    asks="Each message takes one step. With how many chunks on each device do eight micro-batches end first?",
     task=_task,
     hints=(
         "Smaller stages let the last device begin sooner: the pipeline fills and drains in less time.",

@@ -7,6 +7,7 @@ from fractions import Fraction
 from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
 from tessel_core.learning.levels.interleaving import chunked, schedule_of
 from tessel_core.learning.solved import messages
+from tessel_core.units import counted
 
 _LINKS, _MICRO_BATCHES, _CHUNKS = (0, 1, 2, 3, 4, 5, 6), 4, 2
 
@@ -16,12 +17,15 @@ def _outcome(stop: int) -> Outcome:
     plain, cut = (schedule_of(chunks, _MICRO_BATCHES, link) for chunks in (1, _CHUNKS))
     ahead = Fraction(plain.makespan - cut.makespan)
     wins = "they tie" if not ahead else f"{'Interleaving' if ahead > 0 else '1F1B'} wins by {abs(ahead)}"
-    says = f"With {link} steps a message, 1F1B takes {plain.makespan} steps and interleaving {cut.makespan}: {wins}."
+    lengths = f"1F1B takes {plain.makespan} steps and interleaving {cut.makespan}"
+    says = f"With {counted(link, 'step')} per message, {lengths}: {wins}."
     return Outcome(ahead, f"{plain.makespan} and {cut.makespan} steps", says, (("1F1B", plain), ("Interleaved", cut)))
 
 
 def _task() -> Knob:
-    return Knob("Steps a message", tuple(map(str, _LINKS)), _outcome, first_below(0), "1F1B and interleaved")
+    return Knob(
+        "Steps per message", tuple(map(str, _LINKS)), _outcome, first_below(0), "Makespans of 1F1B and interleaving"
+    )
 
 
 def _facts() -> Facts:
@@ -40,7 +44,7 @@ LEVEL = Level(
     number=12,
     title="Links that cost",
     idea="Tensors take time from device to device, and schedules differ in how many they send.",
-    asks="1F1B against interleaving, on four micro-batches: from which time a message on does 1F1B win?",
+    asks="1F1B against interleaving, on four micro-batches: how long must a message take for 1F1B to win?",
     task=_task,
     hints=(
         "Without costs, interleaving wins, because its pipeline fills sooner.",
@@ -49,7 +53,7 @@ LEVEL = Level(
     why=(
         "With free links interleaving ends {free} steps earlier.",
         "It sends {many} messages for each micro-batch, where 1F1B sends {few}.",
-        "From {first} steps a message on, 1F1B wins: a ranking of schedules holds for some links only.",
+        "From {first} steps per message on, 1F1B wins: a ranking of schedules holds for some links only.",
     ),
     facts=_facts,
 )

@@ -37,7 +37,7 @@ LEVEL = Level(
     ),
     why=(
         "GPipe would hold {needs} micro-batches at once, and there is room for {slots}.",
-        "An order that runs backward passes early fits, and takes {makespan} steps like GPipe's {gpipe}.",
+        "An order that runs backward passes early fits, and takes {makespan} steps; GPipe would take {gpipe}.",
         "So the order decides how much memory is needed, and here it costs no time.",
     ),
     facts=_facts,

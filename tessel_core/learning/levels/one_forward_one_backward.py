@@ -14,7 +14,7 @@ _DEVICES, _MICRO_BATCHES = 3, 5
 def _task() -> Puzzle:
     plan = build_shape("v-shape", ShapeParameters(devices=_DEVICES, forward=1, backward=1, capacity=_DEVICES))
     beside = Question("gpipe", plan, _MICRO_BATCHES, find_scheduler("gpipe").config())
-    return Puzzle(plan, _MICRO_BATCHES, (beside,))
+    return Puzzle(plan, _MICRO_BATCHES, (beside,), order="1f1b")
 
 
 def _facts() -> Facts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.learning.level import Facts, Level, Puzzle
-from tessel_core.learning.solved import drawn
+from tessel_core.learning.solved import drawn, waits
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import Question, find_scheduler
@@ -15,15 +15,12 @@ def _task() -> Puzzle:
     sizes = ShapeParameters(devices=_DEVICES, forward=1, backward=1, weight=1, capacity=_DEVICES)
     plan = build_shape("split-v", sizes)
     beside = tuple(Question(each, plan, _MICRO_BATCHES, find_scheduler(each).config()) for each in ("zb-h1", "zb-h2"))
-    return Puzzle(plan, _MICRO_BATCHES, beside)
+    return Puzzle(plan, _MICRO_BATCHES, beside, order="zb-h1")
 
 
 def holes(schedule: Schedule) -> int:
     """Steps in which a device between its first and its last run does nothing, all devices together."""
-    rows = [schedule.runs_on(d) for d in range(len(schedule.plan.devices))]
-    return sum(
-        int(schedule.end[on].max() - schedule.start[on].min() - schedule.duration[on].sum()) for on in rows if len(on)
-    )
+    return sum(waits(schedule, device) for device in range(len(schedule.plan.devices)))
 
 
 def _facts() -> Facts:
@@ -34,9 +31,7 @@ def _facts() -> Facts:
         "large": str(max(MemoryProfile.of(large).peaks)),
         "holes": str(holes(small)),
         "none": "no hole" if not holes(large) else f"{holes(large)} idle steps",
-        "makespan": str(small.makespan),
-        "same": "the same" if small.makespan == large.makespan else "other",
-        "longer": str(large.makespan),
+        "either": f"{small.makespan} steps with {'either' if small.makespan == large.makespan else 'ZB-H1'}",
     }
 
 
@@ -44,7 +39,7 @@ LEVEL = Level(
     number=7,
     title="Split the backward pass",
     idea="Only the gradient of the input, B, is urgent. That of the weights, W, can wait, and fills holes.",
-    asks="Place F, B and W of five micro-batches in the memory that 1F1B needs. This is the idea of ZB-H1.",
+    asks="Place F, B and W of five micro-batches in the order of ZB-H1, which needs no more memory than 1F1B.",
     task=_task,
     hints=(
         "B has priority over F, and F over W; W goes where nothing else may run.",
@@ -54,7 +49,7 @@ LEVEL = Level(
     why=(
         "ZB-H1 holds {small} micro-batches as 1F1B does, and leaves {holes} idle steps between first and last runs.",
         "ZB-H2 holds {large}, and leaves {none} between a device's first and last run.",
-        "Where F, B and W last equally long, both take {makespan} and {longer} steps: {same} makespan.",
+        "Where F, B and W last equally long, that wins nothing for the makespan: {either}.",
     ),
     facts=_facts,
     source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
-from tessel_core.units import counted, show_memory, show_time
+from tessel_core.units import counted, show_memory
 
 if TYPE_CHECKING:  # levels load no simulation before they are played
     from tessel_core.strategies.grid import GridResult
 
 _MODEL, _MESH, _BATCH = "gpt3-13b", "h200-16", 64
 _DEGREES, _PARTS = (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32, 64)
-_STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (4, 4, 1), (4, 2, 2), (2, 2, 4), (1, 2, 8))
+_STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (4, 4, 1), (4, 2, 2), (2, 2, 4))
 """Copies, devices that share each operator, and stages, which are all sixteen devices together."""
 _NEVER = Fraction(10**9)
 """Seconds of a strategy that does not run."""
@@ -54,6 +54,11 @@ def _called(degrees: tuple[int, int, int]) -> str:
     return " × ".join(names)
 
 
+def _step(number: int) -> str:
+    """The time of a configuration's step: strategies differ in its third digit."""
+    return f"{grid().outcomes[number].latency:.3f} s"
+
+
 def _held(degrees: tuple[int, int, int]) -> str:
     """What the fullest device would need at least, where nothing runs."""
     peaks = [max(each.peaks) for i, each in enumerate(grid().outcomes) if _degrees(i) == degrees and each.peaks]
@@ -68,7 +73,7 @@ def _outcome(stop: int) -> Outcome:
             _NEVER, "does not fit", f"{_called(degrees)} does not fit: a device would hold {_held(degrees)}."
         )
     found, parts = grid().outcomes[number], grid().configurations[number].strategy.micro_batches
-    step, peak = show_time(found.latency, "s"), show_memory(max(found.peaks), "B")
+    step, peak = _step(number), show_memory(max(found.peaks), "B")
     many = counted(parts, "micro-batch")
     says = f"{_called(degrees)}: {step} a step with {many}, its best number; the fullest device holds {peak}."
     return Outcome(Fraction(found.latency), step, says)
@@ -84,10 +89,10 @@ def _facts() -> Facts:
     slow = max(times.values(), key=lambda i: grid().outcomes[i].latency)
     return {
         "best": _called(_degrees(best)),
-        "time": show_time(grid().outcomes[best].latency, "s"),
+        "time": _step(best),
         "slow": _called(_degrees(slow)),
-        "worst": show_time(grid().outcomes[slow].latency, "s"),
-        "pipeline": show_time(grid().outcomes[times[1, 1, 16]].latency, "s"),
+        "worst": _step(slow),
+        "pipeline": _step(times[1, 1, 16]),
         "held": _held((16, 1, 1)),
         "capacity": show_memory(grid().mesh.devices[0].memory_capacity or 0, "B"),
         "count": f"{len(grid()):,}",
@@ -98,7 +103,7 @@ LEVEL = Level(
     number=14,
     title="Who wins on your machine?",
     idea="Copies of the network (data), operators shared by devices (tensor) and stages (pipeline) may be combined.",
-    asks="GPT-3 13B on two nodes of eight H200s, 64 sequences a step: which of these strategies is fastest?",
+    asks="GPT-3 13B on two nodes of eight H200s, 64 sequences a step, all simulated: which strategy is fastest?",
     task=_task,
     hints=(
         "Each copy holds all weights and what the optimizer keeps of them. Does that fit?",

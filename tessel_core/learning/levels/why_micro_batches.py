@@ -9,7 +9,7 @@ from tessel_core.learning.solved import drawn, idle, percent
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.units import counted
 
-_DEVICES, _STOPS, _LIMIT = 4, (1, 2, 4, 8, 16, 32), Fraction(1, 5)
+_DEVICES, _STOPS, _LIMIT = 4, (1, 2, 4, 8, 12, 13, 16, 32), Fraction(1, 5)
 
 
 def bubble(devices: int, micro_batches: int) -> Fraction:
