@@ -38,7 +38,7 @@ def page() -> None:
         if level == WORDS:
             glossary()
         elif isinstance(level, Deck):
-            show_deck(level)
+            show_deck(level, goes=state.goes)
         else:
             open_level(level if isinstance(level, Level) else None)
 

@@ -15,7 +15,7 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.learning import find_deck, list_decks
 from tessel_core.learning.deck import DeckQuestion
-from tessel_core.learning.decks import ideals, zero_bubble
+from tessel_core.learning.decks import ideals, programs, strategies, zero_bubble
 from tessel_core.learning.level import MOST_WORDS, sentences
 from tessel_core.model import DevicePool, Status
 from tessel_core.placement.ideals import count_ideals
@@ -33,7 +33,7 @@ def test_a_deck_is_solved_and_says_it_shortly(name: str) -> None:
         assert not re.search(r"[{}]", " ".join(each["lines"]))
         assert all(len(sentence.split()) <= MOST_WORDS for sentence in sentences(each["lines"]))
         frames = timeline_frames(base64.b64decode(each["data"]))
-        assert len(frames) == len(slide.shown())
+        assert len(frames) == len(slide.shown()) + (slide.traced is not None)
         assert frames or each["picture"].startswith("<svg")
         assert all(header["quiet"] for header, _ in frames)
     page = deck_page(data)
@@ -72,6 +72,20 @@ def test_the_table_over_ideals_is_what_the_placer_proves() -> None:
     loose = ideals.proved(contiguous=False)
     assert loose.status is Status.PROVED_OPTIMAL
     assert lattice.load(whole) / 3 <= float(loose.objective) <= float(report.objective)
+
+
+def test_the_claims_about_strategies_and_programs_hold() -> None:
+    assert (strategies.fastest(4096), strategies.fastest(512)) == ("data", "tensor")
+    held = {way: max(strategies.traced(way)[0].peak_memory) for way in ("one", "data", "tensor", "pipeline")}
+    assert held["data"] > 0.9 * held["one"] > held["one"] / 2 > held["tensor"]
+    facts = strategies._facts()
+    assert int(facts["pipeline_talk"].rstrip("%")) < int(facts["tensor_talk"].rstrip("%"))
+    picture = programs.picture(2, "allgather")
+    assert picture.count('<rect x="0"') == 1, "one line is lit"
+    kinds = [each.kind for each in programs.traced(2)[0].program.ops]
+    assert (kinds.count("allgather"), kinds.count("allreduce")) == (1, 1)
+    for line in kinds:
+        assert f"= {line}(" in picture
 
 
 def test_a_cancelled_deck_keeps_what_is_there_and_an_unknown_one_is_a_sentence() -> None:

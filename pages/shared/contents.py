@@ -27,6 +27,8 @@ class Page:
     icon: str
     state: type[InAddress] | None = None
     """The class of its state, where a part of that stands in the address."""
+    slides: str = ""
+    """The name of the deck that explains what it does, where one does."""
 
     @property
     def path(self) -> str:
@@ -42,11 +44,11 @@ PAGES = (
     Page("start", "Start", "flag"),
     Page("graph", "Operator graph", "account_tree"),
     Page("mesh", "Device mesh", "hub"),
-    Page("placement", "Placement", "grid_view"),
-    Page("schedule", "Schedule", "view_timeline", HandMode),
-    Page("compare", "Compare", "compare_arrows", CompareState),
-    Page("strategies", "Strategies", "scatter_plot", StrategyState),
-    Page("program", "Program", "code", ProgramState),
+    Page("placement", "Placement", "grid_view", slides="ideals"),
+    Page("schedule", "Schedule", "view_timeline", HandMode, slides="tessel"),
+    Page("compare", "Compare", "compare_arrows", CompareState, slides="zero-bubble"),
+    Page("strategies", "Strategies", "scatter_plot", StrategyState, slides="strategies"),
+    Page("program", "Program", "code", ProgramState, slides="programs"),
     Page("run", "Run", "play_circle"),
     Page("learn", "Learn", "school", LearnState),
 )

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages.shared.contents import go_to
-from pages.shared.learn_state import WORDS, LearnState
+from pages.shared.contents import PAGES, go_to
+from pages.shared.learn_state import DECK, WORDS, LearnState
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import button, complain, download, file_name, literal, unseen
@@ -123,9 +124,18 @@ def _workspace_menu() -> None:
             _actions(work)
         if open_another("Open another workspace …"):
             st.rerun()
-        if button("Words explained", icon=":material/menu_book:", type="tertiary"):
-            session().of(LearnState).open(WORDS)
-            go_to("learn")
+        slides = next((page.slides for page in PAGES if page.name == session().page), "")
+        with st.container(horizontal=True):
+            if button("Words explained", icon=":material/menu_book:", type="tertiary"):
+                explain(WORDS)
+            if slides and button("How this page works", icon=":material/slideshow:", type="tertiary"):
+                explain(f"{DECK}{slides}")
+
+
+def explain(what: str, *, goes: bool = False) -> NoReturn:
+    """Leave for the words or for slides, which may go on by themselves."""
+    session().of(LearnState).open(what, goes=goes)
+    go_to("learn")
 
 
 @unbroken

@@ -17,6 +17,8 @@ class LearnState(InAddress):
 
     level: str = ""
     """A number, or the open plan itself; empty for the first level that is not solved."""
+    goes: bool = False
+    """Whether the slides that are open go on by themselves, as somebody asked where they came from."""
     said: str = ""
     """Why the last thing that somebody asked for was not done."""
     steps: ClassVar[tuple[str, ...]] = ("level",)
@@ -31,9 +33,9 @@ class LearnState(InAddress):
         if address.get("level", "") != written.get("level", ""):
             self.level = address.get("level", "")
 
-    def open(self, level: str) -> None:
-        """Go to a level."""
-        self.level, self.said = level, ""
+    def open(self, level: str, *, goes: bool = False) -> None:
+        """Turn to a level, or to slides, which may go on by themselves."""
+        self.level, self.goes, self.said = level, goes, ""
 
 
 WORDS, DECK = "words", "slides-"

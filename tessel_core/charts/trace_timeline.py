@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.charts.timeline import colours_of, framed, heights, misfit, narrow
+from tessel_core.charts.timeline import Look, colours_of, framed, heights, misfit, narrow
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
 from tessel_core.model import BlockKind, DeviceMesh
@@ -26,7 +26,7 @@ _UPDATE = "update"
 """The phase of the optimizer and of what sums gradients for it."""
 
 
-def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
+def trace_data(trace: Trace, mesh: DeviceMesh | None = None, look: Look | None = None) -> bytes:
     """Everything that the timeline shows of a simulation, framed as `timeline_data` frames a schedule.
 
     `mesh` gives devices their names and capacities.  Operations that take no time are left out.
@@ -68,7 +68,8 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
         "misfit": misfit(zip(names, trace.peak_memory, limits, strict=True)),
         **colours_of(lambda kind: _called(trace, kind)),
     }
-    return framed(header, columns, {"title": "", **heights(len(lanes), len(trace.devices))})
+    shape = {"title": "", **heights(len(lanes), len(trace.devices)), **(look or Look()).header(0)}
+    return framed(header, columns, shape)
 
 
 def _ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessel_core.charts.timeline import Look, timeline_data, timeline_height
 from tessel_core.control import Control
 from tessel_core.learning.level import Facts, Titled, no_facts
+
+if TYPE_CHECKING:  # slides load no simulation before they are shown
+    from tessel_core.model import DeviceMesh
+    from tessel_core.simulation import Trace
 
 _STORY = 130
 """Pixels under the lanes of a slide for what the devices do while it plays."""
@@ -26,6 +30,8 @@ class Slide:
     memory: bool = True
     picture: Callable[[], str] = str
     """SVG, in the place of schedules."""
+    traced: Callable[[], tuple[Trace, DeviceMesh]] | None = None
+    """A simulation, in the place of schedules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +72,17 @@ class DeckQuestion:
 
 
 def _slide_data(slide: Slide, facts: Facts) -> dict[str, Any]:
-    shown = slide.shown()
-    data = timeline_data(shown, memory=slide.memory, look=Look(quiet=True)) if shown else b""
+    look, data = Look(quiet=True), b""
+    if slide.traced is not None:
+        from tessel_core.charts.trace_timeline import trace_data
+
+        data = trace_data(*slide.traced(), look)
+    elif shown := slide.shown():
+        data = timeline_data(shown, memory=slide.memory, look=look)
     return {
         "title": slide.title,
         "lines": [line.format_map(facts) for line in slide.lines],
         "picture": slide.picture(),
         "data": base64.b64encode(data).decode(),
-        "height": timeline_height(data, tools=False) + _STORY if shown else 0,
+        "height": timeline_height(data, tools=False) + _STORY if data else 0,
     }

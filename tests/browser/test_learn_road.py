@@ -107,3 +107,11 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
         deck.locator(".slides.full").wait_for()
         slides.press("f")
         deck.locator(".slides:not(.full)").wait_for()
+    deck.clock.install()
+    press(deck, "Play through")
+    for number in range(2, 9):  # each for the time that it takes to read
+        deck.locator(f".slides[data-going][data-slide='{number - 1}']").wait_for()
+        deck.clock.fast_forward(40_000)
+    deck.locator(".slides[data-going][data-slide='8']").wait_for()
+    deck.clock.fast_forward(40_000)
+    deck.locator(".slides:not([data-going])").wait_for()

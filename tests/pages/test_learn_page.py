@@ -8,8 +8,10 @@ import pytest
 from conftest import App
 from helpers.stores import small_work
 
+from pages.shared.contents import PAGES
+from pages.shared.learn_state import LearnState
 from tessel_core.formats import read_workspace, workspace_text
-from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_levels
+from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_decks, list_levels
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
@@ -151,6 +153,20 @@ def test_progress_goes_along_with_files_and_plans() -> None:
     assert work.with_plan(work.plan, "elsewhere").played == (begun,)
     assert small_work(PLAN, 2).carrying(work).played == (begun,)
     assert work.playing(Played("1")).play("1") == Played("1")
+
+
+def test_start_has_a_tour_that_plays_by_itself_and_pages_explain_themselves() -> None:
+    tab = App("start").press("Tour in three minutes")
+    assert tab.address["level"] == "slides-this-tool"
+    state = tab.test.session_state["tessel"].of(LearnState)
+    assert state.goes
+    state.open("slides-zero-bubble")
+    assert not state.goes, "only on request"
+    explained = {page.name: page.slides for page in PAGES if page.slides}
+    assert set(explained) == {"placement", "schedule", "compare", "strategies", "program"}
+    assert set(explained.values()) <= {deck.name for deck in list_decks()}
+    tab = App.on("schedule", small_work(PLAN, 3)).press("How this page works")
+    assert tab.address["level"] == "slides-tessel"
 
 
 def test_a_deck_is_shown_and_taken_away() -> None:

@@ -1,6 +1,8 @@
 // A deck: sentences and live timelines, slide by slide, by the keys of a presenter; also in a file without a network.
 
 const known = new WeakMap();
+const WORD_S = 0.45; // to read a word of a slide that goes on by itself, and to look at it
+const LOOK_S = 4;
 const MOVES = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1, Home: -Infinity, End: Infinity };
 
 /** Show a deck in `root`, with what draws a timeline in an element; `moved` hears of the slide that is shown. */
@@ -17,8 +19,10 @@ export class Slides {
     this.back = this.button("‹ Previous", "Previous slide (Left, Page Up)", () => this.go(-1));
     this.count = put(this.bar, "span", "count");
     this.on = this.button("Next ›", "Next slide (Right, Page Down)", () => this.go(1));
+    this.through = this.button("", "Show slide after slide, each as long as it takes to read", () => this.goThrough(!this.going));
     this.full = this.button("Full screen", "Fill the screen, and back (F)", () => this.fill());
     root.addEventListener("keydown", (event) => this.key(event));
+    this.stop();
     root.addEventListener("fullscreenchange", () => document.fullscreenElement || root.classList.remove("full"));
   }
 
@@ -38,11 +42,40 @@ export class Slides {
     event.stopPropagation();
   }
 
+  /** Show slide after slide from this one on, or stop at it. */
+  goThrough(on) {
+    if (!on) return this.stop();
+    this.going = true;
+    this.root.dataset.going = "";
+    this.through.textContent = "Pause";
+    this.stay();
+  }
+
+  /** Play this slide for as long as it takes to read, and go on. */
+  stay() {
+    const { lines } = this.deck.slides[this.at];
+    this.show(this.at);
+    this.play(false);
+    const seconds = LOOK_S + WORD_S * lines.join(" ").split(" ").length;
+    this.next = setTimeout(() => {
+      if (!this.root.isConnected || this.at === this.deck.slides.length - 1) return this.stop();
+      this.at += 1;
+      this.stay();
+    }, 1000 * seconds);
+  }
+
+  stop() {
+    clearTimeout(this.next);
+    this.going = false;
+    delete this.root.dataset.going;
+    this.through.textContent = "Play through";
+  }
+
   /** Begin to play, or pause, what the slide shows. */
-  play() {
+  play(focused = true) {
     const over = this.body.querySelector("canvas.over");
     if (!over) return;
-    over.focus();
+    if (focused) over.focus();
     over.dispatchEvent(new KeyboardEvent("keydown", { key: " ", bubbles: true, cancelable: true }));
   }
 
@@ -60,6 +93,7 @@ export class Slides {
   go(by) {
     const last = this.deck.slides.length - 1;
     const to = Math.max(0, Math.min(last, this.at + by));
+    this.stop();
     if (to !== this.at) this.show(to);
   }
 
@@ -95,7 +129,8 @@ export default function ({ data, parentElement }) {
   if (shown?.deck.title === data.title) return undefined;
   const slides = new Slides(root, data, showTimeline);
   known.set(root, slides);
-  slides.show(0);
+  if (data.goes) slides.goThrough(true);
+  else slides.show(0);
   return undefined;
 }
 

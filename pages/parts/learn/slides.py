@@ -57,8 +57,8 @@ document.querySelector(".slides").focus();
 """
 
 
-def show_deck(deck: Deck) -> None:
-    """The slides, and the file to take away, once they are solved."""
+def show_deck(deck: Deck, *, goes: bool = False) -> None:
+    """The slides, and the file to take away, once they are solved; whether they go on by themselves."""
     run, data = result_of(DeckQuestion(deck.name), _WAITED_S)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(literal(deck.about))
@@ -69,7 +69,7 @@ def show_deck(deck: Deck) -> None:
     if data is None:
         waiting(run, lambda: st.progress(share(len(run.parts), len(deck.slides)), "Solving what the slides show …"))
     else:
-        _SLIDES(key=f"slides-{deck.name}", data=data)
+        _SLIDES(key=f"slides-{deck.name}", data={**data, "goes": goes})
 
 
 def deck_page(data: Mapping[str, Any]) -> str:

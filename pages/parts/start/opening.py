@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from pages.shared.contents import go_to
-from pages.shared.keeping import open_another
+from pages.shared.keeping import explain, open_another
+from pages.shared.learn_state import DECK, WORDS
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
 from pages.shared.timeline.component import small_timeline
@@ -21,6 +22,7 @@ from tessel_core.workbench.messages.schedule import speed_up
 from tessel_core.workbench.workspace import MICRO_BATCHES
 
 _POLL_S = 0.5
+_TOUR = "this-tool"
 
 
 @dataclass
@@ -84,6 +86,11 @@ def _story(faster: float | None) -> None:
         session().open_sample(FIRST_SAMPLE)
         session().change(replace(workspace(), asked=_searched()))
         go_to("schedule")
+    with st.container(horizontal=True):
+        if button("Tour in three minutes", icon=":material/slideshow:", type="tertiary"):
+            explain(f"{DECK}{_TOUR}", goes=True)
+        if button("Words explained", icon=":material/menu_book:", type="tertiary"):
+            explain(WORDS)
     if open_another("Go on with a workspace …"):
         go_to("schedule")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from tessel_core.inspection import IdleSplit
 from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.level import Facts, Titled
+from tessel_core.learning.levels.repetend import plan, repetend_of
 from tessel_core.learning.solved import drawn, percent, searched
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.networks import build_shape
 from tessel_core.samples import load_sample
-from tessel_core.units import show_time
+from tessel_core.scheduling.bounds import period_bound
+from tessel_core.units import counted, show_time
 
 _COUNT, _SHORT = 16, 8
 
@@ -46,6 +48,7 @@ def _both() -> tuple[Titled, ...]:
 def _facts() -> Facts:
     slow, report, toy = slow_schedule(), found(), _abstract(_COUNT)
     split, best = IdleSplit.of(slow), best_schedule()
+    alone, three = repetend_of(1), repetend_of(3)
     return {
         "imbalance": percent(split.imbalance),
         "bubble": percent(split.bubble),
@@ -55,6 +58,9 @@ def _facts() -> Facts:
         "bound": show_time(report.makespan_bound, "ns"),
         "period": str(toy.period_per_micro_batch),
         "least": str(toy.period_bound),
+        "alone": counted(alone.period, "step"),
+        "three": counted(three.period, "step"),
+        "below": str(period_bound(plan())),
         "toy": str(_schedule(toy).makespan),
     }
 
@@ -90,6 +96,18 @@ DECK = Deck(
                 "Here it takes {period} steps per micro-batch, and no schedule can be faster than {least}.",
             ),
             lambda: (("Eight micro-batches", _schedule(_abstract(_SHORT))),),
+        ),
+        Slide(
+            "How a period is refused",
+            (
+                "A V with less memory: for blocks of one micro-batch, each period below {alone} is proved impossible.",
+                "The bound is {below} per micro-batch, so the search goes on with blocks of two, then of three.",
+                "Three repeat every {three}, which is the bound: nothing is left to be tried.",
+            ),
+            lambda: tuple(
+                (f"A block of {counted(unroll, 'micro-batch')}", repetend_of(unroll).expand(_SHORT))
+                for unroll in (1, 3)
+            ),
         ),
         Slide(
             "Phase 2: warmup and cooldown",

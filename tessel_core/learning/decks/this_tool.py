@@ -36,7 +36,7 @@ def _facts() -> Facts:
 
 DECK = Deck(
     name="this-tool",
-    place=5,
+    place=7,
     title="This tool in three minutes",
     about="What each page is for, on one network that does not fit on one device.",
     facts=_facts,

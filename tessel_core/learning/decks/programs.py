@@ -1,0 +1,113 @@
+"""One layer as a program, on one device and cut in two by tensor parallelism."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tessel_core.learning.deck import Deck, Slide
+from tessel_core.learning.level import Facts
+from tessel_core.learning.program_picture import program_picture
+from tessel_core.units import show_memory
+
+if TYPE_CHECKING:  # a list of decks loads no simulation
+    from tessel_core.model import DeviceMesh
+    from tessel_core.simulation import Trace
+
+_MESH, _WIDTH, _BATCH = "h200-16", 4096, 2048
+
+
+@lru_cache(maxsize=2)
+def traced(tensor: int) -> tuple[Trace, DeviceMesh]:
+    """A step of one layer, on so many devices that share it."""
+    from tessel_core.samples import load_mesh
+    from tessel_core.strategies.families import find_family
+    from tessel_core.strategies.strategy import Strategy, simulate_strategy
+
+    family, mesh = find_family("mlp"), load_mesh(_MESH)
+    spec = family.spec(layers=1, width=_WIDTH, batch=_BATCH, dtype="fp16")
+    return simulate_strategy(family, spec, Strategy(tensor=tensor), mesh).trace, mesh
+
+
+def picture(tensor: int, *kinds: str) -> str:
+    """The program with the operations of these kinds lit."""
+    return program_picture(traced(tensor)[0].program, kinds)
+
+
+def _facts() -> Facts:
+    from tessel_core.simulation import device_times
+
+    (one, _), (two, _) = traced(1), traced(2)
+    spent = device_times(two)[0]
+    sent = [each for each in two.program.ops if each.kind in ("allgather", "allreduce")]
+    return {
+        "lines": str(len(one.program.ops)),
+        "cut": str(len(two.program.ops)),
+        "messages": str(len(sent)),
+        "talk": f"{spent.communicating / two.latency:.0%}",
+        "width": str(_WIDTH),
+        "half": str(two.program.types[two.program.ops[0].inputs[1]].shape[1]),
+        "one": f"{1e6 * one.latency:.0f} µs",
+        "two": f"{1e6 * two.latency:.0f} µs",
+        "held": show_memory(max(one.peak_memory), "B"),
+        "halved": show_memory(max(two.peak_memory), "B"),
+    }
+
+
+DECK = Deck(
+    name="programs",
+    place=6,
+    title="One layer, cut in two",
+    about="What a program of the intermediate representation says, line by line, before and after a cut.",
+    facts=_facts,
+    slides=(
+        Slide(
+            "A layer is a program",
+            (
+                "Training one layer takes {lines} lines. Each makes values, once, on a device: 4@1 lives on device 1.",
+                "Forward, the input x is multiplied by the weights w0, and relu cuts off what is negative.",
+            ),
+            picture=lambda: picture(1, "matmul", "relu"),
+        ),
+        Slide(
+            "And back",
+            (
+                "Loss and its gradient come next. Each operation has its gradient, in the reverse order.",
+                "The last line moves the weights.",
+            ),
+            picture=lambda: picture(1, "loss_grad", "relu_grad", "matmul_grad", "sgd"),
+        ),
+        Slide(
+            "The cut",
+            (
+                "Tensor parallelism gives each of two devices half of the columns: {half} in place of {width}.",
+                "Each multiplies the whole input by its half. The program now has {cut} lines.",
+            ),
+            picture=lambda: picture(2, "matmul"),
+        ),
+        Slide(
+            "The halves meet",
+            (
+                "The next operation needs whole rows, so both send their halves: allgather.",
+                "It is one line with values on both devices.",
+            ),
+            picture=lambda: picture(2, "allgather"),
+        ),
+        Slide(
+            "Backward, they meet again",
+            (
+                "Each device takes its part of the gradient, and computes that of its own half of the weights.",
+                "For the input, each has a sum over its own columns only: allreduce adds both.",
+            ),
+            picture=lambda: picture(2, "part", "matmul_grad", "allreduce"),
+        ),
+        Slide(
+            "What it costs",
+            (
+                "On two H200s a step takes {two} in place of {one}, and holds {halved} in place of {held}.",
+                "It is not half the time, because the {messages} messages (⇄) take {talk} of it.",
+            ),
+            traced=lambda: traced(2),
+        ),
+    ),
+)
