@@ -4,10 +4,11 @@ import streamlit as st
 
 from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
+from pages.parts.learn.own_slides import own_slides
 from pages.parts.learn.play import play_puzzle
 from pages.parts.learn.slides import show_deck
 from pages.shared.keeping import keeping
-from pages.shared.learn_state import WORDS, LearnState
+from pages.shared.learn_state import OWN_SLIDES, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
@@ -24,6 +25,8 @@ def page() -> None:
             title_of(level.title, f"level {level.number}")
         elif isinstance(level, Deck):
             title_of(level.title, f"{len(level.slides)} slides")
+        elif level == OWN_SLIDES:
+            title_of("Your slides", workspace().name)
         elif level == WORDS:
             title_of("Words explained", "with the numbers of the open plan")
         else:
@@ -37,6 +40,8 @@ def page() -> None:
             complain(state.said)
         if level == WORDS:
             glossary()
+        elif level == OWN_SLIDES:
+            own_slides()
         elif isinstance(level, Deck):
             show_deck(level, goes=state.goes)
         else:

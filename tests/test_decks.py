@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,13 +14,21 @@ from pages.parts.learn.slides import deck_page
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.formats import read_workspace, workspace_text
+from tessel_core.formats.tables import tables_of
 from tessel_core.learning import find_deck, list_decks
 from tessel_core.learning.deck import DeckQuestion
 from tessel_core.learning.decks import ideals, programs, strategies, zero_bubble
 from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.learning.own_deck import OwnDeckQuestion
 from tessel_core.model import DevicePool, Status
+from tessel_core.networks import build_shape
 from tessel_core.placement.ideals import count_ideals
 from tessel_core.placement.problem import placement_problem
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.comparison import Made
+from tessel_core.workbench.slides import MOST_SLIDES, OwnSlide, with_slide
+from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
 NAMES = [deck.name for deck in list_decks()]
 MOST_BYTES = 3_000_000
@@ -94,3 +103,36 @@ def test_a_cancelled_deck_keeps_what_is_there_and_an_unknown_one_is_a_sentence()
     assert DeckQuestion("zero-bubble").solve(control)["slides"] == []
     with pytest.raises(InputError, match="must be one of"):
         find_deck("none")
+
+
+def test_slides_of_ones_own_have_limits_and_are_judged() -> None:
+    plan = build_shape("v-shape")
+    schedule = solve_schedule("1f1b", plan, 4).solution
+    assert schedule is not None
+    made = Made.of(schedule)
+    slide = OwnSlide("1F1B", "Braces {stay}\n\nas they are", (("mine", made),))
+    (data,) = OwnDeckQuestion("Mine", (slide,)).solve(Control())["slides"]
+    assert data["lines"] == ["Braces {stay}", "as they are"]
+    ((header, columns),) = timeline_frames(base64.b64decode(data["data"]))
+    assert (header["title"], header["makespan"], len(columns["start"])) == ("mine", schedule.makespan, 32)
+    page = deck_page(OwnDeckQuestion("</title><script>x", (slide,)).solve(Control()))
+    assert "<script>x" not in page
+    full: tuple[OwnSlide, ...] = ()
+    for _ in range(MOST_SLIDES):
+        full = with_slide(full, slide)
+    with pytest.raises(InputError, match="slides: are 40 already"):
+        with_slide(full, slide)
+    for wrong, why in (
+        ({"title": 201 * "x"}, "a title of 201 characters"),
+        ({"text": 2001 * "x"}, "a text of 2,001 characters"),
+        ({"shown": 700 * (("mine", made),)}, "has 22,400 runs"),
+        ({"shown": (("mine", made), ("other", replace(made, plan=replace(plan, time_unit="ns"))))}, "different units"),
+    ):
+        with pytest.raises(InputError, match=why):
+            replace(slide, **wrong)
+    work = Workspace("token", "name", "", "", plan, tables_of(plan), slides=(slide,))
+    document = json.loads(workspace_text(workspace_file(work)))
+    assert workspace_of(read_workspace(json.dumps(document).encode()), "token").slides == (slide,)
+    document["slides"][0]["shown"][0]["starts"][0][1] = 0
+    with pytest.raises(InputError, match=r"F1 of micro-batch 0: starts at 0"):
+        workspace_of(read_workspace(json.dumps(document).encode()), "token")

@@ -14,6 +14,7 @@ from pages.shared.play_this import offers_to_play, play_open_plan
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
+from pages.shared.to_slides import offers_slide
 from pages.shared.widgets import button, choose, complain, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
@@ -233,6 +234,7 @@ def actions(ticked: Sequence[int]) -> None:
         session().open_plan(pair.plan, "the Compare page")
         session().change(replace(workspace(), micro_batches=pair.micro_batches))
         play_open_plan()
+    _offer_slide(ticked)
     off = not ticked
     if button("Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off):
         for i in reversed(ticked):
@@ -243,6 +245,15 @@ def actions(ticked: Sequence[int]) -> None:
     if button("Clear", icon=":material/clear_all:", type="tertiary", help=about):
         change(Comparison())
         st.rerun()
+
+
+def _offer_slide(ticked: Sequence[int]) -> None:
+    """Of the rows that are ticked, or of all."""
+    comparison = workspace().comparison
+    rows = zip(comparison.labels(), map(known_answer, comparison.pairs), strict=True)
+    chosen = [(name, each.report) for i, (name, each) in enumerate(rows) if i in ticked or not ticked]
+    shown = [(name, report.solution) for name, report in chosen if report is not None and report.solution is not None]
+    offers_slide("Schedules side by side", shown)
 
 
 _TICK_ONE = "Tick one row of the table first."

@@ -38,11 +38,13 @@ class LearnState(InAddress):
         self.level, self.goes, self.said = level, goes, ""
 
 
-WORDS, DECK = "words", "slides-"
-"""The glossary, in the place of a level; and what the names of decks begin with there."""
+WORDS, DECK, OWN_SLIDES = "words", "slides-", "slides"
+"""The glossary, in the place of a level; what the names of decks begin with there; and the slides of one's own."""
 
 
 def _level(text: str) -> str:
-    if text and text not in (OWN, WORDS) and not re.fullmatch(f"[1-9][0-9]?|{DECK}[a-z-]{{1,40}}", text):
-        raise InputError("level", f"must be the number of a level, {OWN}, {WORDS} or {DECK}…, got {text!r}")
+    if text and text not in (OWN, WORDS, OWN_SLIDES) and not re.fullmatch(f"[1-9][0-9]?|{DECK}[a-z-]{{1,40}}", text):
+        raise InputError(
+            "level", f"must be the number of a level, {OWN}, {WORDS}, {OWN_SLIDES} or {DECK}…, got {text!r}"
+        )
     return text

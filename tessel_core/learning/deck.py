@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,17 +61,22 @@ class DeckQuestion:
         """
         from tessel_core.learning.catalogue import find_deck
 
-        deck, slides = find_deck(self.name), list[dict[str, Any]]()
-        facts = deck.facts()
-        for slide in deck.slides:
-            if control.stopped:
-                break
-            slides.append(_slide_data(slide, facts))
-            control.deliver(slides[-1])
-        return {"title": deck.title, "slides": slides}
+        deck = find_deck(self.name)
+        return slides_data(deck.title, deck.slides, deck.facts(), control)
 
 
-def _slide_data(slide: Slide, facts: Facts) -> dict[str, Any]:
+def slides_data(title: str, slides: Iterable[Slide], facts: Facts | None, control: Control) -> dict[str, Any]:
+    """What `DeckQuestion` answers; braces in sentences stand for themselves where there are no facts."""
+    found = list[dict[str, Any]]()
+    for slide in slides:
+        if control.stopped:
+            break
+        found.append(_slide_data(slide, facts))
+        control.deliver(found[-1])
+    return {"title": title, "slides": found}
+
+
+def _slide_data(slide: Slide, facts: Facts | None) -> dict[str, Any]:
     look, data = Look(quiet=True), b""
     if slide.traced is not None:
         from tessel_core.charts.trace_timeline import trace_data
@@ -81,7 +86,7 @@ def _slide_data(slide: Slide, facts: Facts) -> dict[str, Any]:
         data = timeline_data(shown, memory=slide.memory, look=look)
     return {
         "title": slide.title,
-        "lines": [line.format_map(facts) for line in slide.lines],
+        "lines": [line if facts is None else line.format_map(facts) for line in slide.lines],
         "picture": slide.picture(),
         "data": base64.b64encode(data).decode(),
         "height": timeline_height(data, tools=False) + _STORY if data else 0,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
+from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import WorkspaceFile
 from tessel_core.formats.fields import Fields
@@ -29,6 +30,7 @@ from tessel_core.options import changed_options, with_config
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
 from tessel_core.scheduling.comparison import Made, Pair
 from tessel_core.workbench.placing import PLACING, Placing, placing_from
+from tessel_core.workbench.slides import OwnSlide, with_slide
 
 MICRO_BATCHES = 16
 """The number of a new workspace."""
@@ -130,6 +132,8 @@ class Workspace:
     """Answers of the strategies form that are not as usual, by field; carried along as well."""
     played: Annotated[tuple[Played, ...], list_of(Record(Played)).sparse()] = ()
     """Levels of the course that were begun; they are carried along."""
+    slides: tuple[OwnSlide, ...] = ()
+    """Slides that somebody made; they are carried along."""
 
     @property
     def shown(self) -> ScheduleReport | None:
@@ -204,6 +208,7 @@ class Workspace:
             placing=other.placing,
             strategies=other.strategies,
             played=other._course,
+            slides=other.slides,
         )
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
@@ -229,14 +234,27 @@ class Workspace:
 
 _WORKSPACE = Record(
     Workspace,
-    without=("token", "name", "plan", "draft", "complaint", "asked", "opened", "comparison", "placing", "ran"),
+    without=(
+        "token",
+        "name",
+        "plan",
+        "draft",
+        "complaint",
+        "asked",
+        "opened",
+        "comparison",
+        "placing",
+        "ran",
+        "slides",
+    ),
 )
 """The fields that stand elsewhere in a file, or in another form, left out; all others are kept as their types say."""
 
 
 def workspace_file(work: Workspace) -> WorkspaceFile:
     """The workspace as it is kept."""
-    questions = (*work.comparison.pairs, *(() if work.asked is None else (work.asked,)))
+    made = (made for slide in work.slides for _, made in slide.shown)
+    questions = (*work.comparison.pairs, *(() if work.asked is None else (work.asked,)), *made)
     plans = tuple(dict.fromkeys((work.plan, *(question.plan for question in questions))))
     rest = {
         **_WORKSPACE.write(work),
@@ -249,6 +267,8 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
         "reference": work.comparison.reference,
         "ran": None if work.ran is None else run_document(run_file(work.ran)),
     }
+    if work.slides:
+        rest["slides"] = [_slide_document(slide, plans) for slide in work.slides]
     file = WorkspaceFile(name=work.name, plans=plans, opened=_schedule(work.opened), rest=rest)
     placing = work.placing
     if placing == Placing():
@@ -267,7 +287,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     draft = tables_of(plan) if fields.is_null("draft") else DRAFT.from_fields(fields.fields("draft"))
     return _WORKSPACE.from_fields(
         fields,
-        *("plan", "draft", "asked", "compared", "reference", "ran"),
+        *("plan", "draft", "asked", "compared", "reference", "ran", "slides"),
         token=token,
         name=file.name,
         plan=plan,
@@ -277,6 +297,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
         opened=None if file.opened is None else evaluate_file(file.opened),
         ran=None if fields.is_null("ran") else run_from(fields.fields("ran")).run,
         comparison=_comparison(fields, file),
+        slides=_slides(fields, file),
         placing=Placing() if file.placing is None else placing_from(file.placing, file.graph, file.mesh),
     )
 
@@ -299,6 +320,24 @@ def _comparison(fields: Fields, file: WorkspaceFile) -> Comparison:
     return Comparison(pairs, reference, {pair: name for pair, name in names if name})
 
 
+def _slides(fields: Fields, file: WorkspaceFile) -> tuple[OwnSlide, ...]:
+    found: tuple[OwnSlide, ...] = ()
+    for each in fields.objects("slides") if fields.has("slides") else ():
+        each.only("title", "text", "shown")
+        shown = list[tuple[str, Made]]()
+        for one in each.objects("shown"):
+            made = _made(one, file)
+            made.solve(Control())  # a schedule from a file is judged
+            shown.append((one.text("name"), made))
+        found = with_slide(found, OwnSlide(each.text("title"), each.text("text", ""), tuple(shown)))
+    return found
+
+
+def _slide_document(slide: OwnSlide, plans: Sequence[MicroBatchPlan]) -> dict[str, object]:
+    shown = [_pair_document(made, plans) | {"name": name} for name, made in slide.shown]
+    return {"title": slide.title, "text": slide.text, "shown": shown}
+
+
 def _schedule(report: ScheduleReport | None) -> ScheduleFile | None:
     return None if report is None or report.solution is None else schedule_file(report.solution, report)
 
@@ -314,8 +353,10 @@ def _pair_document(pair: Pair, plans: Sequence[MicroBatchPlan]) -> dict[str, obj
 
 
 def _pair(fields: Fields, file: WorkspaceFile) -> Pair:
-    if not fields.has("starts"):
-        return _question(fields, file, "name")
+    return _made(fields, file) if fields.has("starts") else _question(fields, file, "name")
+
+
+def _made(fields: Fields, file: WorkspaceFile) -> Made:
     fields.only("plan", "starts", "name")
     plan, starts = file.plan_at(fields), _STARTS.read(fields.take("starts"), fields.place("starts"))
     if not starts or any(len(row) != len(plan.blocks) for row in starts):

@@ -15,6 +15,7 @@ from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_decks, list_
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
+from tessel_core.workbench.slides import OwnSlide
 from tessel_core.workbench.workspace import OWN, Played, Workspace, workspace_file, workspace_of
 
 PLAN = build_shape("v-shape", ShapeParameters(devices=2, forward=1, backward=1, capacity=2))
@@ -167,6 +168,34 @@ def test_start_has_a_tour_that_plays_by_itself_and_pages_explain_themselves() ->
     assert set(explained.values()) <= {deck.name for deck in list_decks()}
     tab = App.on("schedule", small_work(PLAN, 3)).press("How this page works")
     assert tab.address["level"] == "slides-tessel"
+
+
+def test_slides_are_made_of_schedules_worded_put_in_order_and_kept() -> None:
+    tab = App.on("schedule", small_work(PLAN, 3)).look_at("Schedule").search()
+    tab.press("Add to slides")
+    assert tab.work.slides[0].title == f"Tessel search, {PLAN.name}"
+    (shown,) = tab.work.slides[0].shown
+    assert len(shown[1].starts) == 3
+    second = OwnSlide("Second", "Two {lines}\nof text")
+    work = replace(tab.work, slides=(*tab.work.slides, second))
+    again = workspace_of(read_workspace(workspace_text(workspace_file(work)).encode()), "token")
+    assert again.slides == work.slides
+    assert small_work(PLAN, 2).carrying(work).slides == work.slides
+    tab = opened(App.on("learn", work), "slides")
+    tab.wait(lambda: any(each.proto.component_name == "tessel_slides" for each in tab.test.get("bidi_component")))
+    assert tab.files() == ["Take away as HTML"]
+    next(each for each in tab.test.text_input if each.label == "Title of slide 2").set_value("The second")
+    tab.run()
+    assert tab.work.slides[1].title == "The second"
+    next(each for each in tab.test.button if each.key == "slide-up-1").click()
+    tab.run()
+    assert tab.work.slides[0].title == "The second"
+    next(each for each in tab.test.button if each.key == "slide-remove-0").click()
+    tab.run()
+    assert [each.title for each in tab.work.slides] == [work.slides[0].title]
+    tab.press("Undo")
+    assert len(tab.work.slides) == 2
+    assert opened(App("learn"), "slides").says("No slides yet.")
 
 
 def test_a_deck_is_shown_and_taken_away() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.learn_state import DECK, WORDS, LearnState
+from pages.shared.learn_state import DECK, OWN_SLIDES, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button
 from tessel_core.errors import InputError
@@ -16,9 +16,9 @@ from tessel_core.workbench.workspace import OWN
 
 
 def level_shown() -> Level | Deck | str:
-    """The open level, the first that is not solved where none is; a deck; or `OWN` or `WORDS`."""
+    """The open level, the first that is not solved where none is; a deck; or `OWN`, `OWN_SLIDES` or `WORDS`."""
     state = session().of(LearnState)
-    if state.level in (OWN, WORDS):
+    if state.level in (OWN, OWN_SLIDES, WORDS):
         return state.level
     try:
         if state.level.startswith(DECK):
@@ -46,6 +46,7 @@ def level_list(shown: Level | Deck | str) -> None:
         _entry(OWN, f"Your plan: {workspace().plan.name}", chosen=shown == OWN)
         for deck in list_decks():
             _entry(DECK + deck.name, deck.title, chosen=shown is deck, icon="slideshow")
+        _entry(OWN_SLIDES, "Your slides", chosen=shown == OWN_SLIDES, icon="slideshow")
         _entry(WORDS, "Words explained", chosen=shown == WORDS, icon="menu_book")
 
 

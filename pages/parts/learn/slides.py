@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from pages.parts.learn.waiting import result_of, waiting
+from pages.shared.run_panel import Solvable
 from pages.shared.timeline.component import MODULES, STYLE, one_module, text_of
 from pages.shared.widgets import download, literal
 from tessel_core.learning.deck import Deck, DeckQuestion
@@ -59,21 +61,28 @@ document.querySelector(".slides").focus();
 
 def show_deck(deck: Deck, *, goes: bool = False) -> None:
     """The slides, and the file to take away, once they are solved; whether they go on by themselves."""
-    run, data = result_of(DeckQuestion(deck.name), _WAITED_S)
+    show_slides(deck.name, DeckQuestion(deck.name), len(deck.slides), deck.about, goes=goes)
+
+
+def show_slides(
+    name: str, question: Solvable[dict[str, Any]], count: int, about_it: str, *, goes: bool = False
+) -> None:
+    """The slides that a question answers, under a sentence about them; `name` is that of their file."""
+    run, data = result_of(question, _WAITED_S)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(literal(deck.about))
+        st.markdown(literal(about_it))
         if data is not None:
             about = "One file that plays in any browser, without a network."
-            look = {"help": about, "key": f"take-{deck.name}"}
-            download("Take away as HTML", lambda: deck_page(data), f"{deck.name}.html", "text/html", **look)
+            look = {"help": about, "key": f"take-{name}"}
+            download("Take away as HTML", lambda: deck_page(data), f"{name}.html", "text/html", **look)
     if data is None:
-        waiting(run, lambda: st.progress(share(len(run.parts), len(deck.slides)), "Solving what the slides show …"))
+        waiting(run, lambda: st.progress(share(len(run.parts), count), "Solving what the slides show …"))
     else:
-        _SLIDES(key=f"slides-{deck.name}", data={**data, "goes": goes})
+        _SLIDES(key=f"slides-{name}-{hash(question):x}", data={**data, "goes": goes})
 
 
 def deck_page(data: Mapping[str, Any]) -> str:
     """A deck, as its question answers, as one HTML file."""
     script = _SCRIPT.replace(_DEFAULT, "function begin(").replace("</", "<\\/")
     deck = json.dumps(data).replace("<", "\\u003c")
-    return _PAGE.format(title=data["title"], look=_LOOK, deck=deck, script=script)
+    return _PAGE.format(title=escape(data["title"]), look=_LOOK, deck=deck, script=script)

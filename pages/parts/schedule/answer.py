@@ -18,6 +18,7 @@ from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
+from pages.shared.to_slides import offers_slide
 from pages.shared.widgets import MODE_BAR, button, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
@@ -27,6 +28,7 @@ from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
 from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.scheduling import title_of
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
@@ -75,6 +77,9 @@ def _leads_on(report: ScheduleReport) -> None:
         go_to("placement")
     if offers_to_play(workspace().plan, workspace().micro_batches):
         play_open_plan()
+    if report.solution is not None:
+        title = f"{title_of(report.solver)}, {workspace().plan.name}"
+        offers_slide(title, [(title, report.solution)])
 
 
 def _objective_switch(report: ScheduleReport) -> None:

@@ -1,0 +1,36 @@
+"""Slides that somebody made, as a deck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tessel_core.control import Control
+from tessel_core.learning.deck import Slide, slides_data
+from tessel_core.learning.level import Titled
+from tessel_core.scheduling.comparison import Made
+from tessel_core.workbench.slides import OwnSlide
+
+
+@dataclass(frozen=True)
+class OwnDeckQuestion:
+    """The question what these slides show; answered as `DeckQuestion` is."""
+
+    title: str
+    slides: tuple[OwnSlide, ...]
+
+    def solve(self, control: Control) -> dict[str, Any]:
+        """Raises InputError for a schedule that breaks a rule."""
+        return slides_data(self.title, map(_slide, self.slides), None, control)
+
+
+def _slide(own: OwnSlide) -> Slide:
+    shown: Callable[[], tuple[Titled, ...]] = partial(_schedules, own.shown)
+    return Slide(own.title, tuple(filter(None, own.text.splitlines())), shown)
+
+
+def _schedules(shown: tuple[tuple[str, Made], ...]) -> tuple[Titled, ...]:
+    found = ((title, made.solve(Control()).drawable) for title, made in shown)
+    return tuple((title, schedule) for title, schedule in found if schedule is not None)
