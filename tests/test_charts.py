@@ -18,7 +18,7 @@ from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart, savings_chart
 from tessel_core.charts.gantt import TimeAxis, gantt
 from tessel_core.charts.palette import KIND_COLOURS, PART_COLOURS, SLOTS, ink, shade, slot_colour
-from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.progress import gap_curve, played
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.control import Progress
 from tessel_core.inspection import IdleSplit, OrderGraph, idle_causes, steadiest, steady_idle_causes
@@ -354,6 +354,31 @@ def test_each_step_has_the_mark_of_what_found_it() -> None:
     assert len({(trace.marker.symbol, trace.marker.color) for trace in marks}) == 5
     assert all(f"by {trace.name}" in trace.hovertemplate for trace in marks)
     assert list(figure.data[0].x)[-1] == 1.0, "what is known of an objective holds to the end"
+
+
+def test_a_curve_plays_what_was_known_by_each_piece_of_news() -> None:
+    history = (
+        Progress(0.1, "period", Fraction(8), Fraction(5)),
+        Progress(0.4, "period", Fraction(6), Fraction(5)),
+        Progress(0.9, "period", Fraction(6), Fraction(6)),
+    )
+    figure = played(gap_curve(history, "step", 1.0), history, "step")
+    seen = [[(list(line.x), list(line.y)) for line in frame.data] for frame in figure.frames]
+    assert seen[0] == [([0.1, 0.1], [8, 8]), ([0.1, 0.1], [5, 5])]
+    assert seen[1] == [([0.1, 0.4, 0.4], [8, 6, 6]), ([0.1, 0.4, 0.4], [5, 5, 5])]
+    assert [frame.layout.annotations[-1].text.split(" · ")[-1] for frame in figure.frames] == [
+        "gap 37.5%",
+        "gap 16.7%",
+        "proved",
+    ]
+    assert not played(gap_curve(history[:1], "step", 1.0), history[:1], "step").frames, "one answer does not move"
+
+
+def test_a_long_search_plays_in_forty_pictures() -> None:
+    history = tuple(Progress(i, "period", Fraction(9999 - i), Fraction(5)) for i in range(900))
+    frames = played(gap_curve(history, "step", 900.0), history, "step").frames
+    assert len(frames) == 40
+    assert max(frames[-1].data[0].x) == 899
 
 
 def test_first_answers_far_above_the_last_do_not_flatten_the_rest() -> None:

@@ -44,7 +44,5 @@ WORDS, DECK, OWN_SLIDES = "words", "slides-", "slides"
 
 def _level(text: str) -> str:
     if text and text not in (OWN, WORDS, OWN_SLIDES) and not re.fullmatch(f"[1-9][0-9]?|{DECK}[a-z-]{{1,40}}", text):
-        raise InputError(
-            "level", f"must be the number of a level, {OWN}, {WORDS}, {OWN_SLIDES} or {DECK}…, got {text!r}"
-        )
+        raise InputError("level", f"{text[:40]!r} is no level of this course and none of its slides")
     return text

@@ -22,7 +22,7 @@ from pages.shared.to_slides import offers_slide
 from pages.shared.widgets import MODE_BAR, button, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
-from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.progress import gap_curve, played
 from tessel_core.charts.timeline import Look
 from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
@@ -192,7 +192,8 @@ def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     if not known:
         return
     st.markdown("**How the search closed in**", help="Best solution so far and proved bound over wall time.")
-    picture(gap_curve(known, plan.time_unit, report.wall_s), "history")
+    curve = gap_curve(known, plan.time_unit, report.wall_s)
+    picture(played(curve, known, plan.time_unit), "history")
 
 
 def _export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
