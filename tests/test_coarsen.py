@@ -146,6 +146,7 @@ def test_layers_of_a_gpt_pass_one_tensor():
     assert ("layer3", "layer3/backward", hidden) in edges(graph)
 
 
+@pytest.mark.more
 def test_twenty_thousand_operators_are_merged_in_seconds():
     graph = build_graph("gpt", GRAPHS["gpt"].spec(layers=1900, hidden=64, heads=1))
     assert len(graph.operators) > 19_000

@@ -189,7 +189,7 @@ def test_published_placements_become_plans_that_every_referee_passes(name: str) 
     assert placed is not None
     plan = plan_of(placed)
     assert max(plan.work) == pytest.approx(PlacementLoads.of(placed).largest * 1e6, abs=len(plan.blocks))
-    report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=2.0))
+    report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=0.5, polish=0.1))
     assert report.solution is not None
     assert check_schedule(report.solution) == []
     assert max(MemoryProfile.of(report.solution).peaks) <= file.pool.memory * (1 + 1e-9)  # type: ignore[operator]

@@ -286,7 +286,7 @@ def writer(folder: Path, token: str, base: int, first: int, saves: int, *deadly:
 
 def test_writers_in_many_processes_lose_nothing(store: Store, tmp_path: Path) -> None:
     begin = store.workspaces.create(state(1))
-    firsts = range(1000, 6000, 1000)
+    firsts = range(1000, 4000, 1000)
     crowd = [writer(tmp_path, begin.token, begin.revision, first, 25) for first in firsts]
     for each in crowd:
         each.communicate(timeout=60)
@@ -346,7 +346,7 @@ def test_kill_9_again_and_again_loses_at_most_the_last_edit(tmp_path: Path) -> N
     """Each process goes on where the one before was killed, at a moment that nobody chose."""
     store = open_store(tmp_path)
     token, chance = store.workspaces.create(state(1)).token, random.Random(0)
-    for _ in range(5):
+    for _ in range(3):
         kept, last = store.workspaces.find(token), number_of(store, token)
         assert kept is not None
         store.database.close()

@@ -35,7 +35,12 @@ def context(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chromium")
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
-            folder, executable_path=CHROMIUM, args=SHARED, viewport=SCREEN, accept_downloads=True
+            folder,
+            executable_path=CHROMIUM,
+            args=SHARED,
+            viewport=SCREEN,
+            accept_downloads=True,
+            reduced_motion="reduce",  # each frame of an animation is painted by the processor
         )
         yield context
         context.close()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-_SHARE, _LEAST = 12, 5
+_SHARE, _LEAST = 20, 3
 """One in so many seeds is tried each time, and so many at least."""
 _ALL = "TESSEL_MORE" in os.environ
 """Whether all instances are tried. Those that are not make no tests either: they are more than all others."""

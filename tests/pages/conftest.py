@@ -173,6 +173,20 @@ def _app_around_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PagesManager, "__init__", begin_later)
 
 
+@pytest.fixture(autouse=True)
+def _no_search_outlives_its_test(restart_jobs: list[jobs.Jobs]) -> Iterator[None]:
+    """In a server it ends some seconds after its last tab; here the next test would wait for the processor."""
+    yield
+    for each in (jobs._JOBS, *restart_jobs):
+        each.close(0)
+
+
+@pytest.fixture
+def restart_jobs() -> list[jobs.Jobs]:
+    """The runs of servers that were begun anew."""
+    return []
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_components() -> Iterator[None]:
     """Streamlit reads the metadata of every installed package for each app that is tested; there is nothing to find."""
@@ -203,11 +217,12 @@ def tab() -> Callable[..., App]:
 
 
 @pytest.fixture
-def restart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def restart(monkeypatch: pytest.MonkeyPatch, restart_jobs: list[jobs.Jobs]) -> Callable[[], None]:
     """Forgets all that the server has in memory, as a new process would; has done so when the test begins."""
 
     def begin_anew() -> None:
         fresh = jobs.Jobs()
+        restart_jobs.append(fresh)
         monkeypatch.setattr(jobs, "submit", fresh.submit)
         monkeypatch.setattr(jobs, "find", fresh.find)
         store_module._opened.cache_clear()
