@@ -363,7 +363,7 @@ def test_a_published_order_that_does_not_fit_is_shown_with_its_excess(scheduler:
 @pytest.mark.parametrize("scheduler", SEARCHES)
 @pytest.mark.parametrize("plan", [load_sample("v-shape-4"), load_sample("split-v-4"), random_plan(3), random_plan(35)])
 def test_one_worker_and_a_seed_give_the_same_answer(scheduler: str, plan: MicroBatchPlan):
-    config = config_of(scheduler, workers=1, seed=3, time_limit=60.0, polish=0.2, max_unroll=2)
+    config = config_of(scheduler, workers=1, seed=3, time_limit=60.0, polish=5.0, max_unroll=2)
     one, other = (solve_schedule(scheduler, plan, 5, config) for _ in range(2))
     assert one.reason == other.reason
     assert "not reproducible" not in one.reason
@@ -373,6 +373,12 @@ def test_one_worker_and_a_seed_give_the_same_answer(scheduler: str, plan: MicroB
     assert [(n.phase, n.objective, n.bound, n.by) for n in one.history] == [
         (n.phase, n.objective, n.bound, n.by) for n in other.history
     ]
+
+
+def test_a_search_with_one_worker_says_where_the_clock_ended_its_polish() -> None:
+    config = config_of("tessel", workers=1, time_limit=60.0, polish=0.01, max_unroll=2)
+    report = solve_schedule("tessel", load_sample("nn-shape-4"), 5, config)
+    assert report.reason == "a phase used up its share of the time limit: not reproducible"
 
 
 @dataclass
@@ -520,7 +526,7 @@ def test_a_searched_schedule_is_never_longer_than_two_hundred_lists(sample: str)
 @pytest.mark.parametrize("sample", one_in(2, ["gpt-13b-v-8", "gpt-13b-split-v-8"]))
 def test_the_steady_schedule_repeats_and_no_period_is_above_the_shortest_schedule_s_share(sample: str) -> None:
     """The least period found may need more micro-batches than there are; these then keep the steadiest they can."""
-    report = solve_schedule("tessel", load_sample(sample), 16, TesselConfig(time_limit=1.5, polish=0.1, workers=1))
+    report = solve_schedule("tessel", load_sample(sample), 16, TesselConfig(time_limit=3.0, polish=0.1, workers=1))
     spoken = report.about(PERIOD)
     assert spoken.solution is not None
     assert spoken.solution.repetend is not None

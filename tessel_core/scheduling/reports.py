@@ -102,14 +102,15 @@ def evaluate_file(found: ScheduleFile) -> ScheduleReport:
     return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved anew")
 
 
-def caveat(workers: int, *controls: Control) -> str:
+def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:
     """The limits of an answer: stopped early, or by the clock and so not repeatable; empty where there are none.
 
-    The first of `controls` is that of the whole search, the others are those of its phases.
+    The first of `controls` is that of the whole search, the others are those of its phases; `cut_short` says that a
+    part of one ended by the clock.
     """
     if any(control.cancelled for control in controls):
         return STOPPED
-    if workers == 1 and any(control.stopped for control in controls):
+    if workers == 1 and (cut_short or any(control.stopped for control in controls)):
         what = "the time limit struck" if controls[0].stopped else "a phase used up its share of the time limit"
         return f"{what}: not reproducible"
     return ""

@@ -100,6 +100,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
     completion.go_on(config.polish, completing, proved=found.proved)
+    cut_short = completion.cut_short
     minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
     if not incumbent.proved and _kernels_ready(control):
         last_s = 0.0 if found.proved or effort.repeatable else _LAST_SHARE * config.time_limit
@@ -113,7 +114,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     shortest, steady = _shortest_and_steady(completion, found, sequential.makespan)
     phases = [phase] if incumbent.proved else [phase, completing]
     return replace(
-        report_on(shortest, incumbent.bound, caveat(config.workers, control, *phases)),
+        report_on(shortest, incumbent.bound, caveat(config.workers, control, *phases, cut_short=cut_short)),
         shortest=shortest,
         steady=steady,
         repetend=found.repetend,

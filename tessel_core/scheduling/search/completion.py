@@ -98,6 +98,8 @@ class Completion:
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
         self._joining_s: float | None = None
+        self.cut_short = False
+        """Whether polishing ended by the clock, so that it need not find the same again."""
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
@@ -150,6 +152,7 @@ class Completion:
         if not self.without_room:
             self.control = self.control.part(polish_s)
             self.polish()
+            self.cut_short = self.control.stopped
 
     def _join_soon(self) -> None:
         """Once both are proved, soon end what is left: later where the proofs say that the machine is busy."""
