@@ -8,7 +8,7 @@ from importlib.resources import files
 from helpers.browser import IDLE
 
 LOOKS = (("dark", (1024, 768)), ("light", (1440, 900)), ("light", (2560, 1440)))
-"""Beside the light theme at the tab's own size: contrast changes with the theme only, and places with the width only."""
+"""Beside the light theme at the usual size: contrast changes with the theme only, and places with the width only."""
 MOST_SHIFT = 0.1
 """Good by Web Vitals; a quiet machine shows less than 0.05, and a busy one now and then a little more."""
 
