@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.browser import BEGIN, IDLE, LANE, LANES, at, canvas, drag, equals, soon
+from helpers.browser import BEGIN, IDLE, LANE, LANES, at, canvas, drag, equals, only, soon
 
 
 def digest(page, which: int = 0) -> str:
@@ -92,7 +92,7 @@ def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> N
     drag(page, (at(page, 2, 1, 16)[0] - 2, at(page, 2, 1, 16)[1]), at(page, 4, 1, 16))
     soon(lambda: says(page, "1 – 4 steps", "3 steps"))
     rest(page)
-    page.get_by_role("button", name="Split backward").click()
+    only(page, "Split backward").click()
     soon(lambda: told(canvas(page).get_attribute("aria-label"), "Timeline of 9 blocks"))
     rest(page)
     page.mouse.click(*at(page, 2, 1, 18))
@@ -146,13 +146,13 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     assert digest(page) == changed, "a drop that breaks a rule changes nothing"
     two_runs_swap(page)
     page.mouse.click(*at(page, 0.5, 0, 44))
-    page.get_by_role("button", name="Pin", exact=True).click()
+    only(page, "Pin").click()
     equals(lambda: verdict(page), "1 of 64 runs pinned")
-    page.get_by_role("button", name="Finish from here").click()
+    only(page, "Finish from here").click()
     soon(lambda: told(verdict(page), "proved: nothing that keeps the pins is shorter"))
     page.reload()
     page.get_by_text("1 run pinned").wait_for()
-    page.get_by_role("button", name="Back to what was searched").click()
+    only(page, "Back to what was searched").click()
     equals(lambda: digest(page), before)
 
 

@@ -61,6 +61,13 @@ def press(page, label: str) -> None:
     page.locator("button:visible").filter(has_text=text).first.click()
 
 
+def only(page, label: str):
+    """The button of this name, once there is one: while a page runs anew, what it shows and what it showed overlap."""
+    found = page.get_by_role("button", name=label, exact=True)
+    equals(found.count, 1)
+    return found
+
+
 def go(page, title: str) -> None:
     """To a page of the app, by the bar at the top."""
     page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
