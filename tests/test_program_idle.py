@@ -27,7 +27,7 @@ from tessel_core.simulation.idle import ProgramIdle, idle_of
 from tessel_core.workbench.messages.idle import percent
 from tessel_core.workbench.messages.program import idle_sentence, program_numbers
 
-COMPUTE, TALK = 0, 1
+COMPUTE, COMMUNICATION = 0, 1
 Event = tuple[int, int, float, float]
 """Device, stream, start, seconds."""
 
@@ -51,7 +51,7 @@ def random_events(seed: int) -> tuple[list[Event], tuple[int, ...], int]:
     choose = random.Random(seed)
     devices, found = tuple(sorted(choose.sample(range(1, 9), choose.randint(1, 4)))), list[Event]()
     for device in (0, *devices):
-        for stream in (COMPUTE, TALK):
+        for stream in (COMPUTE, COMMUNICATION):
             now = 0
             for _ in range(choose.choice((0, 0, 1, 3, 6))):
                 now += choose.choice((0, 0, 1, 4))
@@ -73,7 +73,7 @@ def cause_at(events: list[Event], device: int, moment: float) -> Cause | None:
         return Cause.WARMUP
     if mine and moment >= max(end for _, _, end in mine):
         return Cause.COOLDOWN
-    return Cause.COMMUNICATION if TALK in now else Cause.DATA
+    return Cause.COMMUNICATION if COMMUNICATION in now else Cause.DATA
 
 
 def pieces(causes: IdleCauses) -> Iterator[tuple[int, int, int, Cause]]:
@@ -173,8 +173,8 @@ def test_a_schedule_idles_as_its_program_does(seed: int) -> None:
 
 HIDDEN: list[Event] = [
     (1, COMPUTE, 0, 3),
-    (1, TALK, 3, 2),  # behind a second of computing
-    (2, TALK, 3, 2),
+    (1, COMMUNICATION, 3, 2),  # behind a second of computing
+    (2, COMMUNICATION, 3, 2),
     (1, COMPUTE, 3, 1),
     (2, COMPUTE, 0, 1),
     (2, COMPUTE, 5, 2),

@@ -27,7 +27,7 @@ def mesh(devices: int, per_node: int = 2) -> DeviceMesh:
 
 
 class Fixed(Costs):
-    """Two seconds for computing, three for talking."""
+    """Two seconds for computing, three for communicating."""
 
     def seconds(self, kind, types, outputs, values) -> DeviceSeconds:  # type: ignore[no-untyped-def]
         span = 3.0 if find_operator(kind).pattern else 2.0
@@ -103,14 +103,14 @@ def plainly(program: Program, costs: Costs, overlap: bool) -> tuple[dict[int, fl
     made_by = {value: i for i, op in enumerate(program.ops) for value in op.outputs}
     for i, op in enumerate(program.ops):
         spans = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
-        talks = bool(find_operator(op.kind).pattern) and overlap
+        communicates = bool(find_operator(op.kind).pattern) and overlap
         start = max([ends[made_by[value]] for value in op.inputs if value in made_by], default=0.0)
         for streams, before, began in busy:
             for device in spans:
-                if (device, talks) in streams:
+                if (device, communicates) in streams:
                     start = max(start, began + before[device])
         starts[i], ends[i] = start, start + max(spans.values())
-        busy.append(({(device, talks) for device in spans}, spans, start))
+        busy.append(({(device, communicates) for device in spans}, spans, start))
     return starts, ends
 
 

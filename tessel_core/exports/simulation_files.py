@@ -37,10 +37,10 @@ def simulation_csv(trace: Trace, mesh: DeviceMesh | None = None) -> str:
         events = events[np.argsort(trace.start[events], kind="stable")]
         held = _held(trace, device, end[events])
         columns = trace.op[events], trace.communicates[events], trace.start[events], end[events], held
-        for number, talks, begins, ends, after in zip(*(each.tolist() for each in columns), strict=True):
+        for number, communicates, begins, ends, after in zip(*(each.tolist() for each in columns), strict=True):
             op = trace.program.ops[number]
             tag = (op.tag.stage, op.tag.micro_batch, op.tag.phase)
-            stream = "communication" if talks else "computing"
+            stream = "communication" if communicates else "computing"
             writer.writerow((name, stream, number, op.kind, *tag, begins, ends, after))
     return text.getvalue()
 

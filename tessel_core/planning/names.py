@@ -13,7 +13,7 @@ from tessel_core.planning.blocks import BlockGraph
 
 _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}
 _DEPTHS = 3
-"""Steps of operators' names that are told at most."""
+"""Steps of operators' names that are shown at most."""
 _LONGEST = 24
 """Letters of a layer in a name."""
 _NUMBERED = re.compile(r"(.*?)(\d*)", re.DOTALL)

@@ -44,9 +44,9 @@ def idle_of(trace: Trace) -> ProgramIdle | None:
     first, last = (np.searchsorted(trace.device[order], trace.devices, side) for side in ("left", "right"))
     busy, tests = [], []
     for mine in (order[a:b] for a, b in zip(first, last, strict=True)):
-        talks = trace.communicates[mine]
-        computing, talking = (union(start[some], end[some]) for some in (mine[~talks], mine[talks]))
+        communicates = trace.communicates[mine]
+        computing, communicating = (union(start[some], end[some]) for some in (mine[~communicates], mine[communicates]))
         busy.append(computing)
-        tests.append({**ends_of(union_of((computing, talking)), length), Cause.COMMUNICATION: talking})
+        tests.append({**ends_of(union_of((computing, communicating)), length), Cause.COMMUNICATION: communicating})
     split = IdleSplit(tuple(each.ticks for each in busy), Fraction(length))
     return ProgramIdle(split, split_idle(length, busy, tests), math.ldexp(1.0, -shift))

@@ -13,7 +13,7 @@ from tessel_core.simulation.costs import Costs
 from tessel_core.simulation.live_memory import makers, memory_steps, per_operation, takers
 from tessel_core.simulation.trace import Trace
 
-COMPUTE, TALK = 0, 1
+COMPUTE, COMMUNICATION = 0, 1
 """Streams of a device."""
 
 Effect = tuple[int, tuple[tuple[int, float], ...], float]
@@ -31,7 +31,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
     last = max(program.devices) + 1
     clock = [[0.0] * last, [0.0] * last]
     if not overlap:
-        clock[TALK] = clock[COMPUTE]
+        clock[COMMUNICATION] = clock[COMPUTE]
     ready = [0.0] * len(program.types)
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
     op_start, op_end = array("d"), array("d")
@@ -61,7 +61,7 @@ def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
     """The effect of an operation on its devices."""
     operator = find_operator(op.kind)
     seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
-    stream = TALK if operator.pattern else COMPUTE
+    stream = COMMUNICATION if operator.pattern else COMPUTE
     if not operator.occupies:
         return stream, (), max(seconds.values())
     return stream, tuple(seconds.items()), 0.0

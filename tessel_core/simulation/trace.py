@@ -82,8 +82,8 @@ class Trace:
     @cached_property
     def communicates(self) -> NDArray[np.bool_]:
         """Per event, whether it is communication."""
-        talks = np.array([bool(find_operator(op.kind).pattern) for op in self.program.ops], bool)
-        return talks[self.op]
+        communicates = np.array([bool(find_operator(op.kind).pattern) for op in self.program.ops], bool)
+        return communicates[self.op]
 
     @cached_property
     def first_event(self) -> list[int]:
@@ -107,10 +107,12 @@ class Trace:
         """Per event, the one before it on its device's other stream and the one on its own; -1 where there is none."""
         latest: dict[int, list[int]] = {device: [-1, -1] for device in self.program.devices}
         found = []
-        for event, (device, talks) in enumerate(zip(self.device.tolist(), self.communicates.tolist(), strict=True)):
+        for event, (device, communicates) in enumerate(
+            zip(self.device.tolist(), self.communicates.tolist(), strict=True)
+        ):
             last = latest[device]
-            found.append((last[1 - talks], last[talks]))
-            last[talks] = event
+            found.append((last[1 - communicates], last[communicates]))
+            last[communicates] = event
         return found
 
     @cached_property

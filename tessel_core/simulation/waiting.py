@@ -105,8 +105,8 @@ def _sorted(found: dict[int, Neighbour], tolerance: float) -> tuple[Neighbour, .
 def _next(trace: Trace, event: int) -> Iterator[int]:
     """The event after this one on each stream of its device."""
     here = trace.device[event + 1 :] == trace.device[event]
-    for talks in (True, False):
-        later = np.flatnonzero(here & (trace.communicates[event + 1 :] == talks))
+    for communicates in (True, False):
+        later = np.flatnonzero(here & (trace.communicates[event + 1 :] == communicates))
         if len(later):
             yield event + 1 + int(later[0])
 
@@ -130,9 +130,9 @@ def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
 
 def _device_time(trace: Trace, device: int) -> DeviceTime:
     here = trace.device == device
-    computes, talks = here & ~trace.communicates, here & trace.communicates
-    worked, talked = float(trace.seconds[computes].sum()), float(trace.seconds[talks].sum())
-    start, end = trace.start[talks], trace.start[talks] + trace.seconds[talks]
+    computes, communicates = here & ~trace.communicates, here & trace.communicates
+    worked, talked = float(trace.seconds[computes].sum()), float(trace.seconds[communicates].sum())
+    start, end = trace.start[communicates], trace.start[communicates] + trace.seconds[communicates]
     ticks = np.column_stack((start, end)).ravel()
     both = float(np.diff(worked_until(ticks, trace.start[computes], trace.seconds[computes]))[::2].sum())
     neither = max(0.0, trace.latency - worked - talked + both)

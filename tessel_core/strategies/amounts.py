@@ -142,7 +142,7 @@ class Amounts:
     @_remembered
     def seconds_of(self, kind: Kind, stage: int) -> Seconds:
         """The time of one run; a collective is among all devices that share a layer."""
-        if kind.talks:
+        if kind.communicates:
             return self._asked(kind, [each.tensor[stage] for each in self.places])
         return self._of_kind(kind)
 
@@ -154,7 +154,7 @@ class Amounts:
     @_remembered
     def send(self, shape: Shape, one: int, other: int) -> Seconds:
         """The time of a transfer between neighbouring stages."""
-        kind = Kind("send", (shape,), (shape,), (("to", 2),), talks=True)
+        kind = Kind("send", (shape,), (shape,), (("to", 2),), communicates=True)
         return self._asked(kind, [each.onward[min(one, other)] for each in self.places])
 
     @_remembered
@@ -173,7 +173,7 @@ class Amounts:
         return self._among_replicas("allgather_in_place", shape, stage, self.cuts(shape) > 1)
 
     def _among_replicas(self, name: str, shape: Shape, stage: int, which: Flags) -> Seconds:
-        kind = Kind(name, (shape,), (shape,), talks=True)
+        kind = Kind(name, (shape,), (shape,), communicates=True)
         return self._asked(kind, [each.data[stage] for each in self.places], which)
 
     def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
@@ -243,7 +243,7 @@ class Amounts:
 
     def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
         sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
-        if not targets or (kind.talks and len(devices) == 1):
+        if not targets or (kind.communicates and len(devices) == 1):
             return 0.0
         parts = len(devices) if kind.name == "allgather_in_place" else 1
         # Most of what an operation makes is like what it takes.

@@ -169,7 +169,7 @@ def _run(run: Run, start: int, stop: int, times: int) -> Run:
     return replace(
         run,
         kind_of=longer(run.kind_of),
-        talks=longer(run.talks),
+        communicates=longer(run.communicates),
         layer_of=longer(run.layer_of),
         waits=again(run.waits, WAITS),
         combines=again(run.combines, COMBINES),

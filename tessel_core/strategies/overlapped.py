@@ -16,7 +16,7 @@ from tessel_core.strategies.layers import Structure
 from tessel_core.strategies.orders import IssueOrder
 from tessel_core.strategies.runs import NEVER, Numbers, Run, StageRuns
 from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Shape, Step
-from tessel_core.strategies.streams import COMPUTE, TALK, Moments, Timeline, run_shapes, timeline
+from tessel_core.strategies.streams import COMMUNICATION, COMPUTE, Moments, Timeline, run_shapes, timeline
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
@@ -79,24 +79,24 @@ def _finish(stage: StageRuns, s: int, updating: Seconds, amounts: Amounts, last:
 
     `last` has when the streams are free and when each gradient is there.
     """
-    compute, talk, ready = last[COMPUTE], last[TALK], last[2:]
-    several, gathering = amounts.several(), np.zeros_like(talk)
-    moments, changes = np.zeros((0, len(talk))), np.zeros((0, len(talk)), np.int64)
+    compute, communication, ready = last[COMPUTE], last[COMMUNICATION], last[2:]
+    several, gathering = amounts.several(), np.zeros_like(communication)
+    moments, changes = np.zeros((0, len(communication))), np.zeros((0, len(communication)), np.int64)
     if len(ready):
         distinct, which = np.unique(stage.gradients[:, 1], return_inverse=True)
         shapes = [stage.shapes[shape] for shape in distinct]
         summing = np.array([amounts.summing(shape, s) for shape in shapes])[which]
         done = np.cumsum(summing, axis=0)
         # Each sum waits for its gradient and for the sum before.
-        waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
+        waited = np.maximum(communication, np.maximum.accumulate(ready - (done - summing), axis=0))
         moments = np.concatenate((waited + done - summing, waited + done))
         whole = np.array([amounts.bytes_of(shape) for shape in shapes])[which]
         part = np.array([amounts.part_bytes(shape) for shape in shapes])[which]
         changes = np.concatenate((part, -whole)) * several
-        talk = np.where(several, waited[-1] + done[-1], talk)
-        compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
+        communication = np.where(several, waited[-1] + done[-1], communication)
+        compute = np.maximum(compute, np.where(several, communication, ready.max(axis=0)))
         gathering = np.array([amounts.gathering(shape, s) for shape in shapes])[which].sum(axis=0)
-    return _Finish(np.asarray(np.maximum(compute + updating, talk) + gathering), moments, changes)
+    return _Finish(np.asarray(np.maximum(compute + updating, communication) + gathering), moments, changes)
 
 
 class _Part:
@@ -116,7 +116,7 @@ class _Part:
     def last(self, s: int, when: Moments) -> Seconds:
         """When a stage's streams are free after the last run, and when each gradient is there; a row each."""
         ready = when.last_ends(self._stages[s].gradients[:, 0])
-        return np.concatenate(([self.times.compute[s], self.times.talk[s]], ready))
+        return np.concatenate(([self.times.compute[s], self.times.communication[s]], ready))
 
     def peak(self, s: int, when: tuple[Moments, Moments], finish: _Finish) -> Bytes:
         """The most that one of a stage's devices holds."""

@@ -47,7 +47,7 @@ class Run:
     kinds: tuple[Kind, ...]
     kind_of: Numbers
     """Per item; NEVER where it combines."""
-    talks: Flags
+    communicates: Flags
     """Per item, whether it is communication."""
     layer_of: Numbers
     """Per item, that of the operation or of the one before it."""
@@ -66,17 +66,17 @@ class Run:
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:
         """All of them that say what is done."""
-        return self.kind_of, self.talks, self.waits, self.combines, self.made, self.freed
+        return self.kind_of, self.communicates, self.waits, self.combines, self.made, self.freed
 
     @cached_property
     def computes(self) -> Numbers:
         """Items that are no communication."""
-        return np.flatnonzero(~self.talks)
+        return np.flatnonzero(~self.communicates)
 
     @cached_property
-    def talking(self) -> Numbers:
+    def communicating(self) -> Numbers:
         """Items that are."""
-        return np.flatnonzero(self.talks)
+        return np.flatnonzero(self.communicates)
 
     @cached_property
     def combining(self) -> dict[tuple[int, bool], Numbers]:
@@ -94,8 +94,8 @@ class Run:
         """Per item its piece, the waits with which pieces 2, 3, ... begin, and the last pieces of both streams."""
         items, makers = self.waits.T
         piece_of, before, last = np.zeros(len(self.kind_of), np.int64), np.zeros(len(items), np.int64), [0, 1]
-        for stream, members in enumerate((self.computes, self.talking)):
-            mine = np.flatnonzero(self.talks[items] == stream)
+        for stream, members in enumerate((self.computes, self.communicating)):
+            mine = np.flatnonzero(self.communicates[items] == stream)
             pieces = np.concatenate(([stream], mine + 2))
             piece_of[members] = pieces[np.searchsorted(items[mine], members, side="right")]
             before[mine] = pieces[:-1]
@@ -206,7 +206,7 @@ def _run(skeleton: Skeleton, stage: Stage, phase: int, arriving: set[int]) -> Ru
     return Run(
         tuple(kinds),
         np.array(kind_of, np.int64),
-        np.array([item.talks for item in items], bool),
+        np.array([item.communicates for item in items], bool),
         np.array(layers, np.int64),
         table_of(waits, 2),
         table_of(combines, 3),
@@ -223,7 +223,7 @@ def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
         for value in item.inputs:
             owner = skeleton.owner.get(value, value)
             if owner in last:
-                last[owner][item.talks] = i
+                last[owner][item.communicates] = i
     sent, shape_of = {send.value for send in stage.sends[phase]}, skeleton.distinct_shapes[1]
     return table_of([(max(each), shape_of[value], *each, value in sent) for value, each in last.items()], 5)
 
@@ -244,12 +244,12 @@ def _waits(items: Sequence[Item], arriving: set[int]) -> tuple[list[tuple[int, i
     maker = dict.fromkeys(arriving, ARRIVES)
     found, waited = list[tuple[int, int]](), ({NEVER - 1}, {NEVER - 1})
     for i, item in enumerate(items):
-        mine = item.talks
+        mine = item.communicates
         by = {maker[value] for value in item.inputs if value in maker}
         if ARRIVES in by and ARRIVES not in waited[mine]:
             found.append((i, ARRIVES))
             waited[mine].add(ARRIVES)
-        others = [each for each in by if each != ARRIVES and items[each].talks != mine]
+        others = [each for each in by if each != ARRIVES and items[each].communicates != mine]
         if others and max(others) > max(waited[mine]):
             found.append((i, max(others)))
             waited[mine].add(max(others))

@@ -59,7 +59,7 @@ class Kind:
     taken: tuple[Shape, ...]
     made: tuple[Shape, ...]
     attributes: Attributes = ()
-    talks: bool = False
+    communicates: bool = False
     sized: tuple[str, ...] = ()
     """Attributes that are sizes of the network under their own names, and not among `attributes`."""
 
@@ -88,9 +88,9 @@ class SkeletonOp:
     backward: bool
 
     @property
-    def talks(self) -> bool:
+    def communicates(self) -> bool:
         """Whether it is communication."""
-        return self.kind.talks
+        return self.kind.communicates
 
 
 Column = tuple[tuple[Shape, ...], tuple[Shape, ...]]
@@ -240,7 +240,7 @@ class Combine:
 
     value: int
     joins: bool
-    talks: ClassVar[bool] = False
+    communicates: ClassVar[bool] = False
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -309,7 +309,7 @@ def _combined(skeleton: Skeleton, ops: list[SkeletonOp]) -> tuple[Item, ...]:
     """Finished outputs are combined before the next operation that is no communication, as the pipeline does it."""
     items, pending = list[Item](), list[int]()
     for op in ops:
-        if not op.talks:
+        if not op.communicates:
             items += _combines(skeleton, pending)
             pending = []
         items.append(op)

@@ -20,7 +20,7 @@ from tessel_core.strategies.orders import IssueOrder
 from tessel_core.strategies.runs import ARRIVES, NEVER, Numbers, Run, StageRuns
 from tessel_core.strategies.skeleton import Shape
 
-COMPUTE, TALK, ARRIVAL = 0, 1, 2
+COMPUTE, COMMUNICATION, ARRIVAL = 0, 1, 2
 """Rows of the moments that a run begins from."""
 
 _FROM = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)[:, :, None, None]
@@ -55,7 +55,7 @@ class RunShape:
         Where nothing is sent that is when the computing is done.
         """
         piece_of, _, last = self.run.pieces
-        streams = zip(last, (self.run.computes, self.run.talking), strict=True)
+        streams = zip(last, (self.run.computes, self.run.communicating), strict=True)
         free = [self.lags[piece] + (self.after[items[-1]] if items.size else 0.0) for piece, items in streams]
         sender = self.run.sender
         return np.array((*free, free[0] if sender == NEVER else self.lags[piece_of[sender]] + self.after[sender]))
@@ -69,12 +69,12 @@ def run_shape(run: Run, shapes: Sequence[Shape], s: int, amounts: Amounts) -> Ru
     """All operations of a run, one after the other on their streams."""
     seconds = _seconds(run, shapes, s, amounts)
     before, after = np.zeros_like(seconds), np.zeros_like(seconds)
-    for stream in (run.computes, run.talking):
+    for stream in (run.computes, run.communicating):
         after[stream] = np.cumsum(seconds[stream], axis=0)
         before[stream[1:]] = after[stream[:-1]]
     shape = (3, *seconds.shape[1:])
-    compute, talk, arrival = (np.broadcast_to(each, shape) for each in _FROM)
-    lags = [compute, talk]
+    compute, communication, arrival = (np.broadcast_to(each, shape) for each in _FROM)
+    lags = [compute, communication]
     for wait in run.pieces[1]:
         ready = arrival if wait.maker == ARRIVES else lags[wait.of_maker] + after[wait.maker]
         lags.append(np.maximum(lags[wait.before], ready - before[wait.item]))
@@ -105,7 +105,7 @@ class Timeline:
     """Shaped (micro-batches in turn, configurations), where a stage sends something."""
     send_end: dict[tuple[int, int], Seconds]
     compute: list[Seconds]
-    talk: list[Seconds]
+    communication: list[Seconds]
     """When the streams are free after the last run, per stage."""
 
     def moments(self, stage: int) -> tuple[Moments, Moments]:
@@ -147,7 +147,7 @@ def _when(after: Seconds, begins: Seconds) -> Seconds:
     """The latest of the three; `after` has a row for each turn, of which the last stands for all that follow."""
     turns = np.minimum(np.arange(len(begins)), after.shape[2] - 1)
     found = after[:, COMPUTE, turns] + begins[:, COMPUTE]
-    for which in (TALK, ARRIVAL):
+    for which in (COMMUNICATION, ARRIVAL):
         if after[:, which, -1].max(initial=-np.inf) > -np.inf:
             found = np.maximum(found, after[:, which, turns] + begins[:, which])
     return found
@@ -188,10 +188,10 @@ def timeline(
             continue
         for shape, ahead in stages[s].sends[phase]:
             to = s + ahead
-            start = np.maximum(np.maximum(free[s, TALK], free[to, TALK]), ready[here])
+            start = np.maximum(np.maximum(free[s, COMMUNICATION], free[to, COMMUNICATION]), ready[here])
             end = start + amounts.send(stages[s].shapes[shape], s, to)
-            free[s, TALK] = free[to, TALK] = arrived[to, phase, issue.micro_batch] = end
+            free[s, COMMUNICATION] = free[to, COMMUNICATION] = arrived[to, phase, issue.micro_batch] = end
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
-    compute, talk = list(free[:, COMPUTE]), list(free[:, TALK])
-    return Timeline(amounts, parts, begins, send_start, send_end, compute, talk)
+    compute, communication = list(free[:, COMPUTE]), list(free[:, COMMUNICATION])
+    return Timeline(amounts, parts, begins, send_start, send_end, compute, communication)

@@ -37,10 +37,10 @@ def completed(before: Schedule, completion: Completion) -> str:
     """How much shorter the rest became around the pins, and what is proved of that."""
     after = completion.report.solution
     assert after is not None
-    told = effect(before, after, completion.report.makespan_bound)
+    message = effect(before, after, completion.report.makespan_bound)
     if completion.proved:
-        return f"{told} · proved: nothing that keeps the pins is shorter"
-    return f"{told} · nothing that keeps the pins is below {show_time(completion.bound, after.plan.time_unit)}"
+        return f"{message} · proved: nothing that keeps the pins is shorter"
+    return f"{message} · nothing that keeps the pins is below {show_time(completion.bound, after.plan.time_unit)}"
 
 
 def pinned(count: int) -> str:

@@ -31,10 +31,10 @@ ALONG_THE_PATHS = (
 
 def difference_sentences(found: Difference, before: str, after: str) -> tuple[str, ...]:
     """How the schedule called `after` differs from the one called `before`, the longest effect first."""
-    told = (*_misfits((found.before, before), (found.after, after)), *_makespans(found, before, after))
+    sentences = (*_misfits((found.before, before), (found.after, after)), *_makespans(found, before, after))
     if not found.shift.size:
-        return (*told, "They have no run in common, so nothing is said of orders and moves.")
-    return (*told, *_turned(found), *_shifts(found), *_blocks(found, before, after))
+        return (*sentences, "They have no run in common, so nothing is said of orders and moves.")
+    return (*sentences, *_turned(found), *_shifts(found), *_blocks(found, before, after))
 
 
 def _misfits(*named: tuple[Schedule, str]) -> Iterator[str]:
