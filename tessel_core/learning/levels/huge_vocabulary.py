@@ -13,7 +13,7 @@ from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.units import show_time
 
 _DEVICES, _MICRO_BATCHES = 4, 8
-_VOCABULARIES, _SECONDS = (50_000, 100_000, 200_000, 1_000_000), 1.0
+_VOCABULARIES, _SECONDS = (50_000, 100_000, 200_000, 1_000_000), 0.5
 
 
 @lru_cache(maxsize=16)
