@@ -65,6 +65,7 @@ def main() -> None:
         open_streams()
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
+        _compile_later()
         sys.exit(code)
     except InputError as error:
         _fail(str(error))
@@ -76,6 +77,13 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _compile_later() -> None:
+    """What a search has begun to compile is not begun anew by the next command."""
+    kernels = sys.modules.get("tessel_core.scheduling.kernels.warm")
+    if kernels is not None and (note := kernels.finish_later()):
+        sys.stderr.write(f"note: {note}\n")
 
 
 def _verb_of(error: TyperException) -> str:

@@ -59,6 +59,21 @@ def test_samples_are_known_by_name_anywhere(anywhere: Path) -> None:
     assert Path(run(PYTHON, "-c", "import tessel_core; print(tessel_core.__file__)")).is_relative_to(PACKAGED)
 
 
+def test_what_the_first_search_began_to_compile_is_there_for_a_later_one(anywhere: Path) -> None:
+    """A period that needs the compiled kernels is proved after some minutes at most, whichever command began."""
+    until, note = time.monotonic() + 300, "note: the searches' inner loops are still being compiled, in the background"
+    while True:
+        command = [TESSEL, "schedule", "v-shape-4", "--memory", "3", "--json"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        if not ended.stderr:
+            break
+        assert ended.stderr.startswith(note)
+        assert time.monotonic() < until, "nothing goes on compiling"
+        time.sleep(3)
+    report = json.loads(ended.stdout)
+    assert report["bound_per_micro_batch"] == report["period_per_micro_batch"] == pytest.approx(16 / 3)
+
+
 def test_an_extra_that_is_absent_is_one_sentence(anywhere: Path) -> None:
     run(TESSEL, "schedule", "m-shape-4", "--out", "found.json")
     command = [TESSEL, "export", "found.json", "--out", "x.png"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 import threading
 from functools import cache
 
@@ -11,6 +15,9 @@ from tessel_core.control import Control
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.scheduling.kernels import cycles, lists, orders, timetables
 from tessel_core.scheduling.kernels.tables import tables_of
+
+_ALONE = "alone"
+"""An argument: not where another process compiles already."""
 
 
 def warm() -> None:
@@ -60,5 +67,46 @@ def warm_in_time(control: Control) -> bool:
     return not _warming().is_alive()
 
 
+def finish_later() -> str:
+    """Have a process of its own compile the rest where this one ends before its kernels are ready.
+
+    The sentence to print then; empty where there is nothing to compile, or nobody has asked for it.
+    """
+    if not _warming.cache_info().currsize or not _warming().is_alive():
+        return ""
+    if _kept_in() is None:
+        why = "since neither the package's folder nor a home can be written; NUMBA_CACHE_DIR may name a folder that can"
+        return f"the searches' inner loops are compiled anew by each command, {why}"
+    command, silent = [sys.executable, "-m", __name__, _ALONE], subprocess.DEVNULL
+    subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent, start_new_session=True)
+    return (
+        "the searches' inner loops are still being compiled, in the background and once on this machine (about a "
+        "minute); the same command may then find and prove more"
+    )
+
+
+def _kept_in() -> str | None:
+    """The folder that compiled kernels are kept in; None where no folder can be written."""
+    folder = lists.restart.stats.cache_path  # type: ignore[attr-defined]
+    return None if folder is None else str(folder)
+
+
+def _warm_alone() -> None:
+    """As `warm`, unless another process is at it."""
+    folder = _kept_in()
+    if folder is None:
+        return
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "compiling.lock"), "w", encoding="utf-8") as lock:
+        with contextlib.suppress(ImportError):  # only where there are such locks
+            import fcntl
+
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+        warm()
+
+
 if __name__ == "__main__":
-    warm()
+    _warm_alone() if _ALONE in sys.argv else warm()
