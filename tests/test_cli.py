@@ -219,17 +219,20 @@ BROKEN = {
         *[(["schedule", name, "--out", "s.json"], f"error: {' '.join(name.split())}: ") for name in BROKEN],
         *[(["check", "v.json", name], f"error: {' '.join(name.split())}: ") for name in BROKEN],
         (["schedule", "."], "error: .: is a folder, not a file"),
-        (["schedule", "v.json", "--scheduler", "magic"], "error: scheduler: 'magic' is not known, known are tessel, "),
+        (
+            ["schedule", "v.json", "--scheduler", "magic"],
+            "error: --scheduler: 'magic' is not known, known are tessel, ",
+        ),
         (["schedule", "v.json", "--scheduler", "1f1b+"], "error: scheduler 1f1b+: does not apply to plan v-shape-4: "),
         (
             ["schedule", "v.json", "--micro-batches", "0"],
-            "error: micro-batches: must be an integer of at least 1, got 0",
+            "error: --micro-batches: must be an integer of at least 1, got 0",
         ),
         (
             ["schedule", "v.json", "--micro-batches", "many"],
             "error: tessel schedule: Invalid value for '--micro-batches'",
         ),
-        (["schedule", "v.json", "--micro-batches", "1" + "0" * 30], "error: micro-batches: "),
+        (["schedule", "v.json", "--micro-batches", "1" + "0" * 30], "error: --micro-batches: "),
         (["schedule", "v.json", "--memory", "-1"], "error: device gpu0: memory_capacity must be at least 0, got -1"),
         (["schedule", "v.json", "--time-limit", "nan"], "error: --time-limit: must be between 0.1 and 3600, got nan"),
         (

@@ -139,7 +139,7 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--schedulers", "foo"], "error: scheduler: 'foo' is not known"),
+        (["--schedulers", "foo"], "error: --schedulers: 'foo' is not known"),
         (["--rule", "zzz"], "error: --rule: must be one of advanced, "),
         (["--schedulers", ","], "error: --schedulers: names none"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
@@ -195,7 +195,7 @@ def test_a_network_s_missing_forms_are_noted(tessel) -> None:
     [
         ([], "error: compare: needs either plans or a --network"),
         ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or a --network"),
-        (["--network", "foo"], "error: network: 'foo' is not known"),
+        (["--network", "foo"], "error: --network: 'foo' is not known"),
         (
             ["--network", "mt5-xxl", "--memory", 150],
             "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with a --network, got 150",

@@ -62,7 +62,7 @@ def _trouble() -> str:
     if store.refused:
         return f"Work is kept only until the app stops, so export what should last ({store.refused})."
     if store.trouble:
-        return f"The latest changes are not kept yet, each further change tries again ({store.trouble})."
+        return f"The latest changes are not saved yet; the next change tries again ({store.trouble})."
     return ""
 
 

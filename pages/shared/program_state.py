@@ -92,7 +92,7 @@ class ProgramState(InAddress):
     place: str = ""
     """The place that the timeline told last."""
     wanted: str = ""
-    """What the timeline is to select, a place or none, and the number of that wish; empty once it tells of another."""
+    """The place that the timeline is to select, and the number of the request; empty once another is selected."""
     wishes: int = 0
     seen: dict[str, object] = field(default_factory=dict)
     """By key, the selection of each widget when it was last looked at."""

@@ -115,7 +115,7 @@ def button(label: str, *, key: str | None = None, place: DeltaGenerator | None =
     """A button as Streamlit's own; True in the run that answers a press.
 
     Streamlit forgets a press when the browser's next message breaks the run off before it comes by the button, and a
-    timeline that has come to rest sends one by itself.  Here a press waits for a run that comes by.
+    timeline that has come to rest sends one by itself.  Here a press waits for the next run that reaches the button.
     """
     name = key or label
     (place or st).button(label, key=key, on_click=_press, args=(name,), **given)

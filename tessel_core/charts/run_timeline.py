@@ -45,7 +45,7 @@ class Laid:
 
     @classmethod
     def planned(cls, title: str, schedule: Schedule, tick_ns: float, lasting_ns: Sequence[float] | None = None) -> Laid:
-        """The schedule's own starts at so many nanoseconds a unit; blocks last as in the plan, or as is said."""
+        """The schedule's own starts, scaled to nanoseconds; blocks last as in the plan unless `lasting_ns` is given."""
         if lasting_ns is None:
             lasting_ns = [block.duration * tick_ns for block in schedule.plan.blocks]
         rows = [

@@ -39,6 +39,7 @@ from tessel_core.rules import (
     check_run,
     check_schedule,
 )
+from tessel_core.samples import sample_or_file
 from tessel_core.units import counted
 
 
@@ -63,7 +64,7 @@ _SENDS_NOT_CHECKED = "only its cells were checked; --channels says whether its s
 
 def check(
     files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="Plans, schedules, measured runs, workspaces, graphs, meshes, programs, PyTorch's schedules (CSV) and "
             "the traces of its ranks, and placements or splits with theirs."
@@ -91,9 +92,9 @@ def check(
     raise typer.Exit(1 if any(each.bad for each in verdicts) else 0)
 
 
-def _verdicts_on(files: Sequence[Path], channels: Channels | None, capacity: int) -> list[_Verdict]:
+def _verdicts_on(files: Sequence[str], channels: Channels | None, capacity: int) -> list[_Verdict]:
     """Per file, what is found; placements find graph and mesh among the files by their fingerprints."""
-    found = [(str(path), _read(path)) for path in files]
+    found = [(name, _read(sample_or_file(name))) for name in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
     for name, each in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from typing import Annotated, NoReturn
 
 import typer
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 
 _LOOPBACK = "127.0.0.1"
+_FLAGS = {"model": "--size", "export": "--to"}
+"""Of what the core calls another way."""
 
 
 @app.callback()
@@ -44,11 +47,14 @@ def open_app(
     script = BUNDLE / "app.py"
     if _taken(port):
         raise InputError("--port", f"{port} is in use on this machine; is the app open already? Else choose another")
-    sys.stderr.write(f"Tessel Explorer is at http://{_LOOPBACK}:{port} (Ctrl-C stops it)\n")
     command = [sys.executable, "-m", "streamlit", "run", str(script), f"--server.address={_LOOPBACK}"]
     command += [f"--server.port={port}", f"--server.headless={str(headless).lower()}"]
     with subprocess.Popen(command, cwd=script.parent) as server, contextlib.suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+        while server.poll() is None and not _taken(port):
+            time.sleep(0.05)
+        if server.poll() is None:
+            sys.stderr.write(f"Tessel Explorer is at http://{_LOOPBACK}:{port} (Ctrl-C stops it)\n")
         raise typer.Exit(server.wait())
 
 
@@ -68,7 +74,7 @@ def main() -> None:
         _compile_later()
         sys.exit(code)
     except InputError as error:
-        _fail(str(error))
+        _fail(f"{_as_typed(error.where)}: {error.why}")
     except TyperException as error:
         # What typer says of usage, as one line; it has already printed the help where no command was given.
         message = error.format_message()
@@ -93,6 +99,12 @@ def _verb_of(error: TyperException) -> str:
         names.append(context.info_name)
         context = context.parent
     return " ".join(["tessel", *reversed(names)])
+
+
+def _as_typed(where: str) -> str:
+    """The flag of what is wrong, where it was typed; the core knows no flags."""
+    flags = {word.split("=")[0] for word in sys.argv[1:] if word.startswith("--")}
+    return next((flag for flag in (f"--{where}", f"--{where}s", _FLAGS.get(where)) if flag in flags), where)
 
 
 def _fail(message: str) -> NoReturn:

@@ -56,7 +56,7 @@ def export(
         for source in schedule:
             check_place(out, source)
     report = _report_in(schedule)
-    assert report.solution is not None, "what is read from a file is judged, and raises where it is not valid"
+    assert report.solution is not None, "what is read from a file is checked, and raises where it is not valid"
     data = export_schedule(kind.name, report.solution, report)
     if out is None:
         sys.stdout.buffer.write(data)
@@ -113,7 +113,7 @@ def _check_stdout(kind: Export, json: bool) -> None:
 
 
 def _report_in(paths: Sequence[Path]) -> ScheduleReport:
-    """The schedule in a file, or in traces of its ranks, judged anew; InputError with the first rule that it breaks."""
+    """The schedule in a file, or in traces of its ranks, checked anew; InputError names the first rule it breaks."""
     path, read = paths[0], [read_any(each) for each in paths]
     traces = [each for each in read if isinstance(each, PipelineTrace)]
     if len(read) > 1 and len(traces) < len(read):

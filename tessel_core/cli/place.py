@@ -182,7 +182,7 @@ def _verdict(file: GraphFile, report: PlacementReport) -> list[str]:
         proof = "proved optimal" if report.gap == 0 else f"bound {show_time(float(report.bound), unit)}"
         lines.append(f"{_MEASURES[report.objective_name]} {show_time(float(report.objective), unit)}, {proof}")
     if report.reason:
-        lines.append(f"{report.status}: {report.reason}")
+        lines.append(f"{str(report.status).replace('_', ' ').capitalize()}: {report.reason}")
     if report.least_memory is not None:
         lines.append(f"Least memory that would do: {report.least_memory:,} bytes an accelerator")
     if report.least_accelerators is not None:

@@ -146,7 +146,7 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
 
 @contextmanager
 def _no_silent_exit() -> Iterator[None]:
-    """Have `os._exit` raise: it would end this process without a word.  Forks that the file makes still end by it."""
+    """Have `os._exit` raise: it would end this process without a message.  Forks of the file still end by it."""
     leave, here = os._exit, os.getpid()
 
     def refuse(status: int) -> NoReturn:

@@ -141,7 +141,7 @@ def _question(schedule: Schedule, report: ScheduleReport) -> Html:
         ("Micro-batches", f"{schedule.micro_batches:,}"),
     ]
     if report.config is None:
-        asked.append(("Options", "not known: the schedule was read from a file and judged anew"))
+        asked.append(("Options", "not known: the schedule was read from a file and checked anew"))
     else:
         options = options_of(report.config).values()
         asked += [(shown.label, f"{value} {shown.unit}".strip()) for shown, value in options]

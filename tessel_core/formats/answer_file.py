@@ -56,7 +56,7 @@ _REPORT = Record(
 
 
 def read_answer(data: bytes, plan: MicroBatchPlan, name: str = "answer") -> ScheduleReport:
-    """The answer to a question about `plan`, without its config; the referee has not judged it yet.
+    """The answer to a question about `plan`, without its config; the referee has not checked it yet.
 
     InputError says the place and the reason, `name` first.
     """

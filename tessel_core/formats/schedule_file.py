@@ -60,7 +60,7 @@ _STEADY = Record(SteadyState, period=at_least(1), unroll=at_least(1), first_micr
 
 
 def read_schedule(data: bytes, name: str = "schedule") -> ScheduleFile:
-    """A schedule from the bytes of a tessel-schedule file; the referee has not judged it yet.
+    """A schedule from the bytes of a tessel-schedule file; the referee has not checked it yet.
 
     InputError says the place and the reason, `name` first.
     """

@@ -33,7 +33,7 @@ class WorkspaceFile:
     plans: tuple[MicroBatchPlan, ...]
     """All that is open, asked about or compared, each once."""
     opened: ScheduleFile | None = None
-    """The schedule that was opened with the plan; the referee has not judged it yet."""
+    """The schedule that was opened with the plan; the referee has not checked it yet."""
     graph: GraphFile | None = None
     mesh: MeshFile | None = None
     rest: Mapping[str, object] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from tessel_core.model.transfers import OWN_COSTS, Transfers
 
 @dataclass(frozen=True, slots=True)
 class DevicePool:
-    """So many equal accelerators `acc0 …` and hosts `cpu0 …`; `memory` is one accelerator's, None is unlimited."""
+    """Identical accelerators `acc0 …` and hosts `cpu0 …`; `memory` is one accelerator's, None is unlimited."""
 
     accelerators: int
     cpus: int = 0

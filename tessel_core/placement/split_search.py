@@ -25,7 +25,7 @@ class _Phase:
 
     name: str
     share: float
-    """Of the time that is left, at most."""
+    """Upper limit, as a share of the time that is left."""
     resolution: Resolution
     proves: bool = False
     """Whether by the subsolvers that prove, else by the usual team."""

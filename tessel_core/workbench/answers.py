@@ -1,4 +1,4 @@
-"""Answers that outlive the process: kept by question, and judged again when they come back."""
+"""Answers that outlive the process: kept by question, and checked by the referee again when they come back."""
 
 from __future__ import annotations
 

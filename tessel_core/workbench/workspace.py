@@ -91,7 +91,7 @@ class Played:
 
 
 OWN = "own"
-"""The level that is the plan itself, in as many micro-batches as are asked for."""
+"""The level that is the plan itself, with its number of micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
 
 
 def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
-    """The workspace that was kept; its schedule is judged again, since it comes from a file.
+    """The workspace that was kept; its schedule is checked again, since it comes from a file.
 
     Raises InputError with the place and the reason: for what is missing or not known, for a schedule that breaks a
     rule, and for a placement that does not belong to its graph and devices.
@@ -327,7 +327,7 @@ def _slides(fields: Fields, file: WorkspaceFile) -> tuple[OwnSlide, ...]:
         shown = list[tuple[str, Made]]()
         for one in each.objects("shown"):
             made = _made(one, file)
-            made.solve(Control())  # a schedule from a file is judged
+            made.solve(Control())  # a schedule from a file is checked
             shown.append((one.text("name"), made))
         found = with_slide(found, OwnSlide(each.text("title"), each.text("text", ""), tuple(shown)))
     return found

@@ -223,7 +223,7 @@ def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
     wrong = App("compare", **{**tab.address, "if": "link:2,capacity:1e9"})
     assert spoken(wrong).startswith("1F1B, v-shape-4 wins: 44 steps")
     assert wrong.says("if must be values of sliders") or wrong.says("values of sliders")
-    tab.press("Put into the list")
+    tab.press("Apply to the list")
     assert [row["Makespan (steps)"] for row in table(tab)] == [48, 40, 112]
     assert spoken(tab).startswith("GPipe, v-shape-4 wins: 40 steps"), "the sliders begin again there"
     tab.press("Undo")

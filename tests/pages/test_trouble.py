@@ -82,7 +82,7 @@ def test_what_a_full_disk_refused_is_kept_when_there_is_room_again(small, tab, r
     with monkeypatch.context() as disk:
         disk.setattr(Database, "_transaction", no_room)
         small.edit("blocks", 2, "duration", 5).choose("Micro-batches", 6)
-        assert small.says("The latest changes are not kept yet, each further change tries again")
+        assert small.says("The latest changes are not saved yet; the next change tries again")
         assert small.says("the disk is full")
         assert tab(token).work == small.work, "a reload finds it while the server runs"
         small.press("Undo")

@@ -37,7 +37,9 @@ def what_if(chosen: Sequence[int], reference: int) -> None:
     asked = _asked(everything, chosen)
     comparison = everything.only(asked)
     if not asked:
-        st.info("A schedule that was made by hand has no other answer: add a scheduler.", icon=":material/pan_tool:")
+        st.info(
+            "Schedules made by hand cannot be solved anew: add a scheduler to the list.", icon=":material/pan_tool:"
+        )
         return
     left_out = [i for i in chosen or range(len(everything.pairs)) if i not in asked]
     if left_out:
@@ -132,7 +134,7 @@ def _ways(comparison: Comparison) -> None:
     state = session().of(WhatIfState)
     off = state.values == WhatIf(device=state.values.device)
     st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
-    if button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
+    if button("Apply to the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
         everything = workspace().comparison.only(_asked(workspace().comparison))
         try:
             change(state.values.of_whole(comparison, everything).comparison(everything))

@@ -57,7 +57,9 @@ def _part(
 
 def _operator_column(column: str, graph: OperatorGraph) -> Any:
     if column.startswith(TIME):
-        return number_column(f"{column} ({graph.time_unit})", "Empty: not supported there, or to be derived.")
+        return number_column(
+            f"{column} ({graph.time_unit})", "Empty: not supported on this device, or derived from the costs."
+        )
     if column == "backward":
         return st.column_config.CheckboxColumn("backward", width="small")
     if column in ("flops", "bytes", "size"):

@@ -15,7 +15,7 @@ from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.workbench.placing import Placing
 
-ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
+ON_MESH, ON_POOL = "The mesh", "Identical accelerators"
 
 
 def placing_form() -> bool:

@@ -1,4 +1,4 @@
-"""Operators in which devices talk to each other, for any number of devices."""
+"""Operators in which devices communicate, for any number of devices."""
 
 from __future__ import annotations
 

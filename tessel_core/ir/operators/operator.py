@@ -65,11 +65,11 @@ class Operator:
     attributes: tuple[str, ...] = ()
     """Names of those that it needs."""
     pattern: str = ""
-    """How devices talk to each other in it: send, allreduce, … ; empty for what runs on one device."""
+    """How devices communicate in it: send, allreduce, … ; empty for what runs on one device."""
     in_place: bool = False
     """Whether output i is input i changed in place, and takes no memory of its own."""
     view: bool = False
-    """Whether outputs are other looks at the memory of the first input."""
+    """Whether outputs are views of the first input."""
     stated: bool = False
     """Whether its attribute `seconds` says how long it takes, whatever the devices."""
     occupies: bool = True

@@ -38,7 +38,7 @@ def difference_sentences(found: Difference, before: str, after: str) -> tuple[st
 
 
 def _misfits(*named: tuple[Schedule, str]) -> Iterator[str]:
-    """Which of them nobody can run, because a device has not the memory."""
+    """Which of them exceed the memory of a device."""
     for schedule, name in named:
         if over := [d for d, excess in enumerate(MemoryProfile.of(schedule).excess) if excess]:
             on = _listed([schedule.plan.devices[d].name for d in over])

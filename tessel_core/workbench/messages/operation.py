@@ -13,9 +13,9 @@ from tessel_core.simulation.waiting import Neighbour, came_after, waited_for
 from tessel_core.workbench.messages.timeline import PLACE, About, Line, Part, Run
 
 _NAMED, _DRAWN = 4, 500
-"""Of a chain, as many are named, and as many are drawn."""
+"""How many operations of a chain are named, and how many are drawn."""
 _FOLLOWED = 100_000
-"""Operations of a program up to which what comes after one of them is found within a glance."""
+"""Operations of a program up to which what comes after one of them is found at once."""
 _LONGEST = 300
 """Letters of an operation's text."""
 
