@@ -7,12 +7,13 @@ from pages.parts.learn.levels import level_list, level_shown
 from pages.parts.learn.own_slides import own_slides
 from pages.parts.learn.play import play_puzzle
 from pages.parts.learn.slides import show_deck
+from pages.parts.learn.stamp import play_stamping
 from pages.shared.keeping import keeping
 from pages.shared.learn_state import OWN_SLIDES, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
-from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle
+from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle, Stamping
 from tessel_core.learning.deck import Deck
 
 
@@ -60,6 +61,9 @@ def open_level(level: Level | None) -> None:
     if isinstance(task, Knob):
         assert level is not None
         play_knob(level, task)
+    elif isinstance(task, Stamping):
+        assert level is not None
+        play_stamping(level, task)
     else:
         play_puzzle(level, task)
 

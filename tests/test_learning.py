@@ -11,7 +11,7 @@ import pytest
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.inspection.recognise import same_order
-from tessel_core.learning import GLOSSARY, Knob, KnobAnswers, Level, Outcome, Puzzle, find_level, list_levels
+from tessel_core.learning import GLOSSARY, Knob, KnobAnswers, Level, Outcome, Puzzle, Stamping, find_level, list_levels
 from tessel_core.learning.coach import Coaching
 from tessel_core.learning.level import MOST_RUNS, MOST_WORDS, sentences
 from tessel_core.learning.levels import (
@@ -23,8 +23,9 @@ from tessel_core.learning.levels import (
     why_micro_batches,
 )
 from tessel_core.learning.solved import idle, searched
+from tessel_core.learning.stamping import judge_stamp, least_period
 from tessel_core.learning.verdict import judge, orders_like, schedule_of, target_of
-from tessel_core.model import MemoryProfile, Schedule, ScheduleReport, Status
+from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.bounds import period_bound
@@ -123,12 +124,6 @@ def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
         assert knob.stops[right] == str(first)
     assert [m for m in range(1, 14) if why_micro_batches.bubble(4, m) < Fraction(1, 5)] == [13]
     assert {"2", "3", "4", "5"} <= set(knob.stops)
-    knob, found = outcomes(9)
-    assert min(each.value for each in found) == period_bound(repetend.plan()) == Fraction(16, 3)
-    assert [knob.stops[i] for i in knob.answers(found)] == ["3"]
-    for (_, schedule), unroll in zip((each.schedules[0] for each in found), (1, 2, 3, 4), strict=True):
-        moved = schedule.starts[unroll:] - schedule.starts[:-unroll]
-        assert np.unique(moved).tolist() == [repetend.repetend_of(unroll).period], "the block is stamped"
     _, found = outcomes(13)
     report = place_first.proved()
     assert report.status is Status.PROVED_OPTIMAL
@@ -142,6 +137,29 @@ def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
     right = knob.answers(found)
     for stop, each in enumerate(found):
         assert (stop in right) == (each.value == 0) == goes_on(*find_the_hang.lists(stop))
+
+
+def test_the_best_block_is_the_bound_and_others_are_told_how_far_they_are() -> None:
+    task = find_level("9").task()
+    assert isinstance(task, Stamping)
+    best = task.best()
+    assert best.period_per_micro_batch == period_bound(task.plan) == Fraction(16, 3)
+    assert best.unroll == 3
+    for unroll in range(1, task.most + 1):
+        found = repetend.repetend_of(unroll)
+        judged, ((_, schedule),) = judge_stamp(task, found), judge_stamp(task, found).shown
+        assert judged.reached == (unroll == best.unroll)
+        assert least_period(found) == found.period
+        moved = schedule.starts[unroll:] - schedule.starts[:-unroll]
+        assert np.unique(moved).tolist() == [found.period], "the block is stamped"
+    assert judge_stamp(task, best).sentence.startswith("16 steps for 3 micro-batches, 16/3 steps each: proved")
+    late = judge_stamp(task, Repetend(task.plan, 20, best.first_start))
+    assert late.sentence.endswith("This block may be stamped every 16 steps already.")
+    with pytest.raises(InputError, match=r"stamped every 15: .*memory|stamped every 15: .*overlap"):
+        judge_stamp(task, Repetend(task.plan, 15, best.first_start))
+    with pytest.raises(InputError, match="has no run 9 of micro-batch 0"):
+        task.block_of([(9, 0, 0)], 3)
+    assert task.block_of([(0, 0, 0)], 3) is None
 
 
 def test_who_wins_with_a_vocabulary_is_proved_by_bounds() -> None:

@@ -85,7 +85,7 @@ class Played:
     placed: Annotated[tuple[tuple[int, ...], ...], _STARTS] = ()
     """Runs on the board: block, micro-batch and start each."""
     chosen: int | None = None
-    """The stop of a knob that was shown last."""
+    """The stop of a knob that was shown last, or the period at which a block is stamped."""
     reached: bool = False
     """Whether the best that is possible was reached, also where somebody plays on."""
 

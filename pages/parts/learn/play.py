@@ -50,7 +50,7 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         score="looking for the best …" if best is None else best_line(best),
         hints=() if level is None else level.hints,
         advice=advised,
-        moved=_moved,
+        moved=moved,
         asked=partial(_ask, puzzle, 0 if best is None else best.makespan_bound),
     )
     if best is None:
@@ -78,11 +78,12 @@ def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], object] | None:
 
 
 @unbroken
-def _moved(level: str, placed: tuple[Placed, ...]) -> None:
-    session().change(workspace().playing(replace(workspace().play(level), placed=placed)))
+def moved(level: str, placed: tuple[Placed, ...], period: int | None) -> None:
+    """Keep what is on a board."""
+    session().change(workspace().playing(replace(workspace().play(level), placed=placed, chosen=period)))
 
 
-def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...]) -> None:
+def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...], period: int | None) -> None:
     """Have the coach think, which takes it tenths of a second."""
     asked = Coaching(puzzle.plan, puzzle.micro_batches, placed, least)
     session().of(CoachState).asked = asked
