@@ -4,6 +4,7 @@ import streamlit as st
 
 from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
+from pages.parts.learn.order import play_ordering
 from pages.parts.learn.own_slides import own_slides
 from pages.parts.learn.play import play_puzzle
 from pages.parts.learn.slides import show_deck
@@ -13,7 +14,7 @@ from pages.shared.learn_state import OWN_SLIDES, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
-from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle, Stamping
+from tessel_core.learning import GLOSSARY, Knob, Level, Ordering, Puzzle, Stamping
 from tessel_core.learning.deck import Deck
 
 
@@ -64,6 +65,9 @@ def open_level(level: Level | None) -> None:
     elif isinstance(task, Stamping):
         assert level is not None
         play_stamping(level, task)
+    elif isinstance(task, Ordering):
+        assert level is not None
+        play_ordering(level, task)
     else:
         play_puzzle(level, task)
 

@@ -15,7 +15,8 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.units import counted, show_memory, show_time
 
-if TYPE_CHECKING:  # which stands on puzzles
+if TYPE_CHECKING:  # which stand on levels
+    from tessel_core.learning.ordering import Ordering
     from tessel_core.learning.stamping import Stamping
 
 MOST_RUNS, MOST_DEVICES = 400, 16
@@ -161,7 +162,7 @@ class Level:
     idea: str
     asks: str
     """What to do."""
-    task: Callable[[], Puzzle | Knob | Stamping]
+    task: Callable[[], Puzzle | Knob | Stamping | Ordering]
     hints: tuple[str, ...]
     """From the least to the most; after them, a puzzle's coach names the next run."""
     why: tuple[str, str, str]
