@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.parts.learn.coming_back import come_back, offer_to_go_on, remember
 from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
 from pages.parts.learn.order import play_ordering
@@ -20,6 +21,7 @@ from tessel_core.learning.deck import Deck
 
 def page() -> None:
     """The levels at the left, and the one that is open."""
+    come_back()
     state = session().of(LearnState)
     level = level_shown()
     with heading_row("learn"):
@@ -36,6 +38,7 @@ def page() -> None:
         keeping()
     left, right = st.columns([3, 10], gap="medium")
     with left:
+        offer_to_go_on()
         level_list(level)
     with right:
         if state.said:
@@ -48,6 +51,7 @@ def page() -> None:
             show_deck(level, goes=state.goes)
         else:
             open_level(level if isinstance(level, Level) else None)
+    remember()
 
 
 def open_level(level: Level | None) -> None:

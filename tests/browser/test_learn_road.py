@@ -46,6 +46,9 @@ def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
     page.go_back()
     page.wait_for_url("**level=1**")
     equals(lambda: placed(page), 4)
+    again = page.context.new_page()  # the browser knows, without the link
+    again.goto(f"{address}/learn?level=1")
+    again.locator(".board[data-placed='4']").wait_for()
 
 
 def test_a_block_is_stamped_across(page, address: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from conftest import App
 from helpers.stores import small_work
 
+from pages.parts.learn import coming_back
 from pages.shared.contents import PAGES
 from pages.shared.learn_state import LearnState
 from tessel_core.formats import read_workspace, workspace_text
@@ -99,6 +101,22 @@ def test_a_schedule_that_breaks_a_rule_is_refused_in_a_sentence() -> None:
     assert tab.says("F1 of micro-batch 0: starts at 0, but F0 lets it start at 1")
     tab = opened(on(Played("1", ((77, 0, 0),))), "1")
     assert tab.says("has no block 77 of micro-batch 0")
+
+
+def test_the_course_is_found_again_by_the_browser_without_a_link(monkeypatch) -> None:
+    before = on(Played("1", reached=True)).run()
+    (told,) = [each.proto for each in before.test.get("bidi_component") if each.proto.component_name == "tessel_course"]
+    assert json.loads(told.json)["token"] == before.work.token
+    monkeypatch.setattr(coming_back, "remembered", lambda: before.work.token)
+    again = App("learn")
+    assert again.work.token == before.work.token
+    assert icons(again)["level-1"] == ":material/check_circle:"
+    elsewhere = on(Played("own"))
+    assert icons(elsewhere)["level-1"] == ":material/circle:", "a link goes before"
+    assert elsewhere.press("Go on where you were").work.token == before.work.token
+    monkeypatch.setattr(coming_back, "remembered", lambda: "gone")
+    assert App("learn").work.token != before.work.token
+    assert on(Played("own")).press("Go on where you were").says("not kept any more")
 
 
 def test_a_block_is_stamped_refused_and_held_against_the_best() -> None:
