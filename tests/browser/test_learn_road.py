@@ -139,6 +139,7 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
         deck.locator(".slides.full").wait_for()
         slides.press("f")
         deck.locator(".slides:not(.full)").wait_for()
+        assert len(re.findall(rb"/Type /Page\b", deck.pdf())) == 8, "every slide on a page of its own, and nothing else"
     deck.clock.install()
     press(deck, "Play through")
     for number in range(2, 9):  # each for the time that it takes to read
