@@ -154,6 +154,13 @@ def pressed(tab: App, key: str) -> App:
     return tab.run()
 
 
+@pytest.mark.parametrize("level", ["1", "2", "9", "15", OWN])
+@pytest.mark.parametrize("placed", [((1, 2),), ((1, 2, 3, 4), (5,)), ((),), ((10**9, 10**9, 10**9),)])
+def test_whatever_a_file_says_of_a_level_opens(level: str, placed: tuple[tuple[int, ...], ...]) -> None:
+    tab = on(Played(level, placed, 10**9), level=level).run()
+    assert not tab.work.play(level).reached
+
+
 def test_a_knob_shows_what_was_predicted_and_why() -> None:
     tab = opened(App("learn"), "2")
     assert not tab.timelines(), "nothing is shown before the prediction"

@@ -18,7 +18,7 @@ from pages.shared.timeline.component import timeline
 from pages.shared.widgets import button, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, Puzzle
-from tessel_core.learning.coach import Coaching, Placed
+from tessel_core.learning.coach import Coaching, Placed, runs_kept
 from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of, target_of
 from tessel_core.model import ScheduleReport
 from tessel_core.workbench.workspace import OWN
@@ -41,11 +41,11 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
     st.markdown(f"**{literal(_ASKS if level is None else level.asks)}**  \n:gray[{literal(puzzle.setting)}]")
     run, found = result_of(puzzle.question, _WAITED_S)
     best, play = None if found is None else puzzle.question.answered_by(found), workspace().play(name)
-    advised = _advice(puzzle)
+    advised, placed = _advice(puzzle), runs_kept(play.placed)
     board(
         name,
         puzzle,
-        play.placed,
+        placed,
         target=None if best is None else target_of(puzzle, best),
         score="looking for the best …" if best is None else best_line(best),
         hints=() if level is None else level.hints,
@@ -57,7 +57,7 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         waiting(run, lambda: st.caption(f"Searching for the best to play against: {run.elapsed_s:.0f} s"))
         return
     try:
-        schedule = schedule_of(puzzle, [(b, m, at) for b, m, at in play.placed])
+        schedule = schedule_of(puzzle, placed)
         judged = None if schedule is None else judge(schedule, best, puzzle.order)
     except InputError as error:
         complain(error)

@@ -12,6 +12,7 @@ from pages.shared.timeline.component import timeline
 from pages.shared.widgets import complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, Stamping
+from tessel_core.learning.coach import runs_kept
 from tessel_core.learning.stamping import Stamped, best_line, judge_stamp, target_of
 
 
@@ -19,10 +20,11 @@ def play_stamping(level: Level, task: Stamping) -> None:
     """The task, the board, and the verdict once the block is stamped."""
     st.markdown(f"**{literal(level.asks)}**  \n:gray[{literal(task.puzzle.setting)}]")
     play, best = workspace().play(level.name), task.best()
+    placed = runs_kept(play.placed)
     board(
         level.name,
         task.puzzle,
-        play.placed,
+        placed,
         target=target_of(task),
         score=best_line(task),
         hints=level.hints,
@@ -33,7 +35,7 @@ def play_stamping(level: Level, task: Stamping) -> None:
     if play.chosen is None:
         return
     try:
-        block = task.block_of([(b, m, at) for b, m, at in play.placed], play.chosen)
+        block = task.block_of(placed, play.chosen)
         stamped = None if block is None else judge_stamp(task, block)
     except InputError as error:
         complain(error)
