@@ -103,6 +103,15 @@ def test_a_schedule_that_breaks_a_rule_is_refused_in_a_sentence() -> None:
     assert tab.says("has no block 77 of micro-batch 0")
 
 
+def test_a_level_that_was_left_in_the_middle_is_there_on_return() -> None:
+    work = small_work(PLAN, 3)
+    for play in (Played("1", reached=True), Played("5", ((0, 0, 0),)), Played("3", ((0, 0, 0),)), Played(OWN)):
+        work = work.playing(play)
+    assert App.on("learn", work).address["level"] == "3", "the last one"
+    assert App.on("learn", work.playing(Played("3", reached=True))).address["level"] == "5"
+    assert App.on("learn", small_work(PLAN, 3)).address["level"] == "1"
+
+
 def test_the_course_is_found_again_by_the_browser_without_a_link(monkeypatch) -> None:
     before = on(Played("1", reached=True)).run()
     (told,) = [each.proto for each in before.test.get("bidi_component") if each.proto.component_name == "tessel_course"]
