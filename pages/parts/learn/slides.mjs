@@ -3,6 +3,7 @@
 const known = new WeakMap();
 const WORD_S = 0.45; // to read a word of a slide that goes on by itself, and to look at it
 const LOOK_S = 4;
+const [SMALLEST, LARGEST] = [0.5, 1.6]; // of a picture that fits the screen of a lecture
 const PAPER_PIXELS = 690; // within the margins of A4 and of Letter
 const MOVES = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1, Home: -Infinity, End: Infinity };
 
@@ -26,6 +27,7 @@ export class Slides {
     this.stop();
     window.addEventListener("beforeprint", () => root.isConnected && this.print());
     window.addEventListener("afterprint", () => this.unprint());
+    new ResizeObserver(() => this.fit()).observe(root);
     root.addEventListener("fullscreenchange", () => document.fullscreenElement || root.classList.remove("full"));
   }
 
@@ -93,6 +95,17 @@ export class Slides {
     }
   }
 
+  /** In a lecture, as large as the whole of it fits the screen. */
+  fit() {
+    const host = this.body.querySelector(".host");
+    if (!host) return;
+    host.style.zoom = 1;
+    if (!this.root.classList.contains("full")) return;
+    const above = host.getBoundingClientRect().top - this.root.getBoundingClientRect().top + this.root.scrollTop;
+    const room = this.root.clientHeight - above - parseFloat(getComputedStyle(this.root).paddingBottom);
+    host.style.zoom = Math.min(LARGEST, Math.max(SMALLEST, room / host.offsetHeight));
+  }
+
   go(by) {
     const last = this.deck.slides.length - 1;
     const to = Math.max(0, Math.min(last, this.at + by));
@@ -136,6 +149,7 @@ export class Slides {
     this.end?.();
     this.body.textContent = "";
     this.end = this.fillIn(this.body, at);
+    this.fit();
     this.back.disabled = at === 0;
     this.on.disabled = at === this.deck.slides.length - 1;
     this.count.textContent = `${at + 1} / ${this.deck.slides.length}`;
