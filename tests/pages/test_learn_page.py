@@ -112,6 +112,12 @@ def test_a_level_that_was_left_in_the_middle_is_there_on_return() -> None:
     assert App.on("learn", small_work(PLAN, 3)).address["level"] == "1"
 
 
+@pytest.mark.parametrize("page", [page.name for page in PAGES])
+def test_every_page_links_to_the_words(page: str) -> None:
+    tab = App.on(page, small_work(PLAN, 3))
+    assert "Words explained" in [each.label for each in tab.test.button]
+
+
 def test_the_course_is_found_again_by_the_browser_without_a_link(monkeypatch) -> None:
     before = on(Played("1", reached=True)).run()
     (told,) = [each.proto for each in before.test.get("bidi_component") if each.proto.component_name == "tessel_course"]
