@@ -3,7 +3,7 @@
 const known = new WeakMap();
 const PLAYED_S = 60; // the whole table at most, and what one cell takes
 const CELL_S = 0.8;
-const SMALLEST = 0.62; // of its size, before a picture is scrolled
+const SMALLEST = 0.8; // of its size, before a picture is scrolled
 const MOVES = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
 
 export default function ({ data, parentElement }) {

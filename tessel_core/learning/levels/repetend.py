@@ -37,6 +37,11 @@ def repetend_of(unroll: int) -> Repetend:
     raise AssertionError("one micro-batch after the other always repeats")
 
 
+def refused(unroll: int) -> tuple[int, ...]:
+    """The periods that were asked about before that one, each proved impossible; shorter ones are below the bound."""
+    return tuple(range(ceil(unroll * period_bound(plan())), repetend_of(unroll).period))
+
+
 def best() -> Repetend:
     """Of all blocks of so few micro-batches the one of least time per micro-batch."""
     return min(map(repetend_of, _UNROLLS), key=lambda each: each.period_per_micro_batch)
