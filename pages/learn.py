@@ -2,22 +2,26 @@
 
 import streamlit as st
 
+from pages.parts.learn.coming_back import come_back, offer_to_go_on, remember
 from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
+from pages.parts.learn.order import play_ordering
 from pages.parts.learn.own_slides import own_slides
 from pages.parts.learn.play import play_puzzle
 from pages.parts.learn.slides import show_deck
+from pages.parts.learn.stamp import play_stamping
 from pages.shared.keeping import keeping
 from pages.shared.learn_state import OWN_SLIDES, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
-from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle
+from tessel_core.learning import GLOSSARY, Knob, Level, Ordering, Puzzle, Stamping
 from tessel_core.learning.deck import Deck
 
 
 def page() -> None:
     """The levels at the left, and the one that is open."""
+    come_back()
     state = session().of(LearnState)
     level = level_shown()
     with heading_row("learn"):
@@ -34,6 +38,7 @@ def page() -> None:
         keeping()
     left, right = st.columns([3, 10], gap="medium")
     with left:
+        offer_to_go_on()
         level_list(level)
     with right:
         if state.said:
@@ -46,6 +51,7 @@ def page() -> None:
             show_deck(level, goes=state.goes)
         else:
             open_level(level if isinstance(level, Level) else None)
+    remember()
 
 
 def open_level(level: Level | None) -> None:
@@ -60,6 +66,12 @@ def open_level(level: Level | None) -> None:
     if isinstance(task, Knob):
         assert level is not None
         play_knob(level, task)
+    elif isinstance(task, Stamping):
+        assert level is not None
+        play_stamping(level, task)
+    elif isinstance(task, Ordering):
+        assert level is not None
+        play_ordering(level, task)
     else:
         play_puzzle(level, task)
 

@@ -14,6 +14,7 @@ from pages.parts.placement.result import (
     verdicts,
 )
 from pages.parts.placement.searches import compare_placers, running, search_both, search_placement, take_answer
+from pages.parts.placement.step_by_step import step_by_step
 from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
 from pages.shared.keeping import keeping
@@ -23,7 +24,7 @@ from pages.shared.widgets import heading_room, switch, title_of
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import outcome_verdict
 
-OPERATORS, PLACERS, SCHEDULES = "Operators", "Compare placers", "With schedules"
+OPERATORS, PLACERS, SCHEDULES, TABLE = "Operators", "Compare placers", "With schedules", "Step by step"
 
 
 def heading() -> None:
@@ -60,11 +61,13 @@ def result(placement: Placement) -> None:
 
 def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: list[str]) -> None:
     """The part under the pictures, by a switch."""
-    below = switch("Below", (OPERATORS, PLACERS, SCHEDULES), "placed-below")
+    below = switch("Below", (OPERATORS, PLACERS, SCHEDULES, TABLE), "placed-below")
     if below == PLACERS:
         compare_placers()
     elif below == SCHEDULES:
         search_both()
+    elif below == TABLE:
+        step_by_step()
     else:
         shown = map(placement.graph.operator_index, chosen) if chosen else range(len(placement.graph.operators))
         placed_table(placement.graph, tuple(shown), names)

@@ -14,7 +14,8 @@ from helpers.plans import random_plan
 from helpers.seeds import seeds
 
 from pages.parts.learn.board import plan_data
-from tessel_core.learning import Puzzle
+from tessel_core.learning import Puzzle, Stamping
+from tessel_core.learning.stamping import broken_by, least_period
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.rules import Violation, check_schedule
@@ -98,3 +99,31 @@ def test_the_coach_goes_run_by_run_from_wherever_it_can(tmp_path: Path) -> None:
                 assert broken(puzzle, found["placed"]) == []
                 assert found["complete"], (shape, m)
                 assert all(starts[m][b] == at for b, m, at in found["placed"])
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_the_board_and_the_referee_agree_on_what_may_be_stamped(which: int, tmp_path: Path) -> None:
+    """Blocks placed at random, at every period up to their length: what the browser allows may go on for ever."""
+    task = Stamping(plans()[which], 2, lambda: pytest.fail("nothing is held against the best"))
+    for seed in seeds(3, 8):
+        found = played(tmp_path, task.puzzle, seed, attempts=200, periods=[*range(1, 25)])
+        assert found["block"] == 2
+        allowed = []
+        for period, why in enumerate(found["stamped"], 1):
+            block = task.block_of([(b, m, at) for b, m, at in found["placed"]], period)
+            assert block is not None
+            assert bool(why) == bool(check_schedule(block.expand(40), without=("repetend repeats",))), (period, why)
+            assert bool(why) == bool(broken_by(block))
+            if not why:
+                allowed.append(period)
+        if allowed:
+            assert least_period(block) == allowed[0]
+
+
+def test_a_block_is_whole_or_none(tmp_path: Path) -> None:
+    puzzle = Puzzle(build_shape("v-shape", ShapeParameters(devices=2, capacity=2)), 2)
+    first, some = [[b, 0, 9 * b] for b in range(4)], [[0, 0, 0], [0, 1, 30]]
+    for placed, block in (([], 0), (first, 1), (some, 0), ([*first, [0, 1, 90]], 0)):
+        found = played(tmp_path, puzzle, 0, placed, attempts=0, periods=[100])
+        assert found["block"] == block
+        assert (found["stamped"] == [""]) == bool(block)

@@ -18,7 +18,7 @@ from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart, savings_chart
 from tessel_core.charts.gantt import TimeAxis, gantt
 from tessel_core.charts.palette import KIND_COLOURS, PART_COLOURS, SLOTS, ink, shade, slot_colour
-from tessel_core.charts.progress import gap_curve, played
+from tessel_core.charts.progress import at_moment, gap_curve, played, standing
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.control import Progress
 from tessel_core.inspection import IdleSplit, OrderGraph, idle_causes, steadiest, steady_idle_causes
@@ -362,23 +362,26 @@ def test_a_curve_plays_what_was_known_by_each_piece_of_news() -> None:
         Progress(0.4, "period", Fraction(6), Fraction(5)),
         Progress(0.9, "period", Fraction(6), Fraction(6)),
     )
-    figure = played(gap_curve(history, "step", 1.0), history, "step")
-    seen = [[(list(line.x), list(line.y)) for line in frame.data] for frame in figure.frames]
-    assert seen[0] == [([0.1, 0.1], [8, 8]), ([0.1, 0.1], [5, 5])]
-    assert seen[1] == [([0.1, 0.4, 0.4], [8, 6, 6]), ([0.1, 0.4, 0.4], [5, 5, 5])]
-    assert [frame.layout.annotations[-1].text.split(" · ")[-1] for frame in figure.frames] == [
-        "gap 37.5%",
-        "gap 16.7%",
-        "proved",
+    whole = gap_curve(history, "step", 1.0)
+    seen = [at_moment(whole, news.wall_s) for news in played(history)]
+    assert [(list(line.x), list(line.y)) for line in seen[0].data] == [([0.1, 0.1], [8, 8]), ([0.1, 0.1], [5, 5])]
+    assert [(list(line.x), list(line.y)) for line in seen[1].data] == [
+        ([0.1, 0.4, 0.4], [8, 6, 6]),
+        ([0.1, 0.4, 0.4], [5, 5, 5]),
     ]
-    assert not played(gap_curve(history[:1], "step", 1.0), history[:1], "step").frames, "one answer does not move"
+    assert len({tuple(each.layout.yaxis.range) for each in seen}) == 1, "axes stay"
+    assert all(each.layout.height == whole.layout.height for each in seen)
+    assert at_moment(whole, 0.0).data[0].x == (None,), "it keeps its place in the legend"
+    assert at_moment(whole).data[0].y == whole.data[0].y
+    assert [standing(news, "step").split(" · ")[-1] for news in history] == ["gap 37.50%", "gap 16.67%", "proved"]
+    assert standing(history[0], "step") == "after 0.10 s · period · best 8 steps · bound 5 steps · gap 37.50%"
 
 
-def test_a_long_search_plays_in_forty_pictures() -> None:
+def test_a_long_search_plays_in_forty_steps_to_its_end() -> None:
     history = tuple(Progress(i, "period", Fraction(9999 - i), Fraction(5)) for i in range(900))
-    frames = played(gap_curve(history, "step", 900.0), history, "step").frames
-    assert len(frames) == 40
-    assert max(frames[-1].data[0].x) == 899
+    assert len(played(history)) == 40
+    assert (played(history)[0], played(history)[-1]) == (history[0], history[-1])
+    assert played(history[:1]) == history[:1]
 
 
 def test_first_answers_far_above_the_last_do_not_flatten_the_rest() -> None:

@@ -13,6 +13,7 @@ import pytest
 from pages.parts.learn.slides import deck_page
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict
 from tessel_core.errors import InputError
 from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.formats.tables import tables_of
@@ -20,6 +21,7 @@ from tessel_core.learning import find_deck, list_decks
 from tessel_core.learning.deck import DeckQuestion
 from tessel_core.learning.decks import ideals, programs, strategies, zero_bubble
 from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.learning.levels import repetend
 from tessel_core.learning.own_deck import OwnDeckQuestion
 from tessel_core.model import DevicePool, Status
 from tessel_core.networks import build_shape
@@ -27,6 +29,7 @@ from tessel_core.placement.ideals import count_ideals
 from tessel_core.placement.problem import placement_problem
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.comparison import Made
+from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.workbench.slides import MOST_SLIDES, OwnSlide, with_slide
 from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
@@ -81,6 +84,16 @@ def test_the_table_over_ideals_is_what_the_placer_proves() -> None:
     loose = ideals.proved(contiguous=False)
     assert loose.status is Status.PROVED_OPTIMAL
     assert lattice.load(whole) / 3 <= float(loose.objective) <= float(report.objective)
+
+
+def test_the_periods_that_are_said_to_be_refused_were_asked_about() -> None:
+    effort = Effort(20.0, 1, 0)
+    assert repetend.refused(1) == (6, 7)
+    for unroll in (1, 2):
+        for period in repetend.refused(unroll):
+            verdict, found = find_repetend(repetend.plan(), period, unroll, Goal.LATENCY, effort, Control())
+            assert (verdict, found) == (Verdict.IMPOSSIBLE, None)
+    assert repetend.refused(3) == (), "the bound itself is met"
 
 
 def test_the_claims_about_strategies_and_programs_hold() -> None:

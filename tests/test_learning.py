@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -10,12 +11,23 @@ import pytest
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.execution import Verdict
 from tessel_core.inspection.recognise import same_order
-from tessel_core.learning import GLOSSARY, Knob, KnobAnswers, Level, Outcome, Puzzle, find_level, list_levels
+from tessel_core.learning import (
+    GLOSSARY,
+    Knob,
+    KnobAnswers,
+    Level,
+    Ordering,
+    Outcome,
+    Puzzle,
+    Stamping,
+    find_level,
+    list_levels,
+)
 from tessel_core.learning.coach import Coaching
 from tessel_core.learning.level import MOST_RUNS, MOST_WORDS, sentences
 from tessel_core.learning.levels import (
-    find_the_hang,
     huge_vocabulary,
     place_first,
     repetend,
@@ -23,8 +35,9 @@ from tessel_core.learning.levels import (
     why_micro_batches,
 )
 from tessel_core.learning.solved import idle, searched
+from tessel_core.learning.stamping import judge_stamp, least_period
 from tessel_core.learning.verdict import judge, orders_like, schedule_of, target_of
-from tessel_core.model import MemoryProfile, Schedule, ScheduleReport, Status
+from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.bounds import period_bound
@@ -100,15 +113,6 @@ def test_a_knob_has_answers_and_others(level: Level) -> None:
     assert 0 < len(knob.answers(found)) < len(knob.stops)
 
 
-def goes_on(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
-    """Whether two lists come to their ends where each send is done with its receive, or waits."""
-    for mine, theirs in zip(first, second, strict=True):
-        (verb, *what), (other, *which) = mine.split(), theirs.split()
-        if verb == other or what != which:
-            return False
-    return True
-
-
 def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
     knob, found = outcomes(2)
     assert [each.value for each in found] == [why_micro_batches.bubble(4, int(stop)) for stop in knob.stops]
@@ -123,12 +127,6 @@ def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
         assert knob.stops[right] == str(first)
     assert [m for m in range(1, 14) if why_micro_batches.bubble(4, m) < Fraction(1, 5)] == [13]
     assert {"2", "3", "4", "5"} <= set(knob.stops)
-    knob, found = outcomes(9)
-    assert min(each.value for each in found) == period_bound(repetend.plan()) == Fraction(16, 3)
-    assert [knob.stops[i] for i in knob.answers(found)] == ["3"]
-    for (_, schedule), unroll in zip((each.schedules[0] for each in found), (1, 2, 3, 4), strict=True):
-        moved = schedule.starts[unroll:] - schedule.starts[:-unroll]
-        assert np.unique(moved).tolist() == [repetend.repetend_of(unroll).period], "the block is stamped"
     _, found = outcomes(13)
     report = place_first.proved()
     assert report.status is Status.PROVED_OPTIMAL
@@ -138,10 +136,74 @@ def test_what_is_claimed_of_the_knobs_is_computed_another_way() -> None:
     assert found[next(iter(knob.answers(found)))].value == Fraction(
         min(o.latency for o in grid.outcomes if not o.reason)
     )
-    knob, found = outcomes(15)
-    right = knob.answers(found)
-    for stop, each in enumerate(found):
-        assert (stop in right) == (each.value == 0) == goes_on(*find_the_hang.lists(stop))
+
+
+def test_the_best_block_is_the_bound_and_others_are_told_how_far_they_are() -> None:
+    task = find_level("9").task()
+    assert isinstance(task, Stamping)
+    best = task.best()
+    assert best.period_per_micro_batch == period_bound(task.plan) == Fraction(16, 3)
+    assert best.unroll == 3
+    for unroll in range(1, task.most + 1):
+        found = repetend.repetend_of(unroll)
+        judged, ((_, schedule),) = judge_stamp(task, found), judge_stamp(task, found).shown
+        assert judged.reached == (unroll == best.unroll)
+        assert least_period(found) == found.period
+        moved = schedule.starts[unroll:] - schedule.starts[:-unroll]
+        assert np.unique(moved).tolist() == [found.period], "the block is stamped"
+    assert judge_stamp(task, best).sentence.startswith("16 steps for 3 micro-batches, 16/3 steps each: proved")
+    late = judge_stamp(task, Repetend(task.plan, 20, best.first_start))
+    assert late.sentence.endswith("This block may be stamped every 16 steps already.")
+    with pytest.raises(InputError, match=r"stamped every 15: .*memory|stamped every 15: .*overlap"):
+        judge_stamp(task, Repetend(task.plan, 15, best.first_start))
+    with pytest.raises(InputError, match="has no run 9 of micro-batch 0"):
+        task.block_of([(9, 0, 0)], 3)
+    assert task.block_of([(0, 0, 0)], 3) is None
+
+
+def goes_on(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether two lists come to their ends where each send is done with its receive, or waits."""
+    for mine, theirs in zip(first, second, strict=True):
+        (verb, *what), (other, *which) = mine.split(), theirs.split()
+        if verb == other or what != which:
+            return False
+    return True
+
+
+def test_lists_go_on_in_the_orders_that_go_hand_in_hand_and_the_coach_leads_there() -> None:
+    task = find_level("15").task()
+    assert isinstance(task, Ordering)
+    orders, front = {task.start}, [task.start]
+    while front:
+        for _, after in task.steps(front.pop()):
+            if after not in orders:
+                orders.add(after)
+                front.append(after)
+    assert len(orders) == 6 * 6, "gradients come after their activations, on either side"
+    for order in orders:
+        texts = [[task.lists[rank][each].text for each in row] for rank, row in enumerate(order)]
+        assert task.check(order).proceeds == goes_on(*texts)
+        way, now = task.way_out(order), order
+        for step in way:
+            assert not task.check(now).proceeds
+            now = task.moved(now, step)
+        assert task.check(now).proceeds
+    assert task.check(task.start).verdict is Verdict.CIRCLE
+    assert len(task.way_out(task.start)) == 1
+    assert task.says(task.check(task.start)) == (
+        "gpu0 waits forever to send activations 1 and gpu1 waits forever to send gradients 0."
+    )
+
+
+def test_lists_are_moved_only_where_that_makes_sense() -> None:
+    task = find_level("15").task()
+    assert isinstance(task, Ordering)
+    with pytest.raises(InputError, match="gpu1: cannot send gradients 0 before it has done: receive activations 0"):
+        task.moved(task.start, (1, 0))
+    kept = task.moved(task.start, (0, 1))
+    assert task.order_of(kept) == kept
+    for wrong in ((), ((0, 1, 2, 3),), ((0, 0, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (1, 0, 2, 3)), ((5, 1, 2, 3), ())):
+        assert task.order_of(wrong) == task.start
 
 
 def test_who_wins_with_a_vocabulary_is_proved_by_bounds() -> None:

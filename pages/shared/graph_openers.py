@@ -8,9 +8,10 @@ import streamlit as st
 
 from pages.shared.contents import go_to
 from pages.shared.gallery import choose_graph
+from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import button, choose, complain, config_form, download, file_name, literal
+from pages.shared.widgets import button, choose, complain, config_form, download, file_name, heading_row, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
 from tessel_core.formats.graph_file import graph_file_text
@@ -36,7 +37,9 @@ def open_graph_menu() -> None:
 
 def no_graph_yet() -> None:
     """The ways to a first graph, side by side."""
-    st.markdown("#### Which network is to be placed?")
+    with heading_row("first-graph"):
+        st.markdown("#### Which network is to be placed?", width="stretch")
+        keeping()
     sample, build, upload = st.columns(3)
     with sample.container(border=True, height="stretch"):
         st.markdown("**Open a sample network**")

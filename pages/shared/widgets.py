@@ -70,6 +70,29 @@ button:enabled kbd { opacity: 1 !important; }
 [class*=st-key-list-] button { min-height: 2.1rem; padding-top: 0.1rem; padding-bottom: 0.1rem; }
 [class*=st-key-list-] button :is(div, span) { justify-content: flex-start; text-align: left; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
+/* On paper: black on white, the whole of what is shown, and nothing to press. */
+@media print {
+  @page { margin: 12mm; }
+  html, body { background: #fff !important; }
+  .stApp, .stApp * { color: #000 !important; background-color: transparent !important; }
+  .stApp { background: #fff !important; }
+  .stApp * { --st-text-color: #000 !important; --st-background-color: #fff !important; }
+  .stApp * { --st-secondary-background-color: #f2f3f5 !important; --st-primary-color: #00639c !important; }
+  :is(header, [data-testid=stHeader], [data-testid=stButton], [data-testid=stDownloadButton],
+  [data-testid=stPopover], [data-testid=stTooltipIcon], [data-testid=stButtonGroup]) { display: none !important; }
+  [data-testid=stColumn]:has([class*=st-key-list-]) { display: none !important; }
+  .stApp, :is([data-testid=stAppViewContainer], [data-testid=stMain], [data-testid=stMainBlockContainer]) {
+    display: block !important; position: static !important; height: auto !important; min-height: 0 !important;
+    overflow: visible !important;
+  }
+  :is([data-testid=stElementContainer], .stBidiComponent) { overflow: visible !important; height: auto !important; }
+  [class*=st-key-unseen-] { display: none !important; }
+  [data-testid=stVerticalBlock] { display: block !important; }
+  [data-testid=stHorizontalBlock]:has([class*=st-key-list-]) { display: block !important; }
+  [data-testid=stVerticalBlock] > * { margin-bottom: 0.6rem; }
+  [data-testid=stMainBlockContainer] { padding: 0 !important; max-width: none !important; }
+  [data-testid=stMarkdownContainer] :is(p, li) { break-inside: avoid; }
+}
 </style>
 """
 

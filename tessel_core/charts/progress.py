@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from math import inf
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.figure import CLEAR, axis_title, finish, plain
+from tessel_core.charts.figure import axis_title, finish, plain
 from tessel_core.charts.palette import KIND_COLOURS, LIMIT, SERIES_COLOURS
 from tessel_core.control import Progress
 from tessel_core.model import MAKESPAN, PERIOD, BlockKind
-from tessel_core.units import many, time_scale
+from tessel_core.units import many, show_gap, time_scale
 
-_FRAMES, _FRAME_MS, _PLAY = 40, 300, 10
-"""Of a curve that plays: pictures at most, how long each stands, and pixels for its buttons."""
+_STEPS = 40
+"""Of a search that plays."""
+_ROOM = 0.1
+"""Of what a row shows, above and below it."""
 _TOP, _BOTTOM, _ROW, _BETWEEN = 34, 44, 120, 34
 _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", LIMIT, "dash"))
 
@@ -54,59 +57,46 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
     return finish(figure, pixels, _TOP, _BOTTOM)
 
 
-def played(figure: go.Figure, history: Sequence[Progress], time_unit: str) -> go.Figure:
-    """A gap curve that plays: a button shows the best and the bound grow, news by news, as they were found."""
-    known = [news for news in history if news.objective is not None or news.bound is not None]
-    if len(known) < 2:
-        return figure
-    shown = sorted({round(i * (len(known) - 1) / (_FRAMES - 1)) for i in range(_FRAMES)})
-    titles = list(figure.layout.annotations)
-    note = {"showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 0, "xanchor": "right", "yanchor": "top"}
-    note |= {"yshift": -28, "font": {"size": 12}}
-    figure.frames = [
-        go.Frame(
-            data=[_until(trace, known[i].wall_s) for trace in figure.data],
-            layout={"annotations": [*titles, {**note, "text": _standing(known[: i + 1], time_unit)}]},
-        )
-        for i in shown
-    ]
-    figure.add_annotation(**note, text=_standing(known, time_unit))
-    press = [
-        None,
-        {"frame": {"duration": _FRAME_MS, "redraw": True}, "transition": {"duration": 0}, "mode": "immediate"},
-    ]
-    stop = [[None], {"frame": {"duration": 0, "redraw": False}, "mode": "immediate"}]
-    buttons = [{"label": title, "method": "animate", "args": args} for title, args in (("▶ Play", press), ("❚❚", stop))]
-    look = {"type": "buttons", "direction": "left", "showactive": False, "bgcolor": CLEAR, "font": {"size": 12}}
-    place = {"x": 0, "y": 0, "xanchor": "left", "yanchor": "top", "pad": {"t": 22}}
-    return figure.update_layout(
-        updatemenus=[{**look, **place, "buttons": buttons}], margin_b=_BOTTOM + _PLAY
-    ).update_layout(height=figure.layout.height + _PLAY)
+def played(history: Sequence[Progress]) -> tuple[Progress, ...]:
+    """The news at which a curve that plays halts: all, or `_STEPS` of them from the first to the last."""
+    steps = min(_STEPS, len(history))
+    return tuple(history[i * (len(history) - 1) // max(1, steps - 1)] for i in range(steps))
 
 
-def _until(trace: go.Scatter, wall_s: float) -> go.Scatter:
-    """What is known by then; a line goes on to that moment."""
-    points = [(x, y) for x, y in zip(trace.x, trace.y, strict=True) if x <= wall_s]
-    if points and "lines" in trace.mode and trace.x[-1] > wall_s:
-        points.append((wall_s, points[-1][1]))
-    return go.Scatter(x=[x for x, _ in points], y=[y for _, y in points])
+def at_moment(figure: go.Figure, wall_s: float = inf) -> go.Figure:
+    """A gap curve as it was so many seconds into its search, on the axes of the whole."""
+    then = go.Figure(figure)
+    for axis in then.select_yaxes():
+        on = [trace for trace in figure.data if axis.plotly_name == f"yaxis{(trace.yaxis or 'y')[1:]}"]
+        values = [value for trace in on for value in trace.y]
+        if values:
+            room = _ROOM * ((max(values) - min(values)) or max(values))
+            axis.range = [min(values) - room, max(values) + room]
+    for trace in then.data:
+        points = [(x, y) for x, y in zip(trace.x, trace.y, strict=True) if x <= wall_s]
+        if points and "lines" in trace.mode and trace.x[-1] > wall_s:
+            points.append((wall_s, points[-1][1]))  # what was known goes on to that moment
+        points = points or [(None, None)]  # a trace without any leaves the legend, and the picture grows
+        trace.x, trace.y = [x for x, _ in points], [y for _, y in points]
+    return then
 
 
-def _standing(known: Sequence[Progress], time_unit: str) -> str:
-    """The phase, best and bound of the last news."""
-    last = known[-1]
-    parts = [f"after {last.wall_s:.2f} s", plain(last.phase, 40)] if last.phase else [f"after {last.wall_s:.2f} s"]
-    for name, value in (("best", last.objective), ("bound", last.bound)):
+def standing(news: Progress, time_unit: str) -> str:
+    """When some news came, their phase, and its best and bound then."""
+    parts = [f"after {news.wall_s:.2f} s"]
+    if news.phase:
+        parts.append(news.phase)
+    for name, value in (("best", news.objective), ("bound", news.bound)):
         if value is not None:
             parts.append(f"{name} {_amount(value, time_unit)}")
-    if last.gap is not None:
-        parts.append(f"gap {last.gap:.1%}" if last.gap else "proved")
+    if news.gap is not None:
+        parts.append(f"gap {show_gap(float(news.gap))}" if news.gap else "proved")
     return " · ".join(parts)
 
 
 def _amount(value: Fraction, time_unit: str) -> str:
     divisor, unit = time_scale(float(value), time_unit)
-    return f"{float(value) / divisor:.4g} {plain(many(unit))}"
+    return f"{float(value) / divisor:.4g} {many(unit)}"
 
 
 def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str, end: float, names: list[str]) -> None:

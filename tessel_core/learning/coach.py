@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessel_core.control import Control
@@ -12,6 +13,13 @@ from tessel_core.scheduling.order import Run
 
 Placed = tuple[int, int, int]
 """A run that stays where somebody has placed it: block, micro-batch, start in ticks."""
+
+
+def runs_kept(rows: Sequence[Sequence[int]]) -> tuple[Placed, ...]:
+    """What a board begins with: runs as they were kept, none where that is no list of runs."""
+    found = [tuple(row) for row in rows]
+    return tuple((b, m, at) for b, m, at in found) if all(len(row) == 3 for row in found) else ()
+
 
 _WIDTH, _TIME_S = 100, 5.0
 

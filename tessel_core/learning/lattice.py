@@ -1,157 +1,140 @@
-"""The ideals of a small operator graph, the table of the dynamic program over them, and both as pictures.
+"""The ideals of a small operator graph, and the table of the dynamic program over them.
 
-The placement search proper is `placement/chain.py`; this is its recurrence at the size of a slide, in plain sets.
+The placement search proper is `placement/chain.py`; this is its recurrence at the size of a screen, in plain sets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from math import inf
 
-from tessel_core.charts.palette import SERIES_COLOURS, ink
-from tessel_core.model import OperatorGraph
+from tessel_core.errors import InputError
+from tessel_core.model import THROUGHPUT, Placement
+from tessel_core.model.checks import circles, quotient
+from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.ideals import all_ideals, members_of
+from tessel_core.placement.pipeline import Pipeline
+from tessel_core.placement.problem import PlacementProblem
 
 Ideal = frozenset[str]
 MOST_IDEALS = 200
-_APART = 62
-"""Pixels between ideals of one size."""
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """The ideals of a graph whose operators have times on one kind of device, and the best chains of them.
+    """The ideals of a problem's groups of operators, and the best chains of them on devices that are all alike.
 
-    Transfers cost nothing here.  `best[k][ideal]` is the least largest load of k devices, or fewer, that run the ideal.
+    `best[k][ideal]` is the least largest load of k devices, or fewer, that run the ideal; infinite where it fits on
+    no k of them.
     """
 
-    graph: OperatorGraph
-    devices: int
+    pipeline: Pipeline
+    names: tuple[str, ...]
+    """Of the groups."""
+
+    @classmethod
+    def of(cls, problem: PlacementProblem) -> Lattice:
+        """The lattice of the problem's contiguous placements.
+
+        Raises InputError for another objective than throughput, for devices that differ, and beyond `MOST_IDEALS`.
+        """
+        if problem.objective != THROUGHPUT:
+            raise InputError("the table", "is of placements for throughput")
+        pipeline = pipeline_of(replace(problem, contiguous=True))
+        if len(pipeline.classes) > 1:
+            raise InputError("the table", "needs devices that are all alike, in kind, memory and what may go on them")
+        if all_ideals(pipeline, MOST_IDEALS) is None:
+            raise InputError("this graph", f"has more than {MOST_IDEALS} ideals, which no screen has room for")
+        operators = problem.graph.operators
+        return cls(pipeline, tuple(_called([operators[i].name for i in group]) for group in pipeline.members))
 
     @cached_property
     def times(self) -> Mapping[str, float]:
-        """What each operator takes."""
-        return {each.name: each.times[0].time for each in self.graph.operators}
+        """What the operators of each group take."""
+        return dict(zip(self.names, self.pipeline.classes[0].time.tolist(), strict=True))
+
+    @cached_property
+    def arcs(self) -> tuple[tuple[str, str], ...]:
+        """From group to group along the flow."""
+        return tuple((self.names[source], self.names[target]) for source, target in self.pipeline.arcs)
 
     @cached_property
     def ideals(self) -> tuple[Ideal, ...]:
-        """By size, then by what they hold; ValueError beyond `MOST_IDEALS`."""
-        needs = {name: {edge.source for edge in self.graph.edges if edge.target == name} for name in self.times}
-        found, front = {frozenset[str]()}, [frozenset[str]()]
-        while front:
-            ideal = front.pop()
-            for name in self.times:
-                grown = ideal | {name}
-                if name not in ideal and needs[name] <= ideal and grown not in found:
-                    found.add(grown)
-                    front.append(grown)
-            if len(found) > MOST_IDEALS:
-                raise ValueError(f"{self.graph.name} has more than {MOST_IDEALS} ideals")
+        """By size, then by what they hold."""
+        bits = all_ideals(self.pipeline, MOST_IDEALS)
+        assert bits is not None, "a lattice is small"
+        held = members_of(bits, len(self.names)).astype(bool).tolist()
+        found = (frozenset(name for name, on in zip(self.names, row, strict=True) if on) for row in held)
         return tuple(sorted(found, key=lambda each: (len(each), sorted(each))))
 
     def load(self, stage: Ideal) -> float:
-        """What a device with these operators takes."""
-        return sum(self.times[name] for name in stage)
+        """What a device with these groups takes: their times, and each tensor that it has only in part."""
+        kind = self.pipeline.classes[0]
+        if sum(self._memory[name] for name in stage) > kind.capacity:
+            return inf
+        moved = sum(cost for groups, cost in self._nets if not (groups <= stage or groups.isdisjoint(stage)))
+        return sum(self.times[name] for name in stage) + (moved if kind.pays else 0.0)
+
+    @cached_property
+    def _memory(self) -> Mapping[str, float]:
+        return dict(zip(self.names, self.pipeline.memory.tolist(), strict=True))
+
+    @cached_property
+    def _nets(self) -> tuple[tuple[Ideal, float], ...]:
+        return tuple(
+            (frozenset(self.names[group] for group in net.groups), net.cost) for net in self.pipeline.nets if net.cost
+        )
+
+    @cached_property
+    def cuts(self) -> Mapping[Ideal, tuple[tuple[Ideal, float], ...]]:
+        """Per ideal, those inside it, and what a device takes with the rest."""
+        return {
+            ideal: tuple((cut, self.load(ideal - cut)) for cut in self.ideals if cut <= ideal) for ideal in self.ideals
+        }
 
     @cached_property
     def best(self) -> tuple[Mapping[Ideal, float], ...]:
         """The table, a row for each number of devices from 0 on."""
-        rows: list[dict[Ideal, float]] = [{frozenset(): 0.0}]
-        for _ in range(self.devices):
+        rows: list[dict[Ideal, float]] = [{ideal: inf if ideal else 0.0 for ideal in self.ideals}]
+        for _ in range(min(len(self.pipeline.classes[0].devices), len(self.names))):
             before = rows[-1]
-            rows.append(
-                {
-                    ideal: min(max(least, self.load(ideal - cut)) for cut, least in before.items() if cut <= ideal)
-                    for ideal in self.ideals
-                }
-            )
+            rows.append({ideal: min(max(before[cut], load) for cut, load in self.cuts[ideal]) for ideal in self.ideals})
         return tuple(rows)
 
     @property
     def chain(self) -> tuple[Ideal, ...]:
-        """Ideals from the empty one to the whole graph whose differences are the stages of a best placement."""
-        ideal, found = self.ideals[-1], [self.ideals[-1]]
+        """Ideals from the empty one to the whole whose differences are the stages of a best placement; none without."""
+        found = [self.ideals[-1]]
+        if self.best[-1][found[0]] == inf:
+            return ()
         for before in reversed(self.best[:-1]):
-            ideal = min(
-                (cut for cut in before if cut <= ideal), key=lambda cut: max(before[cut], self.load(found[-1] - cut))
-            )
-            found.append(ideal)
+            loads = {cut: max(before[cut], load) for cut, load in self.cuts[found[-1]]}
+            found.append(min(loads, key=loads.__getitem__))
         return tuple(reversed(found))
 
-    # As pictures
+    def placed(self, placement: Placement) -> tuple[Ideal, ...]:
+        """The groups on each device of a placement of the same graph; one that it divides is on none."""
+        on: list[set[str]] = [set() for _ in placement.devices]
+        for name, group in zip(self.names, self.pipeline.members, strict=True):
+            places = {placement.assignment[i] for i in group}
+            if len(places) == 1:
+                for device in places.pop():
+                    on[device].add(name)
+        return tuple(map(frozenset, on))
 
-    def picture(self, numbers: int | None = None, chain: Sequence[Ideal] = ()) -> str:
-        """The lattice as SVG, from the empty ideal at the left: an arrow adds an operator.
-
-        With `numbers`, an ideal shows what that many devices need for it; those on the `chain` are marked.
-        """
-        places = self._places()
-        height = 40 + _APART * max(
-            sum(len(each) == size for each in self.ideals) for size in range(len(self.times) + 1)
+    def in_circles(self, stages: Sequence[Ideal]) -> tuple[tuple[str, str], ...]:
+        """The arcs on which tensors flow in a circle between such stages: what contiguity forbids."""
+        on = {name: at for at, stage in enumerate(stages) for name in stage}
+        between = {arc: (on[arc[0]], on[arc[1]]) for arc in self.arcs if arc[0] in on and arc[1] in on}
+        rings = circles(quotient(len(stages), between.values()))
+        return tuple(
+            arc
+            for arc, (source, target) in between.items()
+            if source != target and any({source, target} <= ring for ring in rings)
         )
-        parts = []
-        for ideal in self.ideals:
-            for after in self.ideals:
-                if len(after) == len(ideal) + 1 and ideal < after:
-                    (x, y), (u, v) = places[ideal], places[after]
-                    (name,) = after - ideal
-                    parts.append(f'<path d="M{x} {y}L{u} {v}" stroke="currentColor" stroke-opacity=".35"/>')
-                    parts.append(_text(x + 0.36 * (u - x), y + 0.36 * (v - y) - 4, name, 11, soft=True))
-        for before, after in pairwise(chain):
-            (x, y), (u, v) = places[before], places[after]
-            parts.append(f'<path d="M{x} {y}L{u} {v}" stroke="{SERIES_COLOURS[1]}" stroke-width="4" fill="none"/>')
-        for ideal, (x, y) in places.items():
-            colour = SERIES_COLOURS[1] if ideal in chain else SERIES_COLOURS[0]
-            parts.append(f'<circle cx="{x}" cy="{y}" r="15" fill="{colour}"/>')
-            label = f"{self.best[numbers][ideal]:g}" if numbers is not None else str(len(ideal))
-            parts.append(_text(x, y + 4, label, 12, ink(colour)))
-        return _svg(max(x for x, _ in places.values()) + 40, height, parts, "The ideals of the graph")
-
-    def graph_picture(self, stages: Sequence[Ideal] = ()) -> str:
-        """The graph as SVG, along its flow, each operator with what it takes, in the colour of its stage."""
-        depth: dict[str, int] = {}
-        for name in self.times:  # a graph's operators may stand in any order
-            self._depth(name, depth)
-        rows = {at: [name for name in self.times if depth[name] == at] for at in set(depth.values())}
-        high = 60 * max(map(len, rows.values())) + 40
-        places = {
-            name: (60 + 100 * at, high / 2 + 60 * (i - (len(names) - 1) / 2))
-            for at, names in rows.items()
-            for i, name in enumerate(names)
-        }
-        parts = []
-        for edge in self.graph.edges:
-            (x, y), (u, v) = places[edge.source], places[edge.target]
-            parts.append(f'<path d="M{x} {y}L{u} {v}" stroke="currentColor" stroke-opacity=".5"/>')
-        for name, (x, y) in places.items():
-            which = next((i for i, stage in enumerate(stages) if name in stage), 0)
-            colour = SERIES_COLOURS[which % len(SERIES_COLOURS)]
-            parts.append(f'<rect x="{x - 30}" y="{y - 17}" width="60" height="34" rx="6" fill="{colour}"/>')
-            parts.append(_text(x, y + 5, f"{name}: {self.times[name]:g}", 14, ink(colour)))
-        return _svg(max(x for x, _ in places.values()) + 60, high, parts, "The operator graph")
-
-    def _depth(self, name: str, known: dict[str, int]) -> int:
-        if name not in known:
-            before = (edge.source for edge in self.graph.edges if edge.target == name)
-            known[name] = max((self._depth(each, known) + 1 for each in before), default=0)
-        return known[name]
-
-    def _places(self) -> Mapping[Ideal, tuple[float, float]]:
-        by_size = [[each for each in self.ideals if len(each) == size] for size in range(len(self.times) + 1)]
-        tallest = max(map(len, by_size))
-        return {
-            ideal: (30 + 84 * size, 36 + _APART * (i + (tallest - len(alike)) / 2))
-            for size, alike in enumerate(by_size)
-            for i, ideal in enumerate(alike)
-        }
 
 
-def _text(x: float, y: float, text: str, size: int, colour: str = "currentColor", *, soft: bool = False) -> str:
-    faint = ' fill-opacity=".75"' if soft else ""
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="middle" fill="{colour}"{faint}>{text}</text>'
-
-
-def _svg(width: float, height: float, parts: Sequence[str], about: str) -> str:
-    size = f'viewBox="0 0 {width:g} {height:g}" style="max-width: 100%; max-height: 60vh; width: {width:g}px"'
-    return f'<svg {size} role="img" aria-label="{about}">{"".join(parts)}</svg>'
+def _called(operators: list[str]) -> str:
+    return operators[0] if len(operators) == 1 else f"{operators[0]} + {len(operators) - 1}"

@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.units import counted, show_memory, show_time
+
+if TYPE_CHECKING:  # which stand on levels
+    from tessel_core.learning.ordering import Ordering
+    from tessel_core.learning.stamping import Stamping
 
 MOST_RUNS, MOST_DEVICES = 400, 16
 """Of a puzzle: what a person places by hand, and what a screen shows at once."""
@@ -157,7 +162,7 @@ class Level:
     idea: str
     asks: str
     """What to do."""
-    task: Callable[[], Puzzle | Knob]
+    task: Callable[[], Puzzle | Knob | Stamping | Ordering]
     hints: tuple[str, ...]
     """From the least to the most; after them, a puzzle's coach names the next run."""
     why: tuple[str, str, str]

@@ -83,9 +83,9 @@ class Played:
 
     level: str
     placed: Annotated[tuple[tuple[int, ...], ...], _STARTS] = ()
-    """Runs on the board: block, micro-batch and start each."""
+    """Runs on the board: block, micro-batch and start each; or lists of actions in the order that they were given."""
     chosen: int | None = None
-    """The stop of a knob that was shown last."""
+    """The stop of a knob that was shown last, the period of a block that is stamped, 1 for lists that run."""
     reached: bool = False
     """Whether the best that is possible was reached, also where somebody plays on."""
 

@@ -46,6 +46,38 @@ def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
     page.go_back()
     page.wait_for_url("**level=1**")
     equals(lambda: placed(page), 4)
+    again = page.context.new_page()  # the browser knows, without the link
+    again.goto(f"{address}/learn?level=1")
+    again.locator(".board[data-placed='4']").wait_for()
+
+
+def test_a_block_is_stamped_across(page, address: str) -> None:
+    """By keyboard: refused with the rule, then too late, then as the coach does it; kept."""
+    page.goto(f"{address}/learn?level=9")
+    begun(page)
+    period, copies = page.locator(".board input"), page.locator(".board .stamp")
+    for number in range(8):  # each block of micro-batch 0, one after the other
+        page.locator(".board .chip[data-run$=' 0'].lit").last.focus()
+        page.keyboard.press("Enter")
+        equals(lambda: placed(page), number + 1)
+    equals(lambda: line(page), "A block of 1: choose after how many steps it is stamped again.")
+    period.fill("7")
+    period.press("Enter")
+    soon(lambda: told(line(page), r"^Every 7: B2 .* runs F2 of micro-batch 1 then"))
+    period.fill("16")
+    period.press("Enter")
+    page.get_by_text("This block may be stamped every 8 steps already.").wait_for()
+    page.reload()
+    begun(page)
+    assert copies.count() > 0
+    press(page, "Start over")
+    press(page, "Finish")
+    page.get_by_text("16/3 steps each: proved, no block of any size repeats sooner.").wait_for()
+    assert page.evaluate(MISPLACED) == []
+
+
+def told(text: str, pattern: str) -> None:
+    assert re.search(pattern, text), text
 
 
 def test_runs_are_dragged_refused_moved_and_completed(page, address: str) -> None:
@@ -107,6 +139,7 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
         deck.locator(".slides.full").wait_for()
         slides.press("f")
         deck.locator(".slides:not(.full)").wait_for()
+        assert len(re.findall(rb"/Type /Page\b", deck.pdf())) == 8, "every slide on a page of its own, and nothing else"
     deck.clock.install()
     press(deck, "Play through")
     for number in range(2, 9):  # each for the time that it takes to read

@@ -51,6 +51,12 @@ def test_networks_and_strategies_look_right(watched, address: str) -> None:
     page.get_by_text("Press Place").wait_for()
     press(page, "Place")
     page.get_by_text("proved optimal").wait_for()
+    page.get_by_text("Step by step", exact=True).click()
+    page.locator(".filling circle").first.wait_for()
+    press(page, "Whole table")
+    known = page.locator(".filling section").nth(1)  # where another road has asked already
+    page.get_by_role("button", name="Break contiguity").or_(known).first.click()
+    page.locator(".filling section").nth(1).wait_for()
     found = faults(page, "Placement")
     press(page, "Schedule this")
     page.get_by_text("One micro-batch alone").wait_for()

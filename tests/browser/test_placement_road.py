@@ -59,6 +59,22 @@ def drag_in_the_lanes(page, best: str) -> None:
     page.get_by_text("proved optimal").wait_for()
 
 
+def fill_the_table(page, best: str) -> None:
+    """By keys, to the load that was proved; then what contiguity costs."""
+    page.get_by_text("Step by step", exact=True).click()
+    table, line = page.locator(".filling"), page.locator(".filling .line")
+    table.get_by_role("button", name="Step").focus()
+    for key, filled in (("Enter", 1), ("ArrowRight", 2), ("PageDown", 17), ("ArrowLeft", 16), ("End", 128)):
+        page.keyboard.press(key)
+        equals(lambda: table.get_attribute("data-filled"), str(filled))
+    told(line.inner_text(), rf"^The whole graph takes {best} on 8 devices, and no cut was left out\.")
+    known = page.locator(".filling section").nth(1)  # where another road has asked already
+    page.get_by_role("button", name="Break contiguity").or_(known).first.click()
+    table.get_by_text("Any sets", exact=True).wait_for()
+    equals(lambda: table.get_attribute("data-filled"), "128")
+    page.get_by_text("Operators", exact=True).click()
+
+
 def told(text: str, pattern: str) -> None:
     assert re.search(pattern, text), text
 
@@ -99,6 +115,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     best = largest_load(page)
     page.locator(f"{DRAWING} .scatterlayer .point").first.wait_for()
     drag_in_the_lanes(page, best)
+    fill_the_table(page, best)
     click_mark(page)
     page.get_by_text(re.compile(r"^[12] selected")).wait_for()  # an operator, and its backward one where it shares
     drag_box(page)

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { Puzzle } from "../../pages/parts/learn/puzzle.mjs";
 
-const { plan, placed, seed, reach, attempts, target } = JSON.parse(readFileSync(process.argv[2]));
+const { plan, placed, seed, reach, attempts, target, periods } = JSON.parse(readFileSync(process.argv[2]));
 const puzzle = new Puzzle(plan);
 const began = puzzle.begin(placed);
 let state = seed;
@@ -22,4 +22,4 @@ for (let turn = 0; turn < attempts && !puzzle.complete; turn++) {
   if (ready.length) puzzle.place(...ready[chance(ready.length)]);
 }
 for (let next = target && puzzle.after(target); next; next = puzzle.after(target)) puzzle.place(...next);
-console.log(JSON.stringify({ began, tried, placed: puzzle.list(), complete: puzzle.complete, makespan: puzzle.makespan }));
+console.log(JSON.stringify({ began, tried, placed: puzzle.list(), complete: puzzle.complete, makespan: puzzle.makespan, block: puzzle.block, stamped: (periods ?? []).map((each) => puzzle.whyNotStamped(each)) }));

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from conftest import App
 from helpers.stores import small_work
 
+from pages.parts.learn import coming_back
 from pages.shared.contents import PAGES
 from pages.shared.learn_state import LearnState
 from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_decks, list_levels
+from tessel_core.learning.levels import repetend
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
@@ -98,6 +101,79 @@ def test_a_schedule_that_breaks_a_rule_is_refused_in_a_sentence() -> None:
     assert tab.says("F1 of micro-batch 0: starts at 0, but F0 lets it start at 1")
     tab = opened(on(Played("1", ((77, 0, 0),))), "1")
     assert tab.says("has no block 77 of micro-batch 0")
+
+
+def test_a_level_that_was_left_in_the_middle_is_there_on_return() -> None:
+    work = small_work(PLAN, 3)
+    for play in (Played("1", reached=True), Played("5", ((0, 0, 0),)), Played("3", ((0, 0, 0),)), Played(OWN)):
+        work = work.playing(play)
+    assert App.on("learn", work).address["level"] == "3", "the last one"
+    assert App.on("learn", work.playing(Played("3", reached=True))).address["level"] == "5"
+    assert App.on("learn", small_work(PLAN, 3)).address["level"] == "1"
+
+
+@pytest.mark.parametrize("page", [page.name for page in PAGES])
+def test_every_page_links_to_the_words(page: str) -> None:
+    tab = App.on(page, small_work(PLAN, 3))
+    assert "Words explained" in [each.label for each in tab.test.button]
+
+
+def test_the_course_is_found_again_by_the_browser_without_a_link(monkeypatch) -> None:
+    before = on(Played("1", reached=True)).run()
+    (told,) = [each.proto for each in before.test.get("bidi_component") if each.proto.component_name == "tessel_course"]
+    assert json.loads(told.json)["token"] == before.work.token
+    monkeypatch.setattr(coming_back, "remembered", lambda: before.work.token)
+    again = App("learn")
+    assert again.work.token == before.work.token
+    assert icons(again)["level-1"] == ":material/check_circle:"
+    elsewhere = on(Played("own"))
+    assert icons(elsewhere)["level-1"] == ":material/circle:", "a link goes before"
+    assert elsewhere.press("Go on where you were").work.token == before.work.token
+    monkeypatch.setattr(coming_back, "remembered", lambda: "gone")
+    assert App("learn").work.token != before.work.token
+    assert on(Played("own")).press("Go on where you were").says("not kept any more")
+
+
+def test_a_block_is_stamped_refused_and_held_against_the_best() -> None:
+    best = repetend.best()
+    placed = tuple((b, m, int(at)) for m, row in enumerate(best.first_start) for b, at in enumerate(row))
+    tab = opened(on(Played("9", placed, best.period)), "9")
+    assert tab.says("16 steps for 3 micro-batches, 16/3 steps each: proved, no block of any size repeats sooner.")
+    assert icons(tab)["level-9"] == ":material/check_circle:"
+    assert tab.timelines()[0]["makespan"] > 3 * best.period
+    assert opened(on(Played("9", placed, best.period - 1)), "9").says("stamped every 15: ")
+    assert opened(on(Played("9", placed[:-8], 40)), "9").says("16/3 steps each is possible, and proved")
+    for broken in (Played("9", placed[:5], 9), Played("9", placed, -3), Played("9", ((99, 0, 0),), 4)):
+        assert icons(opened(on(broken), "9"))["level-9"] == ":material/pending:"
+
+
+def test_lists_are_put_in_order_and_the_hang_check_judges() -> None:
+    tab = opened(App("learn"), "15").press("Run them")
+    assert tab.says("Circle: gpu0 waits forever to send activations 1 and gpu1 waits forever to send gradients 0.")
+    assert icons(tab)["level-15"] == ":material/pending:"
+    pressed(tab, "Up-1-1")
+    assert tab.says("gpu1: cannot send gradients 0 before it has done: receive activations 0")
+    pressed(tab, "Down-1-1")
+    assert not tab.says("cannot send gradients 0")
+    tab.press("Run them")
+    assert tab.says("All devices come to the ends of their lists.")
+    assert icons(tab)["level-15"] == ":material/check_circle:"
+    tab.press("Start over").press("Step").press("Run them")
+    assert tab.says("All devices come to the ends of their lists.")
+    assert tab.work.play("15").placed == ((0, 2, 1, 3), (0, 1, 2, 3)), "the coach's move"
+    assert opened(on(Played("15", ((7,),), 1)), "15").says("Circle"), "what is no order begins anew"
+
+
+def pressed(tab: App, key: str) -> App:
+    next(each for each in tab.test.button if each.key == key).click()
+    return tab.run()
+
+
+@pytest.mark.parametrize("level", ["1", "2", "9", "15", OWN])
+@pytest.mark.parametrize("placed", [((1, 2),), ((1, 2, 3, 4), (5,)), ((),), ((10**9, 10**9, 10**9),)])
+def test_whatever_a_file_says_of_a_level_opens(level: str, placed: tuple[tuple[int, ...], ...]) -> None:
+    tab = on(Played(level, placed, 10**9), level=level).run()
+    assert not tab.work.play(level).reached
 
 
 def test_a_knob_shows_what_was_predicted_and_why() -> None:

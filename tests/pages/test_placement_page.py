@@ -63,6 +63,20 @@ def test_without_a_graph_the_page_leads_to_one(app) -> None:
     assert tab.says("Press Place")
 
 
+def test_a_small_graph_has_its_table_and_a_large_one_the_way_to_the_slides(placed, app) -> None:
+    shown = choose_below(placed, "Step by step")
+    (table,) = [each.proto for each in shown.test.get("bidi_component") if "filling" in each.proto.component_name]
+    assert "ideals" in table.mixed.json or "ideals" in table.json
+    large = app("placement").pick("Sample network", "flava-inference").press("Open network").go("placement").place()
+    assert choose_below(large, "Step by step").says("more than 200 ideals")
+    assert large.press("Open the slides").address["level"] == "slides-ideals"
+
+
+def choose_below(tab: Any, part: str) -> Any:
+    next(each for each in tab.test.button_group if part in each.options).set_value(part)
+    return tab.run()
+
+
 def test_what_is_selected_in_the_drawing_is_moved_and_answers_at_once(placed, first) -> None:
     before = placed.numbers()
     select(placed, first).choose("Device", "gpu3").press("Move")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import pytest
 from conftest import App
@@ -152,16 +153,21 @@ def test_at_first_the_longest_operation_is_looked_at() -> None:
     assert lines(tab).index(code.value) <= view._LINES_BEFORE + 1, "its line stands near the top"
 
 
+def searched(tab: App) -> Any:
+    """The field that is searched by."""
+    return next(each for each in tab.test.text_input if each.label == "Search")
+
+
 def test_windows_and_search() -> None:
     tab = looked_at()
     whole = rank_text(project(trace_of(tab).program)[state(tab).rank]).splitlines()
     assert len(whole) > view._LINES_AT_ONCE
     from_line(tab, 150)
     assert lines(tab) == whole[149 : 149 + view._LINES_AT_ONCE]
-    tab.test.text_input[0].set_value("MATMUL_GRAD")
+    searched(tab).set_value("MATMUL_GRAD")
     tab.run()
     assert lines(tab) == [line for line in whole if "matmul_grad" in line][: view._LINES_AT_ONCE]
-    tab.test.text_input[0].set_value("nothing like it")
+    searched(tab).set_value("nothing like it")
     tab.run()
     assert lines(tab) == []
 

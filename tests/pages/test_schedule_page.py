@@ -54,6 +54,26 @@ def test_a_sample_opens_as_tables_and_picture(small) -> None:
     assert not small.numbers()
 
 
+def test_a_search_plays_again_news_by_news(small) -> None:
+    small.search()
+    last, points = small.test.slider[0].max, drawn_points(small)
+    assert small.test.slider[0].value == last > 1
+    small.press("Play the search")
+    assert small.test.slider[0].value == 1, "from the beginning"
+    assert drawn_points(small) < points
+    while small.test.slider[0].value < last:  # as its fragment runs, while it plays
+        small.run()
+    assert [each.label for each in small.test.button if "the search" in each.label] == ["Play the search"]
+    small.test.slider[0].set_value(2)
+    small.run()
+    assert any(each.value.startswith("after ") for each in small.test.caption)
+
+
+def drawn_points(app) -> int:
+    """Of the curves of the search."""
+    return sum(x is not None for trace in figure(app, "history")["data"] for x in trace["x"])
+
+
 def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     small.search()
     assert small.says(

@@ -11,6 +11,8 @@ const NAMED_PIXELS = 38; // of a run that has its block's name; a narrower one h
 const NUMBERED_PIXELS = 16;
 const LETTER_PIXELS = 7;
 const NEAR_PIXELS = 14; // of a lane, where a drop counts
+const LONGEST_PERIOD = 999;
+const SEEN = 2; // copies of a block that the lanes have room for
 const STEPS = 240; // of a lane, in units of real time
 const known = new WeakMap();
 
@@ -28,6 +30,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 class Board {
   constructor(root, data) {
     Object.assign(this, { root, level: data.level, past: [], hinted: 0, active: "", pending: "", drag: null });
+    this.data = data;
     this.puzzle = new Puzzle(data.plan);
     const fine = this.puzzle.begin(data.placed);
     this.horizon = data.horizon;
@@ -70,7 +73,38 @@ class Board {
         return [name, button];
       }),
     );
+    if (this.data.stamp) this.stampTools(tools);
     this.score = put(tools, "span", "score");
+  }
+
+  /** A number and a button: what is placed is stamped again every so many steps. */
+  stampTools(tools) {
+    const label = put(tools, "label", "every");
+    label.append("Stamp every ");
+    this.every = put(label, "input", "", { type: "number", min: 1, max: LONGEST_PERIOD, value: this.data.stamp.period ?? "" });
+    this.every.addEventListener("keydown", (event) => {
+      event.stopPropagation(); // digits and arrows are the field's own
+      if (event.key === "Enter") this.stamp(Number(this.every.value));
+    });
+    const button = put(tools, "button", "", { type: "button", title: "Stamp the block across, again and again" });
+    button.textContent = "Stamp";
+    button.dataset.key = "stamp";
+    button.addEventListener("click", () => this.stamp(Number(this.every.value)));
+    this.stampButton = button;
+    this.period = this.data.stamp.period && !this.puzzle.whyNotStamped(this.data.stamp.period) ? this.data.stamp.period : null;
+    this.fine = true;
+  }
+
+  /** Copy the block every so many steps: shown in any case, taken where the rules are kept. */
+  stamp(period) {
+    const { puzzle } = this;
+    if (!puzzle.block) return this.tell("A block has all runs of its micro-batches: place those that are missing.", true);
+    if (!Number.isInteger(period) || period < 1 || period > LONGEST_PERIOD) return this.tell("A period is a whole number of steps, from 1 to 999.", true);
+    const why = puzzle.whyNotStamped(period);
+    this.every.value = period;
+    Object.assign(this, { period, fine: !why });
+    this.tell(why ? `Every ${period}: ${why}.` : `Stamped every ${period}: a block of ${puzzle.block} repeats for ever.`, Boolean(why));
+    this.send();
   }
 
   take(data) {
@@ -106,8 +140,9 @@ class Board {
   /** What the coach would do: say it, do it once, or to the end. */
   coach(name) {
     const { puzzle, data } = this;
-    if (puzzle.complete) return;
+    if (puzzle.complete && !data.stamp) return;
     const { target } = this;
+    if (data.stamp && this.coachStamps(name, target)) return;
     if (!target && data.advice?.of === this.signature) {
       this.tell(data.advice.proved ? "Nothing that begins like this can be completed: take something back." : "The coach found no way on in time: take something back.", true);
       return;
@@ -128,6 +163,19 @@ class Board {
     else this.change(() => puzzle.begin(target.flatMap((row, m) => row.map((at, b) => [b, m, at]))), "The coach has placed the rest.");
   }
 
+  /** What the coach of a block does besides placing runs; whether that is all. */
+  coachStamps(name, target) {
+    const { best } = this.data.stamp;
+    if (!target) this.tell("The coach knows another block: take something back, or stamp this one.", true);
+    else if (this.puzzle.after(target)) {
+      if (name !== "finish") return false;
+      this.change(() => this.puzzle.begin(target.flatMap((row, m) => row.map((at, b) => [b, m, at]))), "");
+      this.stamp(best);
+    } else if (name === "hint") this.tell(`Next: stamp it every ${best}.`);
+    else this.stamp(best);
+    return true;
+  }
+
   /** Change what is placed; a complaint in place of a change is said and leaves everything as it was. */
   change(make, done) {
     const before = this.puzzle.list();
@@ -139,18 +187,22 @@ class Board {
     }
     this.past.push(before);
     this.active = "";
+    this.period = null;
     this.told(done);
     return true;
   }
 
   to(list, done) {
+    this.period = null;
     this.puzzle.begin(list);
     this.told(done);
   }
 
   told(done) {
     this.hinted = Math.min(this.hinted, this.data.hints.length);
-    this.tell(this.puzzle.complete ? "All runs are placed." : done);
+    const { block, complete } = this.puzzle;
+    if (this.data.stamp && block) this.tell(`A block of ${block}: choose after how many steps it is stamped again.`);
+    else this.tell(complete ? "All runs are placed." : done);
     this.send();
   }
 
@@ -164,11 +216,11 @@ class Board {
   send(asks = false) {
     clearTimeout(this.resting);
     const now = () => {
-      const moves = { level: this.level, list: this.puzzle.list() };
+      const moves = { level: this.level, list: this.puzzle.list(), period: (this.fine && this.period) || null };
       if (asks) this.ask(moves);
       else this.report(moves);
     };
-    if (asks || this.puzzle.complete) now();
+    if (asks || this.puzzle.complete || this.period) now();
     else this.resting = setTimeout(now, REST_MS);
   }
 
@@ -251,6 +303,8 @@ class Board {
     const ready = puzzle.ready();
     const ends = ready.map(([b, , start]) => start + puzzle.blocks[b].duration);
     this.horizon = Math.max(data.horizon, Math.max(puzzle.makespan, ...ends, 0) * ROOM);
+    if (this.period) this.horizon = Math.max(data.horizon, puzzle.makespan + SEEN * this.period);
+    this.copies = this.period ? puzzle.stamped(this.period, Math.ceil(this.horizon / this.period)) : null;
     this.line.textContent = this.says || data.begin;
     this.line.classList.toggle("bad", Boolean(this.bad && this.says));
     this.drawAxis();
@@ -258,9 +312,11 @@ class Board {
     const { back, anew, hint, step, finish } = this.buttons;
     back.disabled = !this.past.length;
     anew.disabled = !puzzle.placed.size;
-    for (const each of [hint, step, finish]) each.disabled = puzzle.complete || Boolean(this.pending);
-    const now = puzzle.placed.size ? `ends at ${this.lasting(puzzle.makespan)}` : `${puzzle.runs} runs to place`;
-    this.score.textContent = [puzzle.complete || !puzzle.placed.size ? "" : `${puzzle.runs - puzzle.placed.size} of ${puzzle.runs} to place`, now, data.least === null ? data.score : `${this.lasting(data.least)} ${data.score}`].filter(Boolean).join(" · ");
+    for (const each of [hint, step, finish]) each.disabled = (puzzle.complete && !data.stamp) || Boolean(this.pending);
+    if (this.stampButton) this.stampButton.disabled = !puzzle.block;
+    const now = puzzle.placed.size || data.stamp ? `ends at ${this.lasting(puzzle.makespan)}` : `${puzzle.runs} runs to place`;
+    const left = data.stamp ? (puzzle.block ? `a block of ${puzzle.block}` : "") : puzzle.complete || !puzzle.placed.size ? "" : `${puzzle.runs - puzzle.placed.size} of ${puzzle.runs} to place`;
+    this.score.textContent = [left, now, data.least === null ? data.score : `${this.lasting(data.least)} ${data.score}`].filter(Boolean).join(" · ");
     const again = focused && this.root.querySelector(`[data-key="${focused}"]:not(:disabled)`);
     if (again) again.focus({ preventScroll: true });
     else if (focused) this.root.querySelector(".chip.lit")?.focus({ preventScroll: true });
@@ -316,12 +372,18 @@ class Board {
       this.paint(run, b, m);
       this.draggable(run, b, m, d, () => this.tell(`${run.title}. Drag it or press the arrow keys; Delete takes it back.`));
     }
+    for (const [b, m, start] of this.copies?.list() ?? []) {
+      if (m < puzzle.block || start >= this.horizon || !puzzle.blocks[b].devices.includes(d)) continue;
+      const copy = this.box(lane, "i", "run stamp", b, start);
+      copy.textContent = this.fitting(b, m, (lane.clientWidth * puzzle.blocks[b].duration) / this.horizon);
+      this.paint(copy, b, m);
+    }
     if (this.active) {
       const [b, m] = runOf(this.active);
       const start = puzzle.blocks[b].devices.includes(d) && puzzle.start(b, m) === undefined ? puzzle.earliest(b, m) : undefined;
       if (start !== undefined) this.box(lane, "i", "ghost", b, start);
     }
-    const levels = puzzle.levels(d);
+    const levels = (this.copies ?? puzzle).levels(d);
     const last = levels.at(-1)?.[1] ?? always;
     const { unit, tell } = memoryScale(capacity ?? 0, this.data.memoryUnit);
     held.textContent = capacity === null ? "" : `holds ${tell(last)} of ${tell(capacity)} ${unit}`;

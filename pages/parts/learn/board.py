@@ -35,8 +35,8 @@ _BOARD = st.components.v2.component(
     js=one_module([_text(name) for name in _SCRIPTS]),
 )
 
-Take = Callable[[str, tuple[Placed, ...]], None]
-"""Takes the level and what is placed."""
+Take = Callable[[str, tuple[Placed, ...], int | None], None]
+"""Takes the level, what is placed, and the period at which that is stamped, if it is."""
 
 
 def board(
@@ -47,14 +47,15 @@ def board(
     target: Schedule | None,
     score: str,
     hints: Sequence[str],
-    advice: tuple[Sequence[Placed], Advice] | None,
+    advice: tuple[Sequence[Placed], Advice] | None = None,
+    stamp: Mapping[str, int | None] | None = None,
     moved: Take,
     asked: Take,
 ) -> None:
     """A puzzle's board with what is `placed`; `moved` hears of every change, `asked` when the coach is to think.
 
     `target` is what the coach leads to, `score` what is known of its length; `advice` is the coach's, for what was
-    placed when it was asked.
+    placed when it was asked.  Of a block that is stamped, `stamp` has the period and the coach's.
     """
     plan, key = puzzle.plan, f"board-{level}-{session().generation}"
     data = {
@@ -65,10 +66,11 @@ def board(
         "placed": [list(each) for each in placed],
         "horizon": horizon(puzzle, target),
         "target": None if target is None else target.starts.tolist(),
-        "least": None if target is None else target.makespan,
+        "least": None if target is None or stamp is not None else target.makespan,
         "score": score,
         "begin": _BEGIN,
         "hints": list(hints),
+        "stamp": stamp,
         "advice": None if advice is None else _told(*advice),
     }
     listened = {
@@ -116,4 +118,5 @@ def _heard(key: str, name: str, take: Take) -> None:
     runs = asked.get("list")
     if isinstance(runs, list):
         found = [each for each in runs if isinstance(each, list) and len(each) == 3]
-        take(str(asked.get("level", "")), tuple((number_of(b), number_of(m), number_of(at)) for b, m, at in found))
+        placed = tuple((number_of(b), number_of(m), number_of(at)) for b, m, at in found)
+        take(str(asked.get("level", "")), placed, number_of(asked["period"]) if asked.get("period") else None)

@@ -16,7 +16,7 @@ from tessel_core.workbench.workspace import OWN
 
 
 def level_shown() -> Level | Deck | str:
-    """The open level, the first that is not solved where none is; a deck; or `OWN`, `OWN_SLIDES` or `WORDS`."""
+    """The open level, or the one that somebody comes back to; a deck; or `OWN`, `OWN_SLIDES` or `WORDS`."""
     state = session().of(LearnState)
     if state.level in (OWN, OWN_SLIDES, WORDS):
         return state.level
@@ -31,9 +31,11 @@ def level_shown() -> Level | Deck | str:
 
 
 def _first_open(state: LearnState) -> Level:
-    """It stays open when it is solved."""
-    levels = list_levels()
-    level = next((each for each in levels if not workspace().play(each.name).reached), levels[0])
+    """The level that was left in the middle last, else the first that is not solved; it stays open when it is."""
+    levels = {each.name: each for each in list_levels()}
+    left = [play.level for play in workspace().played if not play.reached and play.level in levels]
+    unsolved = [name for name in levels if not workspace().play(name).reached]
+    level = levels[(left[-1:] or unsolved or list(levels))[0]]
     state.open(level.name)
     return level
 

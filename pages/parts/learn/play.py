@@ -18,7 +18,7 @@ from pages.shared.timeline.component import timeline
 from pages.shared.widgets import button, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, Puzzle
-from tessel_core.learning.coach import Coaching, Placed
+from tessel_core.learning.coach import Coaching, Placed, runs_kept
 from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of, target_of
 from tessel_core.model import ScheduleReport
 from tessel_core.workbench.workspace import OWN
@@ -41,23 +41,23 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
     st.markdown(f"**{literal(_ASKS if level is None else level.asks)}**  \n:gray[{literal(puzzle.setting)}]")
     run, found = result_of(puzzle.question, _WAITED_S)
     best, play = None if found is None else puzzle.question.answered_by(found), workspace().play(name)
-    advised = _advice(puzzle)
+    advised, placed = _advice(puzzle), runs_kept(play.placed)
     board(
         name,
         puzzle,
-        play.placed,
+        placed,
         target=None if best is None else target_of(puzzle, best),
         score="looking for the best …" if best is None else best_line(best),
         hints=() if level is None else level.hints,
         advice=advised,
-        moved=_moved,
+        moved=moved,
         asked=partial(_ask, puzzle, 0 if best is None else best.makespan_bound),
     )
     if best is None:
         waiting(run, lambda: st.caption(f"Searching for the best to play against: {run.elapsed_s:.0f} s"))
         return
     try:
-        schedule = schedule_of(puzzle, [(b, m, at) for b, m, at in play.placed])
+        schedule = schedule_of(puzzle, placed)
         judged = None if schedule is None else judge(schedule, best, puzzle.order)
     except InputError as error:
         complain(error)
@@ -78,11 +78,12 @@ def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], object] | None:
 
 
 @unbroken
-def _moved(level: str, placed: tuple[Placed, ...]) -> None:
-    session().change(workspace().playing(replace(workspace().play(level), placed=placed)))
+def moved(level: str, placed: tuple[Placed, ...], period: int | None) -> None:
+    """Keep what is on a board."""
+    session().change(workspace().playing(replace(workspace().play(level), placed=placed, chosen=period)))
 
 
-def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...]) -> None:
+def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...], period: int | None) -> None:
     """Have the coach think, which takes it tenths of a second."""
     asked = Coaching(puzzle.plan, puzzle.micro_batches, placed, least)
     session().of(CoachState).asked = asked

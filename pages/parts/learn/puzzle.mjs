@@ -26,6 +26,34 @@ export class Puzzle {
     return this.start(b, m) + this.blocks[b].duration;
   }
 
+  /** How many micro-batches make a block: the first ones, each with all its runs; 0 where a run of them is missing. */
+  get block() {
+    const runs = Array.from({ length: this.microBatches }, (_, m) => this.blocks.filter((_, b) => this.start(b, m) !== undefined).length);
+    const whole = runs.filter((count) => count === this.blocks.length).length;
+    return runs.every((count, m) => count === (m < whole ? this.blocks.length : 0)) ? whole : 0;
+  }
+
+  /** The block and its copies, each so many ticks after the one before, whether rules are kept or not. */
+  stamped(period, copies) {
+    const { blocks, devices, timeUnit, block } = this;
+    const made = new Puzzle({ blocks, devices, timeUnit, dependencies: [], microBatches: block * copies });
+    Object.assign(made, { needs: this.needs, feeds: this.feeds });
+    for (let i = 0; i < copies; i++) for (const [b, m, at] of this.list()) made.placed.set(keyOf(b, m + i * block), at + i * period);
+    return made;
+  }
+
+  /** Why the block cannot be stamped again every so many ticks; empty where it can, for ever. */
+  whyNotStamped(period) {
+    if (!this.block) return "a block has all runs of its micro-batches";
+    // Its own length and a period more: then every moment of a period has been seen with all copies that meet in it.
+    const all = this.stamped(period, Math.ceil(this.makespan / period) + 1);
+    for (const run of all.list()) {
+      const why = all.whyNot(...run);
+      if (why) return why;
+    }
+    return "";
+  }
+
   get makespan() {
     return Math.max(0, ...this.list().map(([b, m]) => this.end(b, m)));
   }
@@ -149,7 +177,7 @@ export class Puzzle {
 
   /** Whether everything that is placed is where a schedule, given as starts[micro-batch][block], has it. */
   follows(starts) {
-    return this.list().every(([b, m, start]) => starts[m][b] === start);
+    return this.list().every(([b, m, start]) => starts[m]?.[b] === start);
   }
 
   /** The run that a schedule begins next and that fits what is placed; undefined where none does yet. */

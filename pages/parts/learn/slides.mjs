@@ -3,6 +3,8 @@
 const known = new WeakMap();
 const WORD_S = 0.45; // to read a word of a slide that goes on by itself, and to look at it
 const LOOK_S = 4;
+const [SMALLEST, LARGEST] = [0.5, 1.6]; // of a picture that fits the screen of a lecture
+const PAPER_PIXELS = 690; // within the margins of A4 and of Letter
 const MOVES = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1, Home: -Infinity, End: Infinity };
 
 /** Show a deck in `root`, with what draws a timeline in an element; `moved` hears of the slide that is shown. */
@@ -23,6 +25,9 @@ export class Slides {
     this.full = this.button("Full screen", "Fill the screen, and back (F)", () => this.fill());
     root.addEventListener("keydown", (event) => this.key(event));
     this.stop();
+    window.addEventListener("beforeprint", () => root.isConnected && this.print());
+    window.addEventListener("afterprint", () => this.unprint());
+    new ResizeObserver(() => this.fit()).observe(root);
     root.addEventListener("fullscreenchange", () => document.fullscreenElement || root.classList.remove("full"));
   }
 
@@ -90,6 +95,17 @@ export class Slides {
     }
   }
 
+  /** In a lecture, as large as the whole of it fits the screen. */
+  fit() {
+    const host = this.body.querySelector(".host");
+    if (!host) return;
+    host.style.zoom = 1;
+    if (!this.root.classList.contains("full")) return;
+    const above = host.getBoundingClientRect().top - this.root.getBoundingClientRect().top + this.root.scrollTop;
+    const room = this.root.clientHeight - above - parseFloat(getComputedStyle(this.root).paddingBottom);
+    host.style.zoom = Math.min(LARGEST, Math.max(SMALLEST, room / host.offsetHeight));
+  }
+
   go(by) {
     const last = this.deck.slides.length - 1;
     const to = Math.max(0, Math.min(last, this.at + by));
@@ -97,22 +113,43 @@ export class Slides {
     if (to !== this.at) this.show(to);
   }
 
+  /** All slides under each other, for paper alone. */
+  print() {
+    this.unprint();
+    this.printed = put(this.root, "div", "printed");
+    // Timelines take the width of what they are in, and what is not displayed has none.
+    this.printed.style.cssText = `display: block; width: ${PAPER_PIXELS}px; --st-text-color: #000; --st-background-color: #fff`;
+    this.ends = this.deck.slides.map((_, at) => this.fillIn(put(this.printed, "section", ""), at));
+    this.printed.style.display = "";
+  }
+
+  unprint() {
+    for (const end of this.ends ?? []) end?.();
+    this.printed?.remove();
+    this.ends = this.printed = undefined;
+  }
+
+  /** A slide's title, sentences and picture, in an element; what ends its timeline, if it has one. */
+  fillIn(body, at) {
+    const { title, lines, picture, data, height } = this.deck.slides[at];
+    put(body, "h2", "").textContent = title;
+    for (const line of lines) put(body, "p", "").textContent = line;
+    if (picture) put(body, "div", "host").innerHTML = picture; // our own SVG
+    if (!data) return undefined;
+    const host = put(body, "div", "host");
+    host.style.height = `${height}px`;
+    put(host, "div", "timeline");
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    return this.showTimeline({ data: bytes, parentElement: host, setStateValue: () => {}, setTriggerValue: () => {} });
+  }
+
   show(at) {
     const inside = this.root.contains(this.root.getRootNode().activeElement);
     this.at = at;
-    const { title, lines, picture, data, height } = this.deck.slides[at];
     this.end?.();
     this.body.textContent = "";
-    put(this.body, "h2", "").textContent = title;
-    for (const line of lines) put(this.body, "p", "").textContent = line;
-    if (picture) put(this.body, "div", "host").innerHTML = picture; // our own SVG
-    if (data) {
-      const host = put(this.body, "div", "host");
-      host.style.height = `${height}px`;
-      put(host, "div", "timeline");
-      const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-      this.end = this.showTimeline({ data: bytes, parentElement: host, setStateValue: () => {}, setTriggerValue: () => {} });
-    }
+    this.end = this.fillIn(this.body, at);
+    this.fit();
     this.back.disabled = at === 0;
     this.on.disabled = at === this.deck.slides.length - 1;
     this.count.textContent = `${at + 1} / ${this.deck.slides.length}`;

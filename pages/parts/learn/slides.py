@@ -71,10 +71,9 @@ def show_slides(
     run, data = result_of(question, _WAITED_S)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(literal(about_it))
-        if data is not None:
-            about = "One file that plays in any browser, without a network."
-            look = {"help": about, "key": f"take-{name}"}
-            download("Take away as HTML", lambda: deck_page(data), f"{name}.html", "text/html", **look)
+        about = "One file that plays in any browser, without a network."
+        look = {"help": about, "key": f"take-{name}", "disabled": data is None}
+        download("Take away as HTML", lambda: deck_page(data or {}), f"{name}.html", "text/html", **look)
     if data is None:
         waiting(run, lambda: st.progress(share(len(run.parts), count), "Solving what the slides show …"))
     else:

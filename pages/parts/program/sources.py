@@ -9,6 +9,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.file_field import file_field, size_inputs
+from pages.shared.keeping import keeping
 from pages.shared.mesh_choice import mesh_choice
 from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, ProgramState, Uploaded
 from pages.shared.run_panel import latest_report
@@ -45,6 +46,7 @@ def chosen_program() -> Looked | None:
         with switch_room(width="content"):
             source = tab.source = switch("Program of", SOURCES, f"program-source-{tab.switched}", tab.source or first)
         room = st.container(width="stretch")
+        keeping()
     if source == FILE:
         found = _from_file()
     elif source == STRATEGY:

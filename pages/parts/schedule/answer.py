@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.parts.schedule.by_hand import by_hand_line, changes_by_hand, look_by_hand, switch_by_hand, whole_if_switched
 from pages.parts.schedule.price import prices
+from pages.parts.schedule.search_history import search_history
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.play_this import offers_to_play, play_open_plan
@@ -22,7 +23,6 @@ from pages.shared.to_slides import offers_slide
 from pages.shared.widgets import MODE_BAR, button, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
-from tessel_core.charts.progress import gap_curve, played
 from tessel_core.charts.timeline import Look
 from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
@@ -65,7 +65,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
     left, right = st.columns(2, gap="medium")
     with left:
         _idle_parts(report)
-        _search_history(report, plan)
+        search_history(report, plan)
     with right:
         _idle_causes(report, schedule)
         _faster_blocks(schedule)
@@ -185,15 +185,6 @@ def _faster_blocks(schedule: Schedule) -> None:
     if any(saved):
         st.markdown("**If a block were 10% faster**", help=SAVINGS)
         picture(savings_chart(schedule, saved), "faster")
-
-
-def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    known = [news for news in report.history if news.objective is not None or news.bound is not None]
-    if not known:
-        return
-    st.markdown("**How the search closed in**", help="Best solution so far and proved bound over wall time.")
-    curve = gap_curve(known, plan.time_unit, report.wall_s)
-    picture(played(curve, known, plan.time_unit), "history")
 
 
 def _export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:

@@ -3,8 +3,11 @@
 const rounded = (number) => String(Math.round(number * 100) / 100);
 const escaped = (text) => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
 
+let pens = 0; // so that names differ where several pictures stand in one page
+
 export class SvgPen {
   constructor() {
+    this.number = pens++;
     this.parts = [];
     this.tiles = new Map();
     this.clips = 0;
@@ -41,7 +44,7 @@ export class SvgPen {
   }
 
   clip() {
-    const id = `clip${this.clips++}-${this.parts.length}`;
+    const id = `clip${this.number}-${this.clips++}-${this.parts.length}`;
     this.parts.push(`<clipPath id="${id}"><path d="${this.d}"/></clipPath>`);
     this.clipped = ` clip-path="url(#${id})"`;
   }
@@ -70,7 +73,7 @@ export class SvgPen {
     const { tile } = this.fillStyle;
     if (!tile) return ` fill="${escaped(this.fillStyle)}"`;
     if (!this.tiles.has(tile)) {
-      this.tiles.set(tile, `tile${this.tiles.size}-${this.parts.length}`);
+      this.tiles.set(tile, `tile${this.number}-${this.tiles.size}-${this.parts.length}`);
       const size = `width="${tile.width}" height="${tile.height}"`;
       this.parts.push(`<pattern id="${this.tiles.get(tile)}" patternUnits="userSpaceOnUse" ${size}><image ${size} href="${tile.toDataURL()}"/></pattern>`);
     }

@@ -21,6 +21,8 @@ const PRESS_MS = 1000; // by then the page says that it runs, on a busy machine 
 const DRAG_PIXELS = 4;
 const LISTED = 6;
 const PLAYED_S = 15; // how long the whole schedule plays
+const PAPER_PIXELS = 690; // within the margins of A4 and of Letter
+const PRINTS = ["beforeprint", "afterprint"];
 const SPEEDS = { 0.25: "¼×", 0.5: "½×", 1: "1×", 2: "2×", 4: "4×" };
 const TITLE_PIXELS = 28;
 const MOST_MARKS = 8;
@@ -100,6 +102,9 @@ const told = new Map(); // by digests: what the server was told last, which it r
 let pressedAt = -PRESS_MS; // when something beside the timelines was
 globalThis.addEventListener?.("click", (event) => event.composedPath().some((each) => timelines.has(each)) || (pressedAt = performance.now()), true);
 let followed = false; // the address is followed once, as the server does
+
+let printing = false; // what comes to be while a page is printed is drawn for paper as well
+for (const each of PRINTS) globalThis.addEventListener?.(each, ({ type }) => (printing = type === "beforeprint"));
 
 export default function (component) {
   const { data, parentElement, setStateValue, setTriggerValue } = component;
@@ -183,11 +188,14 @@ class Timeline {
     this.observer.observe(this.stage);
     this.onSaid = () => this.answered();
     window.addEventListener("tessel-timeline-said", this.onSaid);
+    this.onPrint = ({ type }) => this.print(type === "beforeprint");
+    for (const each of PRINTS) window.addEventListener(each, this.onPrint);
   }
 
   end() {
     this.observer.disconnect();
     window.removeEventListener("tessel-timeline-said", this.onSaid);
+    for (const each of PRINTS) window.removeEventListener(each, this.onPrint);
     clearTimeout(this.resting);
     cancelAnimationFrame(this.frame);
     timelines.delete(this.root);
@@ -213,6 +221,7 @@ class Timeline {
     this.root.dataset.of = frames.some(({ header }) => header.past) ? "past" : "present";
     this.themed = null;
     this.resize();
+    if (printing) this.print(true);
   }
 
   begin(digest, frames) {
@@ -410,11 +419,24 @@ class Timeline {
     if (anyway || news.includes(true)) this.paint();
   }
 
+  /** On paper all is black on white, whatever the theme, and as wide as a page; lines, since canvases come too late. */
+  print(on) {
+    this.paper?.remove();
+    this.printing = on;
+    this.themed = null;
+    this.root.style.width = on ? `${PAPER_PIXELS}px` : "";
+    this.resize();
+    if (!on) return;
+    this.paper = put(this.root, "div", "paper");
+    this.paper.append(new DOMParser().parseFromString(this.lines(), "image/svg+xml").documentElement);
+    this.stage.after(this.paper);
+  }
+
   /** The colours of the page's theme, read once a theme. */
   theme() {
     if (this.themed) return this.themed;
     const style = getComputedStyle(this.root);
-    const read = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
+    const read = (name, otherwise) => (this.printing ? "" : style.getPropertyValue(name).trim()) || otherwise;
     const ground = hex(read("--st-background-color", "#ffffff"), "#ffffff");
     const text = hex(read("--st-text-color", "#1b232c"), "#1b232c");
     const dark = parseInt(ground.slice(1, 3), 16) < 128;
@@ -884,6 +906,13 @@ class Timeline {
 
   /** The same as lines and letters, but for runs too short for a bar of their own. */
   saveLines() {
+    const address = URL.createObjectURL(new Blob([this.lines()], { type: "image/svg+xml" }));
+    handOut(address, "timeline.svg");
+    URL.revokeObjectURL(address);
+  }
+
+  /** The panels under each other, with their titles, as SVG. */
+  lines() {
     const { panels, view, memoryTo, marks } = this;
     const themed = this.theme();
     const pen = new SvgPen();
@@ -903,10 +932,7 @@ class Timeline {
     }
     const size = `width="${panels[0].layout.width}" height="${y}"`;
     const ground = `<rect ${size} fill="${themed.ground}"/>`;
-    const drawn = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${ground}${pen.parts.join("\n")}</svg>`;
-    const address = URL.createObjectURL(new Blob([drawn], { type: "image/svg+xml" }));
-    handOut(address, "timeline.svg");
-    URL.revokeObjectURL(address);
+    return `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${ground}${pen.parts.join("\n")}</svg>`;
   }
 
   help() {

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.lattice import Ideal, Lattice
+from tessel_core.learning.lattice_picture import graph_picture, lattice_picture
 from tessel_core.learning.level import Facts
 from tessel_core.model import DevicePool, DeviceTime, Edge, Operator, OperatorGraph, PlacementReport
 from tessel_core.placement import solve_placement
@@ -31,7 +32,7 @@ def network() -> OperatorGraph:
 @lru_cache(maxsize=1)
 def lattice() -> Lattice:
     """Its ideals, for three devices."""
-    return Lattice(network(), _DEVICES)
+    return Lattice.of(placement_problem(network(), DevicePool(_DEVICES)))
 
 
 def proved(*, contiguous: bool = True) -> PlacementReport:
@@ -79,7 +80,7 @@ DECK = Deck(
                 "Ten operators, each with its time, go on {devices} devices. The slowest one decides the throughput.",
                 "A stage must not wait for a later one: tensors flow from device to device, never back.",
             ),
-            picture=lambda: lattice().graph_picture(),
+            picture=lambda: graph_picture(lattice()),
         ),
         Slide(
             "Ideals",
@@ -88,7 +89,7 @@ DECK = Deck(
                 "Of {subsets} sets of operators, {ideals} are ideals; the circles say how many operators they hold.",
                 "An arrow adds one operator.",
             ),
-            picture=lambda: lattice().picture(),
+            picture=lambda: lattice_picture(lattice()),
         ),
         Slide(
             "One device",
@@ -96,7 +97,7 @@ DECK = Deck(
                 "What one device needs for an ideal is the sum of its times: {one} for the whole graph.",
                 "This is the first row of the table.",
             ),
-            picture=lambda: lattice().picture(1),
+            picture=lambda: lattice_picture(lattice(), 1),
         ),
         Slide(
             "Two devices",
@@ -104,7 +105,7 @@ DECK = Deck(
                 "For each ideal, try every ideal inside it as the first cut. The second device takes the difference.",
                 "The larger of both loads counts, and the least of these is kept: {two} for the whole graph.",
             ),
-            picture=lambda: lattice().picture(2),
+            picture=lambda: lattice_picture(lattice(), 2),
         ),
         Slide(
             "Three devices",
@@ -112,7 +113,7 @@ DECK = Deck(
                 "The next row needs only the row before it: {best} for the whole graph.",
                 "The marked chain of ideals leads there. Its first step is the first stage: {first}; it takes {load}.",
             ),
-            picture=lambda: lattice().picture(_DEVICES, lattice().chain),
+            picture=lambda: lattice_picture(lattice(), _DEVICES, lattice().chain),
         ),
         Slide(
             "The placement, and its proof",
@@ -120,7 +121,7 @@ DECK = Deck(
                 "Every cut was looked at, so no such placement is below {best}; the placer proves {objective}.",
                 "Without contiguity {loose} is possible, and nothing can be below the mean of {average}.",
             ),
-            picture=lambda: lattice().graph_picture(stages()),
+            picture=lambda: graph_picture(lattice(), stages()),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessel_core.inspection import IdleSplit
 from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.level import Facts, Titled
-from tessel_core.learning.levels.repetend import plan, repetend_of
+from tessel_core.learning.levels.repetend import plan, refused, repetend_of
 from tessel_core.learning.solved import drawn, percent, searched
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.networks import build_shape
@@ -61,6 +61,7 @@ def _facts() -> Facts:
         "alone": counted(alone.period, "step"),
         "three": counted(three.period, "step"),
         "below": str(period_bound(plan())),
+        "tried": " and ".join(map(str, refused(1))),
         "toy": str(_schedule(toy).makespan),
     }
 
@@ -100,9 +101,9 @@ DECK = Deck(
         Slide(
             "How a period is refused",
             (
-                "A V with less memory: for blocks of one micro-batch, each period below {alone} is proved impossible.",
-                "The bound is {below} per micro-batch, so the search goes on with blocks of two, then of three.",
-                "Three repeat every {three}, which is the bound: nothing is left to be tried.",
+                "A V with less memory, blocks of one micro-batch: no period can be below the bound of {below} steps.",
+                "Periods {tried} are tried and proved impossible, so {alone} is the least; then come larger blocks.",
+                "Blocks of three repeat every {three}: the bound is met, and nothing is left to be tried.",
             ),
             lambda: tuple(
                 (f"A block of {counted(unroll, 'micro-batch')}", repetend_of(unroll).expand(_SHORT))

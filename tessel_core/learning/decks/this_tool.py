@@ -6,6 +6,7 @@ from tessel_core.inspection import IdleSplit
 from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.decks.ideals import lattice, stages
 from tessel_core.learning.decks.tessel_idea import best_schedule, found, slow_schedule
+from tessel_core.learning.lattice_picture import graph_picture
 from tessel_core.learning.level import Facts, Titled
 from tessel_core.learning.solved import drawn, percent
 from tessel_core.model import MemoryProfile
@@ -55,7 +56,7 @@ DECK = Deck(
                 "Open a network or an ONNX file, choose a mesh, press Place: the best cut, with its proof or its gap.",
                 "Drag an operator to another device, and its price is there.",
             ),
-            picture=lambda: lattice().graph_picture(stages()),
+            picture=lambda: graph_picture(lattice(), stages()),
         ),
         Slide(
             "Schedule: in which order",

@@ -56,10 +56,12 @@ def _task() -> Knob:
 
 def _facts() -> Facts:
     small, large = (schedules(each) for each in (_VOCABULARIES[0], _VOCABULARIES[-1]))
-    split, bound = IdleSplit.of(large[0]), reports(_VOCABULARIES[-1])[0].makespan_bound
+    bound = reports(_VOCABULARIES[-1])[0].makespan_bound
+    split = IdleSplit.of(large[0], bound)
     return {
         "imbalance": percent(split.imbalance),
         "bubble": percent(split.bubble),
+        "open": percent(split.open or Fraction(0)),
         "spread": percent(IdleSplit.of(large[1]).imbalance),
         "ends": show_time(large[1].makespan, "ns"),
         "few": f"{_VOCABULARIES[0]:,}",
@@ -81,7 +83,7 @@ LEVEL = Level(
     ),
     why=(
         "With {few} tokens the M takes {loss} longer, because blocks on all devices stop the pipeline.",
-        "With {many} tokens {imbalance} of the V's time is imbalance, which no order removes; {bubble} more is bubble.",
+        "With {many} tokens {imbalance} of the V's time is imbalance, {bubble} bubble; another order removes {open}.",
         "The M has {spread} imbalance and ends after {ends}; it is proved that no order of the V ends before {bound}.",
     ),
     facts=_facts,

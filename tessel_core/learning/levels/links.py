@@ -16,7 +16,7 @@ def _outcome(stop: int) -> Outcome:
     link = _LINKS[stop]
     plain, cut = (schedule_of(chunks, _MICRO_BATCHES, link) for chunks in (1, _CHUNKS))
     ahead = Fraction(plain.makespan - cut.makespan)
-    wins = "they tie" if not ahead else f"{'Interleaving' if ahead > 0 else '1F1B'} wins by {abs(ahead)}"
+    wins = "they tie" if not ahead else f"{'interleaving' if ahead > 0 else '1F1B'} wins by {abs(ahead)}"
     lengths = f"1F1B takes {plain.makespan} steps and interleaving {cut.makespan}"
     says = f"With {counted(link, 'step')} per message, {lengths}: {wins}."
     return Outcome(ahead, f"{plain.makespan} and {cut.makespan} steps", says, (("1F1B", plain), ("Interleaved", cut)))

@@ -7,13 +7,13 @@ from itertools import count
 from math import ceil
 
 from tessel_core.control import Control
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
+from tessel_core.learning.level import Facts, Level
+from tessel_core.learning.stamping import Stamping
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling.bounds import period_bound
-from tessel_core.units import counted
 
-_UNROLLS, _SHOWN = (1, 2, 3, 4), 12
+_UNROLLS = (1, 2, 3, 4)
 _SLOTS = 3
 
 
@@ -37,30 +37,27 @@ def repetend_of(unroll: int) -> Repetend:
     raise AssertionError("one micro-batch after the other always repeats")
 
 
-def _outcome(stop: int) -> Outcome:
-    unroll = _UNROLLS[stop]
-    found = repetend_of(unroll)
-    each = found.period_per_micro_batch
-    many = counted(unroll, "micro-batch")
-    says = (
-        f"A block of {many} repeats every {found.period} steps: {each} per micro-batch. "
-        f"The bound for any block is {period_bound(plan())}."
-    )
-    return Outcome(each, f"{each} steps", says, ((f"A block of {many}, stamped", found.expand(_SHOWN)),))
+def refused(unroll: int) -> tuple[int, ...]:
+    """The periods that were asked about before that one, each proved impossible; shorter ones are below the bound."""
+    return tuple(range(ceil(unroll * period_bound(plan())), repetend_of(unroll).period))
 
 
-def _task() -> Knob:
-    return Knob("Micro-batches in the block", tuple(map(str, _UNROLLS)), _outcome, least, "Time per micro-batch")
+def best() -> Repetend:
+    """Of all blocks of so few micro-batches the one of least time per micro-batch."""
+    return min(map(repetend_of, _UNROLLS), key=lambda each: each.period_per_micro_batch)
+
+
+def _task() -> Stamping:
+    return Stamping(plan(), max(_UNROLLS), best)
 
 
 def _facts() -> Facts:
-    best = min((repetend_of(unroll) for unroll in _UNROLLS), key=lambda each: each.period_per_micro_batch)
-    one = repetend_of(1).period_per_micro_batch
-    saved = 1 - best.period_per_micro_batch / one
+    found, one = best(), repetend_of(1).period_per_micro_batch
+    saved = 1 - found.period_per_micro_batch / one
     return {
-        **{"one": str(one), "unroll": str(best.unroll), "period": str(best.period), "slots": str(_SLOTS)},
+        **{"one": str(one), "unroll": str(found.unroll), "period": str(found.period), "slots": str(_SLOTS)},
         **{
-            "each": str(best.period_per_micro_batch),
+            "each": str(found.period_per_micro_batch),
             "bound": str(period_bound(plan())),
             "saved": f"{float(saved):.0%}",
         },
@@ -71,12 +68,13 @@ LEVEL = Level(
     number=9,
     title="What repeats: the repetend",
     idea="A long schedule repeats one block of work, the repetend: fold it there, and stamp the block across.",
-    asks="Four devices have room for three micro-batches each. How many micro-batches should the block hold?",
+    asks="Place a block of one to four micro-batches, then stamp it. Which has the least time per micro-batch?",
     task=_task,
     hints=(
-        "The period of a block is the time until it may be stamped again; divide it by its micro-batches.",
+        "The period is the time until the block may be stamped again. Divide it by the block's micro-batches.",
         "With one micro-batch in the block, every micro-batch waits equally long. With more, some may wait less.",
         "Three micro-batches fit at once, and each is under way for at least sixteen steps.",
+        "Place three close together. Their copies must find the devices free, and the memory empty enough.",
     ),
     why=(
         "One micro-batch at a time repeats every {one} steps, because memory is full before a device is busy.",

@@ -1,0 +1,109 @@
+"""Lists of actions whose order is changed, and what the hang check says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import streamlit as st
+
+from pages.parts.learn.levels import next_level, reach
+from pages.shared.session import session, workspace
+from pages.shared.widgets import button, complain, literal
+from tessel_core.errors import InputError
+from tessel_core.execution import HangCertificate
+from tessel_core.learning import Level, Ordering
+from tessel_core.learning.ordering import Order, Step
+from tessel_core.workbench.workspace import Played
+
+
+@dataclass
+class OrderState:
+    """Why the last move was not made."""
+
+    of_workspace: ClassVar[bool] = True
+    complaint: str = ""
+
+
+def play_ordering(level: Level, task: Ordering) -> None:
+    """The task, a list a device, and what becomes of them when they run."""
+    st.markdown(f"**{literal(level.asks)}**")
+    play = workspace().play(level.name)
+    order = task.order_of(play.placed)
+    found = None if play.chosen is None else task.check(order)
+    for rank, column in enumerate(st.columns(len(task.names), gap="large")):
+        with column:
+            _list(play, task, order, rank, found)
+    _tools(level, play, task, order)
+    if session().of(OrderState).complaint:
+        complain(session().of(OrderState).complaint)
+    if found is None:
+        st.caption("Press Run them: the hang check goes through both lists at once.")
+    else:
+        _verdict(level, task, found)
+
+
+def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCertificate | None) -> None:
+    """What a device does in turn, each action with the ways up and down; where it runs, how far it comes."""
+    st.markdown(f"**{literal(task.names[rank])}**")
+    stops = {each.rank: each.position for each in found.places} if found is not None else {}
+    for at, which in enumerate(order[rank]):
+        text = task.lists[rank][which].text
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(_row(at, text, found, stops.get(rank, len(order[rank]))), width="stretch")
+            for label, icon, of in (("Up", "upward", at - 1), ("Down", "downward", at)):
+                off = not 0 <= of < len(order[rank]) - 1
+                about: dict[str, Any] = {"icon": f":material/arrow_{icon}:", "disabled": off}
+                if button(label, key=f"{label}-{rank}-{at}", help=f"{text}: one place {label.lower()}", **about):
+                    _move(play, task, order, (rank, of))
+
+
+def _row(at: int, text: str, found: HangCertificate | None, stop: int) -> str:
+    """An action by its number, and with what became of it."""
+    numbered = literal(f"{at + 1}. {text}")
+    if found is None:
+        return numbered
+    if at < stop:
+        return f":material/check: {numbered}"
+    return f":material/hourglass: **{numbered}**" if at == stop else f":gray[{numbered}]"
+
+
+def _tools(level: Level, play: Played, task: Ordering, order: Order) -> None:
+    """What runs the lists, and what helps."""
+    with st.container(horizontal=True):
+        if button("Run them", type="primary", icon=":material/play_arrow:"):
+            _keep(replace(play, chosen=1))
+        with st.popover("Hints", icon=":material/lightbulb:"):
+            for hint in level.hints:
+                st.markdown(literal(hint))
+        way = task.way_out(order)
+        if button("Step", icon=":material/school:", disabled=not way, help="The coach moves an action."):
+            _move(play, task, order, way[0])
+        if button("Start over", icon=":material/restart_alt:", disabled=order == task.start):
+            _keep(Played(level.name, reached=play.reached))
+
+
+def _move(play: Played, task: Ordering, order: Order, step: Step) -> None:
+    """Begin again with two neighbours in each other's places, or with the reason why not."""
+    try:
+        _keep(replace(play, placed=task.moved(order, step), chosen=None))
+    except InputError as error:
+        session().of(OrderState).complaint = str(error)
+        st.rerun()
+
+
+def _keep(play: Played) -> None:
+    session().of(OrderState).complaint = ""
+    session().change(workspace().playing(play))
+    st.rerun()
+
+
+def _verdict(level: Level, task: Ordering, found: HangCertificate) -> None:
+    if not found.proceeds:
+        st.info(literal(f"{found.verdict}: {task.says(found)}".capitalize()), icon=":material/flag:")
+        return
+    reach(level.name, found.proceeds)
+    st.success(literal(task.says(found)), icon=":material/verified:")
+    st.markdown("  \n".join(map(literal, level.reasons())))
+    with st.container(horizontal=True):
+        next_level(level)

@@ -1,0 +1,56 @@
+"""A block that is placed on the board and stamped across, and what becomes of it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.parts.learn.board import board
+from pages.parts.learn.levels import next_level, reach
+from pages.parts.learn.play import moved
+from pages.shared.session import workspace
+from pages.shared.timeline.component import timeline
+from pages.shared.widgets import complain, literal
+from tessel_core.errors import InputError
+from tessel_core.learning import Level, Stamping
+from tessel_core.learning.coach import runs_kept
+from tessel_core.learning.stamping import Stamped, best_line, judge_stamp, target_of
+
+
+def play_stamping(level: Level, task: Stamping) -> None:
+    """The task, the board, and the verdict once the block is stamped."""
+    st.markdown(f"**{literal(level.asks)}**  \n:gray[{literal(task.puzzle.setting)}]")
+    play, best = workspace().play(level.name), task.best()
+    placed = runs_kept(play.placed)
+    board(
+        level.name,
+        task.puzzle,
+        placed,
+        target=target_of(task),
+        score=best_line(task),
+        hints=level.hints,
+        stamp={"period": play.chosen, "best": best.period},
+        moved=moved,
+        asked=moved,
+    )
+    if play.chosen is None:
+        return
+    try:
+        block = task.block_of(placed, play.chosen)
+        stamped = None if block is None else judge_stamp(task, block)
+    except InputError as error:
+        complain(error)
+        return
+    if stamped is not None:
+        reach(level.name, stamped.reached)
+        _verdict(level, stamped)
+
+
+def _verdict(level: Level, stamped: Stamped) -> None:
+    if stamped.reached:
+        st.success(literal(stamped.sentence), icon=":material/verified:")
+        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
+        with st.container(horizontal=True):
+            next_level(level)
+    else:
+        st.info(literal(stamped.sentence), icon=":material/flag:")
+    timeline(stamped.shown, f"stamped-{level.name}")

@@ -1,0 +1,58 @@
+"""How the placement of a small graph is found and proved: the table over its ideals, and what contiguity costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.shared.keeping import explain
+from pages.shared.run_panel import answer, run_panel, start_search
+from pages.shared.session import session, workspace
+from pages.shared.widgets import button, complain, literal
+from tessel_core.errors import InputError
+from tessel_core.learning.filling import contiguity, filling
+from tessel_core.model import THROUGHPUT
+
+_HERE = Path(__file__).parent
+
+
+def _text(name: str) -> str:
+    return _HERE.joinpath(name).read_text(encoding="utf-8")
+
+
+_FILLING = st.components.v2.component(
+    "tessel_filling", html='<div class="filling"></div>', css=_text("filling.css"), js=_text("filling.mjs")
+)
+
+
+def step_by_step() -> None:
+    """The table of the open graph, filled by the person; else why it has none, and the way to one that has."""
+    placing = workspace().placing.wanting(THROUGHPUT, contiguous=True)
+    try:
+        table = filling(placing.problem)
+    except InputError as error:
+        st.info(
+            literal(f"{error}. The slides have the table of a graph of ten operators."), icon=":material/slideshow:"
+        )
+        if button("Open the slides", icon=":material/slideshow:"):
+            explain(_SLIDES)
+        return
+    question = placing.wanting(THROUGHPUT, contiguous=False).question
+    run = answer(question)
+    beside = [] if run is None or run.result is None else contiguity(placing.problem, run.result)
+    _FILLING(key=session().key(f"filling-{hash(placing.problem):x}"), data={**table, "beside": beside})
+    if run is None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if button("Break contiguity", icon=":material/shuffle:"):
+                start_search(question).wait(_WAITED_S)
+                st.rerun()
+            st.caption(_ANY_SETS, width="stretch")
+    elif run.running:
+        run_panel(run, placing.problem.graph.time_unit)
+    elif run.result is None:
+        complain(run.complaint)
+
+
+_SLIDES, _WAITED_S = "slides-ideals", 1.0
+_ANY_SETS = "Any sets of operators on a device, in place of ideals: the largest load may fall, and tensors flow back."

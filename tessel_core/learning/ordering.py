@@ -1,0 +1,97 @@
+"""Lists of what ranks do in turn, whose order is changed by hand until the hang check lets all come to their ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessel_core.errors import InputError
+from tessel_core.execution import Channels, HangCertificate, check_channels
+from tessel_core.execution.actions import Action
+
+Order = tuple[tuple[int, ...], ...]
+"""Per rank, its actions in turn, by their places in the list as it was found."""
+Step = tuple[int, int]
+"""A rank, and the place of an action that goes one place down."""
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Lists of actions that somebody wrote down, and what each rank cannot do before something else."""
+
+    names: tuple[str, ...]
+    """Of the ranks."""
+    lists: tuple[tuple[Action, ...], ...]
+    needs: tuple[tuple[int, int, int], ...]
+    """A rank, and the places of two of its actions, of which the second makes use of the first."""
+    channels: Channels = Channels.PAIR
+
+    @property
+    def start(self) -> Order:
+        """As they were found."""
+        return tuple(tuple(range(len(actions))) for actions in self.lists)
+
+    def order_of(self, kept: Sequence[Sequence[int]]) -> Order:
+        """The order that somebody left, or that of the start where it is none of these lists."""
+        order = tuple(tuple(row) for row in kept)
+        same = [sorted(row) for row in order] == [sorted(row) for row in self.start]
+        return order if same and not self._broken(order) else self.start
+
+    def moved(self, order: Order, step: Step) -> Order:
+        """With two neighbours of a list in each other's places; InputError where the one makes use of the other."""
+        rank, at = step
+        row = list(order[rank])
+        row[at], row[at + 1] = row[at + 1], row[at]
+        found = (*order[:rank], tuple(row), *order[rank + 1 :])
+        broken = self._broken(found)
+        if broken:
+            raise InputError(self.names[rank], broken)
+        return found
+
+    def _broken(self, order: Order) -> str:
+        for rank, first, then in self.needs:
+            if order[rank].index(first) > order[rank].index(then):
+                one, other = (self.lists[rank][each].text for each in (then, first))
+                return f"cannot {one} before it has done: {other}"
+        return ""
+
+    def check(self, order: Order) -> HangCertificate:
+        """Whether all ranks come to the ends of their lists, where each send waits for its receive."""
+        actions = {rank: [self.lists[rank][each] for each in row] for rank, row in enumerate(order)}
+        return check_channels(actions, self.channels)
+
+    def says(self, found: HangCertificate) -> str:
+        """What the check found, in a sentence."""
+        if found.proceeds:
+            return "All devices come to the ends of their lists."
+        waits = [f"{self.names[each.rank]} waits forever to {each.action}" for each in found.places]
+        return f"{' and '.join(waits)}{f': {found.why}' if found.why else ''}."
+
+    def steps(self, order: Order) -> Iterator[tuple[Step, Order]]:
+        """All moves of one place that are allowed, with what they lead to."""
+        for rank, row in enumerate(order):
+            for at in range(len(row) - 1):
+                try:
+                    yield (rank, at), self.moved(order, (rank, at))
+                except InputError:
+                    continue
+
+    def way_out(self, order: Order) -> tuple[Step, ...]:
+        """The fewest moves to lists that all come to their ends; none where they do."""
+        return _way_out(self, order)
+
+
+@lru_cache(maxsize=64)
+def _way_out(task: Ordering, order: Order) -> tuple[Step, ...]:
+    front, seen = deque([(order, tuple[Step, ...]())]), {order}
+    while front:
+        now, way = front.popleft()
+        if task.check(now).proceeds:
+            return way
+        for step, after in task.steps(now):
+            if after not in seen:
+                seen.add(after)
+                front.append((after, (*way, step)))
+    raise AssertionError("no level has lists that hang in every order")
