@@ -10,12 +10,14 @@ Left out without loss is a beginning that
 - another dominates: it has the same runs, and whatever completes the one completes the other;
 - starts a run so late that another could have been brought forward before it  [Giffler, Thompson 1960];
 - starts a run of a *sole* block, which excludes all others in time, though it could have started, with all that came
-  since put off, when all devices were free before;
+  since put off, when all devices were free before and no pinned run was between;
+- starts a sole run that nothing waits for while another, as long, that waits for nothing is still to come;
 - cannot end in time.
 
-Of all schedules that end in time, take one whose sole runs start earliest in sum, and of these one whose other runs do:
-none of its beginnings is left out for the second and third reason.  So where nothing else was dropped either, a beam
-without an end has shown that there is no such schedule.
+Of all schedules that end in time, take one whose sole runs start earliest in sum, each counted by its length, of these
+one whose sole runs that wait for nothing do, and of these one whose other runs do: to bring a run forward, or two sole
+runs of equal length into that order, would make the sum less.  So none of its beginnings is left out but for one that
+dominates it, and where nothing else was dropped, a beam that dies out has shown that there is no such schedule.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.kernels.compiled import compiled, inlined
+from tessel_core.scheduling.kernels.compiled import compiled, inlined, unmanaged
 from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
@@ -70,7 +72,7 @@ class Ways(NamedTuple):
     """Blocks that exclude all others in time and hold nothing, in a plan without lags; at most 62."""
     ahead_row: IntColumn
     ahead: IntColumn
-    """Sole blocks that wait for nothing, per sole block that lasts as long and that nothing waits for: they may swap."""
+    """Per sole block that nothing waits for, those as long that wait for nothing: two of their runs may swap."""
 
 
 class Beam(NamedTuple):
@@ -104,6 +106,22 @@ class Steps(NamedTuple):
     key: IntColumn
     """Equal where the beginnings have the same runs."""
     waived: IntColumn
+
+
+class Scratch(NamedTuple):
+    """What the kernels note while they look at one step."""
+
+    passed: IntColumn
+    held: IntColumn
+    busy: IntColumn
+    """Per device."""
+    taken: IntColumn
+    left: IntColumn
+    soonest: IntColumn
+    early: IntColumn
+    """Per block."""
+    runs: IntColumn
+    """Per candidate."""
 
 
 @inlined
@@ -246,7 +264,8 @@ def _score(
 ) -> int:  # fmt: skip
     """The least end of each device, summed; -1 where the schedule cannot end by `limit`."""
     blocks, alike, score = tables.duration.size, pins.alike.size, 0
-    soonest[:] = UNLIMITED
+    for b in range(blocks):
+        soonest[b] = UNLIMITED
     if not _specials_in_time(tables, pins, ways, starts, busy, clock, limit, soonest, early):
         score = -1
     for j in range(blocks):
@@ -287,7 +306,9 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
     moments = pins.moment.size
     stretch = _before(pins.moment, 0, moments, start)
     waived = beam.waived[row] if _before(pins.moment, 0, moments, beam.clock[row]) == stretch else 0
-    free = not (stretch < moments and pins.moment[stretch] == start) and not (stretch and pins.over[stretch - 1] > start)
+    free = not (stretch < moments and pins.moment[stretch] == start) and not (
+        stretch and pins.over[stretch - 1] > start
+    )
     for d in range(tables.capacity.size):
         free &= beam.busy[row, d] <= start
     for sole in ways.sole:
@@ -341,15 +362,14 @@ def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -
     return found
 
 
-@compiled
-def next_steps(tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, limit: int, steps: Steps) -> int:
+@unmanaged
+def next_steps(
+    tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, limit: int, steps: Steps, scratch: Scratch
+) -> int:
     """Write to `steps` with which runs the first `rows` beginnings may go on to end by `limit`; returns how many, or -1
     where there is no room for all."""
     blocks, devices = tables.duration.size, tables.capacity.size
-    passed, held = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
-    taken, left, busy = np.zeros(blocks, np.int64), np.zeros(blocks, np.int64), np.zeros(devices, np.int64)
-    soonest, early = np.zeros(blocks, np.int64), np.zeros(blocks, np.int64)
-    runs = np.zeros(blocks * (1 + pins.special.size), np.int64)
+    passed, held, busy, taken, left, soonest, early, runs = scratch
     count, moments = 0, pins.moment.size
     for row in range(rows):
         starts, key, first = beam.starts[row], 0, count
@@ -388,7 +408,8 @@ def next_steps(tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, li
                 barred |= ways.sole[j] == b and not pins.is_special[m] and (waived >> j) & 1 == 1
             if barred or (waived and _before(pins.moment, 0, moments, start) == moments):
                 continue
-            taken[:], left[:] = beam.taken[row], beam.left[row]
+            for c in range(blocks):
+                taken[c], left[c] = beam.taken[row, c], beam.left[row, c]
             for d in range(devices):
                 busy[d] = max(start, beam.busy[row, d])
             for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -410,9 +431,10 @@ def next_steps(tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, li
 
 @inlined
 def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) -> int:
-    """When a run of the beginning to which a step leads ends; no later than its duration where it is not in it."""
+    """When a run of the beginning to which a step leads ends; less than its duration where it is not in it."""
     start = steps.start[step] if steps.run[step] == run else beam.starts[steps.parent[step], run]
-    return start + tables.duration[run % tables.duration.size]
+    end: int = start + tables.duration[run % tables.duration.size]
+    return end
 
 
 @inlined
@@ -427,7 +449,7 @@ def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps,
     b, other_b = run % blocks, other_run % blocks
     alike, other_alike = not pins.is_special[run // blocks], not pins.is_special[other_run // blocks]
     moments = pins.moment.size
-    dominates = clock <= latest
+    dominates: bool = clock <= latest
     if steps.waived[one] & ~steps.waived[other]:
         dominates &= _before(pins.moment, 0, moments, clock) < _before(pins.moment, 0, moments, latest)
     for d in range(tables.capacity.size):
@@ -465,7 +487,7 @@ def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps,
     return dominates
 
 
-@compiled
+@unmanaged
 def undominated(
     tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, order: IntColumn, kept: IntColumn
 ) -> int:
@@ -489,10 +511,11 @@ def undominated(
 
 
 @compiled
-def take_steps(tables: Tables, pins: Pins, beam: Beam, steps: Steps, chosen: IntColumn, after: Beam) -> None:
+def take_steps(
+    tables: Tables, pins: Pins, beam: Beam, steps: Steps, chosen: IntColumn, after: Beam, scratch: Scratch
+) -> None:
     """Write the beginnings to which the chosen steps lead into the first rows of `after`."""
-    blocks, devices = tables.duration.size, tables.capacity.size
-    passed, held = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
+    blocks, passed, held = tables.duration.size, scratch.passed, scratch.held
     for i in range(chosen.size):
         step = chosen[i]
         row, run, start = steps.parent[step], steps.run[step], steps.start[step]

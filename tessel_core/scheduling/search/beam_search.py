@@ -11,7 +11,7 @@ import numpy as np
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
-from tessel_core.scheduling.kernels.beams import Beam, Pins, Steps, Ways, next_steps, take_steps, undominated
+from tessel_core.scheduling.kernels.beams import Beam, Pins, Scratch, Steps, Ways, next_steps, take_steps, undominated
 from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, column, rows, tables_of
 from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import path_lengths
@@ -64,10 +64,11 @@ class BeamSearch:
         if any(start < 0 or start + self._tail(b) > limit for (b, _), start in self._pinned.items()):
             return Outcome(None, excluded=True)
         beam, after, steps = self._beginning(width), self._beginning(width), _room_for(width)
+        scratch = self._scratch()
         chance = np.random.default_rng(seed)
         alive, whole = 1, True
         for _ in range(self.micro_batches * len(self.plan.blocks) - len(self._pinned)):
-            while (count := next_steps(self._tables, self._pins, self._ways, beam, alive, limit, steps)) < 0:
+            while (count := next_steps(self._tables, self._pins, self._ways, beam, alive, limit, steps, scratch)) < 0:
                 steps = _room_for(2 * steps.run.size)
             if not count or stopped():
                 return Outcome(None, excluded=whole and not count)
@@ -78,7 +79,7 @@ class BeamSearch:
             blurred = score[kept] * (1 + _NOISE * chance.random(kept.size)) if seed else score[kept]
             chosen = kept[np.argsort(blurred, kind="stable")[:width]]
             whole &= kept.size <= width
-            take_steps(self._tables, self._pins, beam, steps, chosen, after)
+            take_steps(self._tables, self._pins, beam, steps, chosen, after, scratch)
             beam, after, alive = after, beam, chosen.size
         found = beam.starts[:alive].reshape(alive, self.micro_batches, len(self.plan.blocks))
         ends = (found + self._tables.duration).max(axis=(1, 2))
@@ -120,6 +121,13 @@ class BeamSearch:
         busy, passed, held = np.zeros((3, width, devices), np.int64)
         clock, waived = np.zeros((2, width), np.int64)
         return Beam(starts, np.zeros((width, blocks), np.int64), left, busy, passed, held, clock, waived)
+
+    def _scratch(self) -> Scratch:
+        blocks, devices = len(self.plan.blocks), len(self.plan.devices)
+        passed, held, busy = np.zeros((3, devices), np.int64)
+        taken, left, soonest, early = np.zeros((4, blocks), np.int64)
+        candidates = np.zeros(blocks * (1 + self._pins.special.size), np.int64)
+        return Scratch(passed, held, busy, taken, left, soonest, early, candidates)
 
     def _pins_of(self, orders: Sequence[tuple[Run, Run]]) -> Pins:
         plan, blocks, micro_batches = self.plan, len(self.plan.blocks), range(self.micro_batches)
