@@ -67,7 +67,6 @@ button:enabled kbd { opacity: 1 !important; }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 /* A list of things to open reads from the left. */
-[class*=st-key-list-] button { min-height: 2.1rem; padding-top: 0.1rem; padding-bottom: 0.1rem; }
 [class*=st-key-list-] button :is(div, span) { justify-content: flex-start; text-align: left; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
 </style>
