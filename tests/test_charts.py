@@ -372,6 +372,10 @@ def test_a_curve_plays_what_was_known_by_each_piece_of_news() -> None:
         "proved",
     ]
     assert not played(gap_curve(history[:1], "step", 1.0), history[:1], "step").frames, "one answer does not move"
+    still, (buttons,), note = gap_curve(history, "step", 1.0), figure.layout.updatemenus, figure.layout.annotations[-1]
+    room = figure.layout.margin.b
+    assert still.layout.margin.b <= buttons.pad.t < -note.yshift < room, "below each other: axis, buttons, line"
+    assert figure.layout.height - room == still.layout.height - still.layout.margin.b, "the curve is as high as before"
 
 
 def test_a_long_search_plays_in_forty_pictures() -> None:

@@ -14,8 +14,10 @@ from tessel_core.control import Progress
 from tessel_core.model import MAKESPAN, PERIOD, BlockKind
 from tessel_core.units import many, time_scale
 
-_FRAMES, _FRAME_MS, _PLAY = 40, 300, 10
-"""Of a curve that plays: pictures at most, how long each stands, and pixels for its buttons."""
+_FRAMES, _FRAME_MS = 40, 300
+"""Of a curve that plays: pictures at most, and how long each stands."""
+_BUTTONS, _NOTE = 36, 20
+"""Pixels for a curve's buttons, below its axis, and for the line below them."""
 _TOP, _BOTTOM, _ROW, _BETWEEN = 34, 44, 120, 34
 _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", LIMIT, "dash"))
 
@@ -61,8 +63,8 @@ def played(figure: go.Figure, history: Sequence[Progress], time_unit: str) -> go
         return figure
     shown = sorted({round(i * (len(known) - 1) / (_FRAMES - 1)) for i in range(_FRAMES)})
     titles = list(figure.layout.annotations)
-    note = {"showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 0, "xanchor": "right", "yanchor": "top"}
-    note |= {"yshift": -28, "font": {"size": 12}}
+    note = {"showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top"}
+    note |= {"yshift": -_BOTTOM - _BUTTONS, "font": {"size": 12}}
     figure.frames = [
         go.Frame(
             data=[_until(trace, known[i].wall_s) for trace in figure.data],
@@ -78,10 +80,10 @@ def played(figure: go.Figure, history: Sequence[Progress], time_unit: str) -> go
     stop = [[None], {"frame": {"duration": 0, "redraw": False}, "mode": "immediate"}]
     buttons = [{"label": title, "method": "animate", "args": args} for title, args in (("▶ Play", press), ("❚❚", stop))]
     look = {"type": "buttons", "direction": "left", "showactive": False, "bgcolor": CLEAR, "font": {"size": 12}}
-    place = {"x": 0, "y": 0, "xanchor": "left", "yanchor": "top", "pad": {"t": 22}}
-    return figure.update_layout(
-        updatemenus=[{**look, **place, "buttons": buttons}], margin_b=_BOTTOM + _PLAY
-    ).update_layout(height=figure.layout.height + _PLAY)
+    place = {"x": 0, "y": 0, "xanchor": "left", "yanchor": "top", "pad": {"t": _BOTTOM}}
+    more = _BUTTONS + _NOTE
+    figure.update_layout(height=figure.layout.height + more, margin_b=_BOTTOM + more)
+    return figure.update_layout(updatemenus=[{**look, **place, "buttons": buttons}])
 
 
 def _until(trace: go.Scatter, wall_s: float) -> go.Scatter:
