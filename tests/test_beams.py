@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from helpers.seeds import examples
 
@@ -104,6 +105,8 @@ def test_what_a_beam_excludes_is_impossible_and_what_it_has_room_for_it_finds(se
         assert outcome.starts is not None
         assert all(outcome.starts[m, b] == start for (b, m), start in pinned.items())
         assert int((outcome.starts + [block.duration for block in plan.blocks]).max()) == length
+        alike = [m for m in range(micro_batches) if m not in {m for _, m in pins}]
+        assert (np.diff(outcome.starts[alike], axis=0) > 0).all(), "micro-batches that are alike come in order"
         ends = {run: int(outcome.starts[run[1], run[0]]) + plan.blocks[run[0]].duration for run in runs}
         assert all(outcome.starts[second[1], second[0]] >= ends[first] for first, second in orders)
 

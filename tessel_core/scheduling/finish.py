@@ -30,8 +30,8 @@ BY_HAND = "hand"
 """What reports of schedules that somebody changed name as their solver."""
 _MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
 """Runs that one model takes, and up to which presolve and linear relaxations gain more than they take."""
-_NARROW = 300
-"""Beams up to this width are asked for anything shorter."""
+_NARROW, _FEW = 300, 100
+"""Wider beams are asked nearer to the bound, where no more ticks than that lie between: they may prove something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Finish:
     def _beams(self, incumbent: Incumbent, control: Control) -> None:
         """Ever wider beams from both ends, each for what is shorter than the best so far.
 
-        Narrow ones find it soon.  Wide ones may show that there is none, so they are asked nearer to the bound.
+        Narrow ones find it soon, wide ones may show that there is none.
         """
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch
@@ -153,7 +153,8 @@ class Finish:
                 return None
             width, backwards = left.pop(0)
             shorter = incumbent.makespan - 1
-            return _Asked(width, backwards, shorter if width <= _NARROW else (incumbent.bound + shorter) // 2)
+            near = width > _NARROW and shorter - incumbent.bound <= _FEW
+            return _Asked(width, backwards, (incumbent.bound + shorter) // 2 if near else shorter)
 
         def finish(asked: _Asked, outcome: Outcome) -> None:
             if outcome.excluded:

@@ -94,7 +94,9 @@ class BeamSearch:
         outcome = turned.search(width, limit, 0, stopped)
         if outcome.starts is None:
             return outcome
-        return Outcome(self._earliest(limit - outcome.starts - self._tables.duration))
+        starts, alike = limit - outcome.starts - self._tables.duration, self._pins.alike
+        starts[alike] = starts[alike[::-1]]  # the last one came first
+        return Outcome(self._earliest(starts))
 
     def _earliest(self, starts: IntColumn) -> IntColumn:
         """The same orders on all devices, each run as early as they and the pins allow."""
