@@ -173,9 +173,10 @@ def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator
     return (place or st).container(height=64, border=False, **look)
 
 
-def switch_room(**look: Any) -> DeltaGenerator:
-    """A place for a switch, as high from the start as it will be."""
-    return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment="right", **look)
+def switch_room(*, left: bool = False, **look: Any) -> DeltaGenerator:
+    """A place for a switch, as high from the start as it comes in."""
+    side = "left" if left else "right"
+    return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment=side, **look)
 
 
 def title_of(name: str, facts: str) -> None:
