@@ -7,7 +7,18 @@ from pages.parts.mesh.editor import link_defaults, mesh_tables
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import button, choose, download, file_name, heading_row, literal, picture, switch, title_of
+from pages.shared.widgets import (
+    button,
+    choose,
+    download,
+    file_name,
+    heading_row,
+    literal,
+    picture,
+    switch,
+    switch_room,
+    title_of,
+)
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
 from tessel_core.costs.devices import origin_of_times
 from tessel_core.costs.meshes import MESHES, find_mesh
@@ -44,7 +55,8 @@ def pictures() -> None:
     """The nodes, and how fast every two devices are linked."""
     mesh = workspace().placing.mesh.mesh
     picture(mesh_picture(mesh), "mesh-picture")
-    which = switch("Links", (BANDWIDTH, LATENCY), "mesh-heat")
+    with switch_room(left=True):
+        which = switch("Links", (BANDWIDTH, LATENCY), "mesh-heat")
     picture(link_heat_map(mesh, latency=which == LATENCY), "mesh-links-map")
 
 

@@ -6,7 +6,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.parts.schedule.answer import show_answer
 from pages.parts.schedule.by_hand import finishing
 from pages.parts.schedule.plan_editor import plan_editor, schedule_beside
-from pages.parts.schedule.question_form import begins, question_form, why_not
+from pages.parts.schedule.question_form import begins, question_form, question_room, why_not
 from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_what_is_asked
 from pages.shared.keeping import keeping
@@ -79,9 +79,11 @@ def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
 
 view, room = heading()
 fields = form("question")
+with fields:
+    places = question_room()
 changed, beside = plan_editor() if view == PLAN else (False, None)
 with fields:
-    pressed = question_form(beside_tables=view == PLAN)
+    pressed = question_form(places, beside_tables=view == PLAN)
 with room:
     add_what_is_asked()
     keeping()

@@ -89,7 +89,7 @@ EXAMPLES = (
     Example("a run is missing", TURN, 2, IN_TURN[:3], "coverage", why="block B of micro-batch 1: never runs"),
     Example("a run is repeated", TURN, 1, [*IN_TURN[:2], ("B", 0, 3)], "coverage", why="runs 2 times"),
     Example("a micro-batch too many", TURN, 1, IN_TURN, "coverage", why="has micro-batches 0 to 0 only"),
-    Example("it starts before 0", TURN, 1, [("F", 0, -1), ("B", 0, 0)], "coverage", why="starts at -1, before 0"),
+    Example("it starts before 0", TURN, 1, [("F", 0, -1), ("B", 0, 0)], "coverage", why="starts 1 before time 0"),
     Example("nothing runs", TURN, 1, [], "coverage", why="block F of micro-batch 0: never runs"),
     Example("a device takes turns", TURN, 2, BOTH_HELD),
     Example(

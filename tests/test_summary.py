@@ -252,3 +252,9 @@ def test_large_schedules_are_told_quickly() -> None:
     assert key_numbers(report)
     assert schedule_csv(report.solution or report.relaxed_solution)  # type: ignore[arg-type]
     assert time.monotonic() - began < 2
+
+
+def test_who_built_a_schedule_is_named_as_on_the_page() -> None:
+    report = solve_schedule("1f1b", V, 4)
+    (took,) = (each for each in key_numbers(report) if each.label == "Took")
+    assert took.beside == "by 1F1B"

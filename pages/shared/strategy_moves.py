@@ -59,11 +59,8 @@ def looked_at(asked: Asked, number: int) -> Looked:
 
 
 def looked_before() -> Looked | None:
-    """The configuration that the Strategies page would show, after a reload; None where it would show none at once."""
-    tab = session()
-    if tab.of(StrategyState).number is None and not workspace().strategies:
-        return None
-    asked = asked_before()
+    """The configuration that Strategies shows, also after a reload; None where it shows none at once."""
+    tab, asked = session(), asked_before()
     number = None if asked is None else tab.of(StrategyState).look_at(swept(asked))
     if asked is None or number is None or not swept(asked).outcomes[number].peaks:
         return None

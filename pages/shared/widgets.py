@@ -67,7 +67,6 @@ button:enabled kbd { opacity: 1 !important; }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 /* A list of things to open reads from the left. */
-[class*=st-key-list-] button { min-height: 2.1rem; padding-top: 0.1rem; padding-bottom: 0.1rem; }
 [class*=st-key-list-] button :is(div, span) { justify-content: flex-start; text-align: left; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
 /* On paper: black on white, the whole of what is shown, and nothing to press. */
@@ -197,9 +196,10 @@ def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator
     return (place or st).container(height=64, border=False, **look)
 
 
-def switch_room(**look: Any) -> DeltaGenerator:
-    """A place for a switch, as high from the start as it will be."""
-    return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment="right", **look)
+def switch_room(*, left: bool = False, **look: Any) -> DeltaGenerator:
+    """A place for a switch, as high from the start as it comes in."""
+    side = "left" if left else "right"
+    return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment=side, **look)
 
 
 def title_of(name: str, facts: str) -> None:

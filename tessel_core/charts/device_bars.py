@@ -105,7 +105,7 @@ def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
             name, colour = ("others", STATIC) if kind is None else (str(kind), KIND_COLOURS[kind])
             text = "%{customdata} shorter, %{x:.1f}%<extra>%{fullData.name}</extra>"
             figure.add_trace(_bars(name, colour, shares, hover).update(hovertemplate=text))
-    names, title = [plain(name, 28) for name, _, _ in rows], "makespan shorter by, recomputed in this order"
+    names, title = [plain(name, 32) for name, _, _ in rows], "makespan shorter by, recomputed in this order"
     return _finish(figure, names, title, _THIN, ticksuffix="%", rangemode="tozero")
 
 

@@ -67,9 +67,9 @@ class Coaching:
         horizon = last + self.micro_batches * self.plan.total_time
         if warm_in_time(control):
             search = BeamSearch(self.plan, self.micro_batches, pinned)
-            starts = search.search(_WIDTH, horizon, 0, lambda: control.stopped)
-            if starts is not None:
-                return starts, False
+            found = search.search(_WIDTH, horizon, 0, lambda: control.stopped)
+            if found.starts is not None or found.excluded:
+                return found.starts, found.excluded
         model = RunsModel(self.plan, self.micro_batches, horizon, pinned=pinned)
         answer = ask(model.cp, Effort(_TIME_S, 1, 0), control)
         return (model.starts(answer) if answer.verdict.found else None), answer.verdict is Verdict.IMPOSSIBLE

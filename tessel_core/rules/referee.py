@@ -36,7 +36,8 @@ def coverage(schedule: Schedule) -> Iterator[Violation]:
         why = f"the schedule has micro-batches 0 to {micro_batches - 1} only"
         yield Violation("coverage", _run(schedule, row), why)
     for row in np.flatnonzero(schedule.start < 0).tolist():
-        yield Violation("coverage", _run(schedule, row), f"starts at {schedule.start[row]}, before 0")
+        (early,) = _moments(schedule, -schedule.start[row])
+        yield Violation("coverage", _run(schedule, row), f"starts {early} before time 0")
     counts = np.zeros((micro_batches, blocks), dtype=np.int64)
     np.add.at(counts, (schedule.micro_batch[in_range], schedule.block[in_range]), 1)
     for m, b in np.argwhere(counts != 1):

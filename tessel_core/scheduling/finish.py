@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,15 @@ from tessel_core.scheduling.structure import path_lengths
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
+    from tessel_core.scheduling.search.beam_search import Outcome
     from tessel_core.scheduling.search.runs_model import RunsModel
 
 BY_HAND = "hand"
 """What reports of schedules that somebody changed name as their solver."""
 _MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
 """Runs that one model takes, and up to which presolve and linear relaxations gain more than they take."""
-_PASSES = 2
-"""Beams of each width."""
+_NARROW, _FEW = 300, 100
+"""Wider beams are asked nearer to the bound, where no more ticks than that lie between: they may prove something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ class _FromZero(Incumbent):
     def length(self, starts: IntColumn) -> int:
         """Ticks from 0 to the last end."""
         return int((starts + [block.duration for block in self.plan.blocks]).max())
+
+
+class _Asked(NamedTuple):
+    """A beam that looks for a schedule that ends by the limit."""
+
+    width: int
+    backwards: bool
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -119,26 +128,39 @@ class Finish:
         return incumbent.starts, incumbent.bound
 
     def _beams(self, incumbent: Incumbent, control: Control) -> None:
-        """Ever wider beams, each for what is shorter than the best so far."""
+        """Ever wider beams from both ends, each for what is shorter than the best so far.
+
+        Narrow ones find it soon, wide ones may show that there is none.
+        """
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch
 
         if incumbent.proved or not warm_in_time(control):
             return
         search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
-        left = [(width, seed) for width in search.widths for seed in range(_PASSES)]
+        left = [(width, backwards) for width in search.widths for backwards in (False, True)]
 
-        def ended() -> bool:
-            return control.stopped or incumbent.proved
+        def one(asked: _Asked) -> Outcome:
+            def settled() -> bool:
+                return control.stopped or not incumbent.bound <= asked.limit < incumbent.makespan
 
-        def one(asked: tuple[int, int]) -> IntColumn | None:
-            return search.search(asked[0], incumbent.makespan - 1, self.seed * _PASSES + asked[1], ended)
+            if asked.backwards:
+                return search.search_backwards(asked.width, asked.limit, settled)
+            return search.search(asked.width, asked.limit, 0, settled)
 
-        def take() -> tuple[int, int] | None:
-            return left.pop(0) if left and not incumbent.proved else None
+        def take() -> _Asked | None:
+            if not left or incumbent.proved:
+                return None
+            width, backwards = left.pop(0)
+            shorter = incumbent.makespan - 1
+            near = width > _NARROW and shorter - incumbent.bound <= _FEW
+            return _Asked(width, backwards, (incumbent.bound + shorter) // 2 if near else shorter)
 
-        def finish(_: object, found: IntColumn | None) -> None:
-            incumbent.offer(found, "beam")
+        def finish(asked: _Asked, outcome: Outcome) -> None:
+            if outcome.excluded:
+                incumbent.raise_bound(asked.limit + 1, "beam")
+            if incumbent.offer(outcome.starts, "beam") or outcome.excluded:
+                left.insert(0, (asked.width, asked.backwards))
 
         work_off(self.workers, take, one, finish, control)
 

@@ -283,11 +283,20 @@ def test_the_schedule_of_the_workspace_is_a_program(small: App) -> None:
     assert small.test.code[0].value in program_text(trace.program).splitlines()
 
 
-def test_nothing_yet_says_where_to_begin() -> None:
+def test_a_strategy_that_nobody_chose_is_the_one_that_strategies_shows() -> None:
+    """So a reload, and a link, show what was there."""
     tab = App("program")
     tab.test.button_group[0].set_value(STRATEGY)
     tab.run()
-    assert "Choose a configuration on Strategies" in " ".join(each.value for each in tab.test.caption)
+    shown = state(tab).strategy
+    assert shown is not None
+    assert lines(tab)
+    again = App("program", of="strategy")
+    assert state(again).strategy is not None
+    assert state(again).strategy.title == shown.title
+    begun = App("strategies")
+    begun.go("program")
+    assert state(begun).strategy.title == shown.title
 
 
 def test_a_strategy_opens_as_a_plan_in_its_own_order() -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.shared.session import session, workspace
 from pages.shared.tables import edit_table, number_column, take_over
-from pages.shared.widgets import labelled, switch
+from pages.shared.widgets import labelled, switch, switch_room
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.formats.mesh_tables import (
     LINK_COLUMNS,
@@ -52,7 +52,8 @@ def link_defaults() -> None:
 
 def mesh_tables() -> None:
     """One of the three tables."""
-    which = switch("Table", (DEVICES, KINDS, LINKS), "mesh-table")
+    with switch_room(left=True):
+        which = switch("Table", (DEVICES, KINDS, LINKS), "mesh-table")
     mesh = workspace().placing.mesh.mesh
     if which == DEVICES:
         base, edits = edit_table("mesh-devices", mesh, device_rows, _device_columns(mesh), height=_HEIGHT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import button, choose, config_form, labelled, literal
@@ -19,18 +21,23 @@ from tessel_core.workbench.workspace import Workspace
 _MOST_MICRO_BATCHES = 99_999
 
 
-def question_form(*, beside_tables: bool) -> bool:
+def question_room() -> list[DeltaGenerator]:
+    """Places for the fields of the question, as high as they will be: what is below is drawn before them."""
+    first, second, *others = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
+    return [labelled(first).empty(), labelled(second).empty(), *others]
+
+
+def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> bool:
     """The inputs of the present question and its Search button; True in the run in which it was pressed.
 
     `beside_tables`: what is wrong with the tables already stands there and is not repeated.
     """
-    places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-    with labelled(places[0]):
+    with places[0]:
         titles = {name: each.title for name, each in SCHEDULERS.items()}
         about = "How the order of work is found: searched, or as published."
         key = session().key("scheduler")
         scheduler = choose("Scheduler", titles, workspace().scheduler, key=key, help=about)
-    with labelled(places[1]):
+    with places[1]:
         now, key = workspace().micro_batches, session().key("micro-batches")
         micro_batches = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, now, key=key)
     with places[2].popover("Options", icon=":material/tune:", width="stretch"):

@@ -394,7 +394,7 @@ export class Painter {
       c.fillStyle = ink;
       c.textAlign = "center";
       const { name, short } = model.blocks[model.block[row]];
-      c.fillText(short ? this.cut(short, room, c) : this.named(name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
+      c.fillText(this.named(short ?? name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
       return;
     }
     const number = String(model.microBatch[row]);

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.scheduling import SCHEDULERS, find_scheduler
 from tessel_core.units import counted, show_gap, show_memory, show_time
 from tessel_core.workbench.messages.idle import imbalance_and_bubble, meanings, percent, who_limits
 
@@ -227,5 +228,6 @@ def fullest(held: Sequence[float], capacities: Sequence[float | None]) -> int:
 
 def _parts(report: ScheduleReport) -> str:
     if report.repetend_s is None or report.completion_s is None:
-        return f"by {report.solver}"
+        known = report.solver in SCHEDULERS
+        return f"by {find_scheduler(report.solver).title if known else report.solver}"
     return f"{report.repetend_s:.2f} + {report.completion_s:.2f} s"
