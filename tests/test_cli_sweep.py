@@ -31,7 +31,7 @@ WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "-
 IN_PROCESSES = (*WORDS[:-1], 2)
 """What is killed and stopped has processes of its own, each of which needs a second to begin."""
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-LONG, LONGER = 80, 1000
+LONG, LONGER = 50, 1000
 """Numbers of micro-batches of sweeps that are stopped on their way, even where a busy machine lets a test wait."""
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from helpers.seeds import one_in
 
 from tessel_core.editing.forms import folded, looped, remedies
 from tessel_core.editing.plan import PlanChange, backward_split, cut, lasting, merged, moved, stage_of, stages
@@ -16,7 +17,7 @@ from tessel_core.rules import check_schedule
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import find_scheduler, solve_schedule
 
-SAMPLES = [sample.name for sample in list_samples()]
+SAMPLES = one_in(3, [sample.name for sample in list_samples()])
 
 
 def names_of(plan: MicroBatchPlan, stage: tuple[int, ...]) -> str:

@@ -177,7 +177,7 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--size gpt5", "model: 'gpt5' is not known, known are gpt2, "),
+        ("--size gpt5", "--size: 'gpt5' is not known, known are gpt2, "),
         ("--width 512", "--width: is no size of gpt, which has size, layers, hidden"),
         ("--heads 7", "heads: hidden size 768 does not divide into 7 equal heads"),
         ("--tensor 5", "12 heads do not divide among 5 devices"),

@@ -51,7 +51,7 @@ SEARCHES = ("tessel", "time-optimal", "list-scheduling")
 
 def tried(scheduler: str, number: int, plan: MicroBatchPlan) -> bool:
     """Whether each run of the suite has this scheduler on the sample of this number; others have the mark `more`."""
-    share = 4 if len(plan.devices) <= 4 else 8
+    share = 6 if len(plan.devices) <= 4 else 12
     return {"tessel": number % share == 0, "time-optimal": number % 12 == 0}.get(scheduler, True)
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from helpers.browser import IDLE
 
-LOOKS = (("dark", (1024, 768)), ("light", (1440, 900)), ("light", (2560, 1440)))
+LOOKS = (("dark", (1024, 768)), ("light", (2560, 1440)))
 """Beside the light theme at the usual size: contrast changes with the theme only, and places with the width only."""
 MOST_SHIFT = 0.1
 """Good by Web Vitals; a quiet machine shows less than 0.05, and a busy one now and then a little more."""
@@ -107,6 +107,7 @@ def faults(page, name: str) -> list[str]:
     before = page.viewport_size
     page.add_style_tag(content="*, *::before, *::after { transition: none !important; }")  # else colours fade
     found += [f"{name}, light: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=True))]
+    found += [f"{name}, {before['width']} wide: {each}" for each in _lasting(page, lambda: page.evaluate(MISPLACED))]
     for theme, (width, height) in LOOKS:
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": height})
