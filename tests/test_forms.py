@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import combinations
 
 import pytest
+from helpers.seeds import one_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
