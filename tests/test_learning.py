@@ -190,9 +190,22 @@ def test_lists_go_on_in_the_orders_that_go_hand_in_hand_and_the_coach_leads_ther
         assert task.check(now).proceeds
     assert task.check(task.start).verdict is Verdict.CIRCLE
     assert len(task.way_out(task.start)) == 1
-    assert task.says(task.check(task.start)) == (
-        "gpu0 waits forever to send activations 1 and gpu1 waits forever to send gradients 0."
+    assert task.says(task.start, task.check(task.start)) == (
+        "Circle: gpu0 waits forever to send activations 1 and gpu1 waits forever to send gradients 0."
     )
+
+
+def test_tensors_that_are_mistaken_for_others_are_said_before_the_circle_behind_them() -> None:
+    task = find_level("15").task()
+    assert isinstance(task, Ordering)
+    order = task.moved(task.start, (0, 0))
+    found = task.check(order)
+    assert task.crossed(order, found).keys() == {(0, 0), (1, 0)}, "neither is ticked as done"
+    assert task.says(order, found) == (
+        "Mismatched: gpu1 is to receive activations 0 where gpu0 is to send activations 1, "
+        "so the wrong tensor would arrive."
+    )
+    assert not task.crossed(task.start, task.check(task.start))
 
 
 def test_lists_are_moved_only_where_that_makes_sense() -> None:

@@ -171,7 +171,8 @@ def parse(data: bytes, name: str) -> Fields:
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise InputError(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        what = error.msg.removesuffix(" starting at")
+        raise InputError(name, f"is not JSON: {what} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise InputError(name, "is nested too deep to be read") from None
     except InputError as error:

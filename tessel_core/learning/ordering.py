@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations
 
 from tessel_core.errors import InputError
 from tessel_core.execution import Channels, HangCertificate, check_channels
-from tessel_core.execution.actions import Action
+from tessel_core.execution.actions import Action, ActionKind
 
 Order = tuple[tuple[int, ...], ...]
 """Per rank, its actions in turn, by their places in the list as it was found."""
@@ -62,12 +63,37 @@ class Ordering:
         actions = {rank: [self.lists[rank][each] for each in row] for rank, row in enumerate(order)}
         return check_channels(actions, self.channels)
 
-    def says(self, found: HangCertificate) -> str:
-        """What the check found, in a sentence."""
+    def stops(self, found: HangCertificate) -> dict[int, int]:
+        """Per rank that does not come to its end, the place where it stops."""
+        return {each.rank: each.position for each in found.places}
+
+    def crossed(self, order: Order, found: HangCertificate) -> dict[tuple[int, int], str]:
+        """Rank and place of each send and receive that met and name other tensors; with a sentence at the receive."""
+        stops, crossed = self.stops(found), dict[tuple[int, int], str]()
+        for sender, receiver in permutations(range(len(order)), 2):
+            sends = self._handed(order, sender, receiver, ActionKind.SEND)
+            receives = self._handed(order, receiver, sender, ActionKind.RECEIVE)
+            for (out, sent), (into, taken) in zip(sends, receives, strict=False):
+                met = out <= stops.get(sender, len(order[sender])) and into <= stops.get(receiver, len(order[receiver]))
+                if met and sent.tensor != taken.tensor:
+                    names = self.names[receiver], taken.text, self.names[sender], sent.text
+                    crossed |= {(sender, out): "", (receiver, into): "{} is to {} where {} is to {}".format(*names)}
+        return crossed
+
+    def _handed(self, order: Order, rank: int, other: int, kind: ActionKind) -> list[tuple[int, Action]]:
+        """The sends to another rank, or the receives from it, with their places."""
+        actions = ((at, self.lists[rank][each]) for at, each in enumerate(order[rank]))
+        return [(at, action) for at, action in actions if action.kind is kind and other in action.ranks]
+
+    def says(self, order: Order, found: HangCertificate) -> str:
+        """What the check found, in a sentence: tensors that are mistaken for others come first."""
         if found.proceeds:
             return "All devices come to the ends of their lists."
+        mistaken = [each for each in self.crossed(order, found).values() if each]
+        if mistaken:
+            return f"Mismatched: {' and '.join(mistaken)}, so the wrong tensor would arrive."
         waits = [f"{self.names[each.rank]} waits forever to {each.action}" for each in found.places]
-        return f"{' and '.join(waits)}{f': {found.why}' if found.why else ''}."
+        return f"{str(found.verdict).capitalize()}: {' and '.join(waits)}."
 
     def steps(self, order: Order) -> Iterator[tuple[Step, Order]]:
         """All moves of one place that are allowed, with what they lead to."""

@@ -17,6 +17,7 @@ from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_decks, list_
 from tessel_core.learning.levels import repetend
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.workbench.slides import OwnSlide
 from tessel_core.workbench.workspace import OWN, Played, Workspace, workspace_file, workspace_of
@@ -279,3 +280,11 @@ def test_a_deck_is_shown_and_taken_away() -> None:
     tab.wait(lambda: any(each.proto.component_name == "tessel_slides" for each in tab.test.get("bidi_component")))
     assert tab.files() == ["Take away as HTML"]
     assert App("learn", level="slides-none").says("slides: must be one of")
+
+
+def test_a_plan_without_a_schedule_is_no_puzzle_and_says_what_would_do() -> None:
+    tight = replace(small_work(load_sample("m-shape-4").with_capacity(0), 3), source="")
+    tab = App.on("learn", tight)
+    tab.press(f"Your plan: {tight.plan.name}").wait(lambda: tab.says("Infeasible"))
+    assert tab.says("on every device would do for a schedule")
+    assert not [each for each in tab.test.get("bidi_component") if "board" in each.proto.component_name]

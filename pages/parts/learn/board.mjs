@@ -305,7 +305,7 @@ class Board {
     this.horizon = Math.max(data.horizon, Math.max(puzzle.makespan, ...ends, 0) * ROOM);
     if (this.period) this.horizon = Math.max(data.horizon, puzzle.makespan + SEEN * this.period);
     this.copies = this.period ? puzzle.stamped(this.period, Math.ceil(this.horizon / this.period)) : null;
-    this.line.textContent = this.says || data.begin;
+    this.line.textContent = this.says || (puzzle.complete && !data.stamp ? "All runs are placed." : data.begin);
     this.line.classList.toggle("bad", Boolean(this.bad && this.says));
     this.drawAxis();
     puzzle.devices.forEach((_, d) => this.drawDevice(d, ready));
@@ -331,6 +331,7 @@ class Board {
       const tick = put(this.axis, "span", "");
       tick.style.left = this.share(at);
       tick.textContent = label;
+      if (at > (1 - 0.5 * TICK_PIXELS / this.axis.clientWidth) * this.horizon) tick.remove(); // it would be cut
     }
     this.unitName.textContent = unit;
     this.root.style.setProperty("--step", this.share(ticks.length > 1 ? ticks[1].at : this.horizon));

@@ -40,17 +40,19 @@ def play_ordering(level: Level, task: Ordering) -> None:
     if found is None:
         st.caption("Press Run them: the hang check goes through both lists at once.")
     else:
-        _verdict(level, task, found)
+        _verdict(level, task, order, found)
 
 
 def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCertificate | None) -> None:
     """What a device does in turn, each action with the ways up and down; where it runs, how far it comes."""
     st.markdown(f"**{literal(task.names[rank])}**")
-    stops = {each.rank: each.position for each in found.places} if found is not None else {}
+    stops = {} if found is None else task.stops(found)
+    crossed = {} if found is None else task.crossed(order, found)
     for at, which in enumerate(order[rank]):
         text = task.lists[rank][which].text
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(_row(at, text, found, stops.get(rank, len(order[rank]))), width="stretch")
+            stop = stops.get(rank, len(order[rank]))
+            st.markdown(_row(at, text, found, stop, wrong=(rank, at) in crossed), width="stretch")
             for label, icon, of in (("Up", "upward", at - 1), ("Down", "downward", at)):
                 off = not 0 <= of < len(order[rank]) - 1
                 about: dict[str, Any] = {"icon": f":material/arrow_{icon}:", "disabled": off}
@@ -58,14 +60,16 @@ def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCert
                     _move(play, task, order, (rank, of))
 
 
-def _row(at: int, text: str, found: HangCertificate | None, stop: int) -> str:
+def _row(at: int, text: str, found: HangCertificate | None, stop: int, *, wrong: bool) -> str:
     """An action by its number, and with what became of it."""
     numbered = literal(f"{at + 1}. {text}")
     if found is None:
         return numbered
+    if wrong:
+        return f":material/close: {numbered}"
     if at < stop:
         return f":material/check: {numbered}"
-    return f":material/hourglass: **{numbered}**" if at == stop else f":gray[{numbered}]"
+    return f":material/hourglass: {numbered}" if at == stop else f":gray[{numbered}]"
 
 
 def _tools(level: Level, play: Played, task: Ordering, order: Order) -> None:
@@ -98,12 +102,12 @@ def _keep(play: Played) -> None:
     st.rerun()
 
 
-def _verdict(level: Level, task: Ordering, found: HangCertificate) -> None:
+def _verdict(level: Level, task: Ordering, order: Order, found: HangCertificate) -> None:
     if not found.proceeds:
-        st.info(literal(f"{found.verdict}: {task.says(found)}".capitalize()), icon=":material/flag:")
+        st.info(literal(task.says(order, found)), icon=":material/flag:")
         return
     reach(level.name, found.proceeds)
-    st.success(literal(task.says(found)), icon=":material/verified:")
+    st.success(literal(task.says(order, found)), icon=":material/verified:")
     st.markdown("  \n".join(map(literal, level.reasons())))
     with st.container(horizontal=True):
         next_level(level)

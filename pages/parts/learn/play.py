@@ -20,7 +20,8 @@ from tessel_core.errors import InputError
 from tessel_core.learning import Level, Puzzle
 from tessel_core.learning.coach import Coaching, Placed, runs_kept
 from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of, target_of
-from tessel_core.model import ScheduleReport
+from tessel_core.model import ScheduleReport, Status
+from tessel_core.workbench.messages.schedule import verdict
 from tessel_core.workbench.workspace import OWN
 
 _WAITED_S = 0.6
@@ -41,6 +42,9 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
     st.markdown(f"**{literal(_ASKS if level is None else level.asks)}**  \n:gray[{literal(puzzle.setting)}]")
     run, found = result_of(puzzle.question, _WAITED_S)
     best, play = None if found is None else puzzle.question.answered_by(found), workspace().play(name)
+    if best is not None and best.status is Status.INFEASIBLE:
+        st.error(literal(verdict(best, puzzle.plan)), icon=":material/block:")
+        return
     advised, placed = _advice(puzzle), runs_kept(play.placed)
     board(
         name,

@@ -168,6 +168,7 @@ export default function ({ data, parentElement }) {
   known.set(root, slides);
   if (data.goes) slides.goThrough(true);
   else slides.show(0);
+  root.focus({ preventScroll: true }); // a presenter's keys work at once
   return undefined;
 }
 

@@ -1246,7 +1246,7 @@ class Timeline {
       ",": this.model.changing ? undefined : () => this.step(-1), ".": this.model.changing ? undefined : () => this.step(1),
       "[": () => this.walk("needs"), "]": () => this.walk("feeds"), "?": () => this.help(),
       escape: () => (!this.keys.hidden ? this.help() : this.playing ? this.stop() : this.select({})),
-      arrowleft: () => this.move(-1, 0), arrowright: () => this.move(1, 0), arrowup: () => this.move(0, -1), arrowdown: () => this.move(0, 1),
+      arrowleft: () => (this.playing ? this.step(-1) : this.move(-1, 0)), arrowright: () => (this.playing ? this.step(1) : this.move(1, 0)), arrowup: () => this.move(0, -1), arrowdown: () => this.move(0, 1),
     }[event.key.toLowerCase()];
     if (!does) return;
     event.preventDefault();

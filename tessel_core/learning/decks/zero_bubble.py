@@ -65,7 +65,7 @@ DECK = Deck(
     name="zero-bubble",
     place=2,
     title="GPipe to zero bubble",
-    about="Six published schedules of the same work, one after the other, and what is proved of the last.",
+    about="Six published schedules of the same work, one after the other, and what is proved of a split pipeline.",
     facts=_facts,
     slides=(
         Slide(

@@ -29,7 +29,7 @@ def _outcome(stop: int) -> Outcome:
     devices = _DEVICES[stop]
     less, more = held("v-half", devices), held("zb-v", devices)
     share = Fraction(less, more)
-    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of it."
+    says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of what ZB-V holds."
     shown = tuple((title, _schedule(name, devices)) for title, name in (("ZB-V", "zb-v"), ("V-Half", "v-half")))
     return Outcome(share, str(share), says, shown)
 
@@ -54,7 +54,7 @@ LEVEL = Level(
     number=8,
     title="Down, up, and half the memory",
     idea="In a V of half stages, the first device also holds the last stage, so what it holds is freed sooner.",
-    asks="V-Half delays some passes to hold less than ZB-V. On how many devices is it first below two thirds?",
+    asks="V-Half delays some passes to hold less than ZB-V. On how many devices is it first below two thirds of that?",
     task=_task,
     hints=(
         "A micro-batch holds a slot from its forward pass to its backward pass; the block decides for how long.",

@@ -83,7 +83,7 @@ LEVEL = Level(
     ),
     why=(
         "With {few} tokens the M takes {loss} longer, because blocks on all devices stop the pipeline.",
-        "With {many} tokens {imbalance} of the V's time is imbalance, {bubble} bubble; another order removes {open}.",
+        "With {many} tokens {imbalance} of the V's time is imbalance, {bubble} bubble; orders change {open} at most.",
         "The M has {spread} imbalance and ends after {ends}; it is proved that no order of the V ends before {bound}.",
     ),
     facts=_facts,

@@ -59,7 +59,7 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=6,
     title="Interleaving",
-    idea="Each device may hold several smaller stages, chunks, so that a micro-batch comes by it several times.",
+    idea="Each device may hold several smaller stages, chunks, so that a micro-batch passes through it several times.",
     asks="Each message takes one step. With how many chunks on each device do eight micro-batches end first?",
     task=_task,
     hints=(

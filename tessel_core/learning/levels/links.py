@@ -43,7 +43,7 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=12,
     title="Links that cost",
-    idea="Tensors take time from device to device, and schedules differ in how many they send.",
+    idea="It takes time to send a tensor to another device, and schedules differ in how many they send.",
     asks="1F1B against interleaving, on four micro-batches: how long must a message take for 1F1B to win?",
     task=_task,
     hints=(

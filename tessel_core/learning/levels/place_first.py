@@ -95,7 +95,7 @@ LEVEL = Level(
         "The same number of layers on both is not the same work.",
     ),
     why=(
-        "Cut in half, after layer {half}, one device works {busiest} steps, and no order takes less than {even}.",
+        "Cut after layer {half}, one device works {busiest} steps; no order takes less than {even} per micro-batch.",
         "Cut after layer {cut}, it is {best}, without any change of order.",
         "The placement search proves that no cut is below {objective}: so place first, then schedule.",
     ),

@@ -36,7 +36,7 @@ LEVEL = Level(
     number=11,
     title="Two encoders that meet",
     idea="A text and a vision branch run on half of the devices each, and meet in a block J on all four: the K shape.",
-    asks="Place three micro-batches. J and its backward pass Jb need all four devices at one moment.",
+    asks="Place three micro-batches. J and its backward pass Jb need all four devices at the same time.",
     task=_task,
     hints=(
         "Both branches may begin at once: they share no device.",

@@ -13,7 +13,7 @@ MEANINGS = {
     "makespan, or the period per micro-batch in the steady state. It is imbalance + bubble.",
     "imbalance": "(Most work - mean work) / length: what devices with less to do than the busiest stand idle. No order "
     "removes it; another placement may.",
-    "bubble": "1 - most work / length: what even the busiest device stands idle. It is unavoidable + open.",
+    "bubble": "1 - most work / length: the idle share of the busiest device. It is unavoidable + open.",
     "unavoidable": "(Proved bound - most work) / length: no order of this placement removes it; another placement, "
     "more memory or another mesh may.",
     "open": "(Length - proved bound) / length: the most that another order of this placement could remove.",
@@ -48,7 +48,7 @@ PROGRAM_MEANINGS = (
     "Idle: share of all devices' time in which they do not compute, whether they communicate or not: 1 - mean work / "
     "length, the work of a device being the time in which it computes. It is imbalance + bubble. "
     f"Imbalance: {MEANINGS['imbalance']} "
-    "Bubble: 1 - most work / length: what even the busiest device stands idle; no bound of it is known for a program."
+    "Bubble: 1 - most work / length: the idle share of the busiest device; no bound of it is known for a program."
 )
 PROGRAM_BY_CAUSE = _by_cause(
     {
