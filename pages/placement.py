@@ -76,7 +76,7 @@ def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: lis
 def page() -> None:
     """The question, and the placement that there is."""
     if workspace().placing.graph is None:
-        no_graph_yet()
+        no_graph_yet("placement")
         return
     take_answer()
     room = heading_room("placement")

@@ -38,7 +38,7 @@ def file_field(
     look = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
     with labelled() if wide else nullcontext():
         file = st.file_uploader(label, types, **look)
-    st.caption("Opening a file takes twice its size in memory.")
+    st.caption("Needs twice its size in memory.")
     path = ""
     if _on_this_machine():
         typed = {"key": f"{key}-path", "on_change": _type, "args": (key,), "label_visibility": "collapsed"}

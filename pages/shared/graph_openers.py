@@ -35,18 +35,18 @@ def open_graph_menu() -> None:
             take_file("upload-graph")
 
 
-def no_graph_yet() -> None:
-    """The ways to a first graph, side by side."""
+def no_graph_yet(then: str = "graph") -> None:
+    """The ways to a first graph, side by side, and `then` the page of this name."""
     with heading_row("first-graph"):
         st.markdown("#### Which network is to be placed?", width="stretch")
         keeping()
     sample, build, upload = st.columns(3)
     with sample.container(border=True, height="stretch"):
         st.markdown("**Open a sample network**")
-        open_graph_sample()
+        open_graph_sample(then)
     with build.container(border=True, height="stretch"):
         st.markdown("**Build a network**")
-        build_network("first")
+        build_network("first", then)
     with upload.container(border=True, height="stretch"):
         st.markdown("**Upload a graph**")
         take_file("upload-graph")
@@ -59,15 +59,15 @@ def place_a_network() -> None:
     open_graph_sample()
 
 
-def open_graph_sample() -> None:
+def open_graph_sample(then: str = "graph") -> None:
     """Choose from the catalogue."""
     name = choose_graph(FIRST_GRAPH)
     if button("Open network", width="stretch"):
         session().open_graph_sample(name)
-        go_to("graph")
+        go_to(then)
 
 
-def build_network(key: str) -> None:
+def build_network(key: str, then: str = "graph") -> None:
     """A network of a known family, in any size."""
     families = {name: family.title for name, family in GRAPHS.items()}
     family = GRAPHS[choose("Family", families, key=f"{key}-family")]
@@ -83,7 +83,7 @@ def build_network(key: str) -> None:
         complain(error)
         return
     session().open_graph(GraphFile.of(graph), f"built: {family.title}", preset)
-    go_to("graph")
+    go_to(then)
 
 
 def graph_actions(file: GraphFile) -> None:

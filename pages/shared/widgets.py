@@ -66,6 +66,14 @@ button:enabled kbd { opacity: 1 !important; }
 @media (max-width: 1200px) { [data-testid=stMainBlockContainer] { padding-left: 2rem; padding-right: 2rem; } }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
+/* Why a file was not taken is read without a pointer over it. */
+[data-testid=stFileChip][aria-invalid=true] { flex-wrap: wrap; height: auto !important; max-width: none !important; }
+[data-testid=stFileChip] > [role=alert] {
+  position: static !important; width: 100% !important; height: auto !important; margin: 0 !important;
+  clip: auto !important; clip-path: none !important; overflow: visible !important; white-space: normal !important;
+  font-size: 0.85rem;
+}
+[data-testid=stFileUploaderDropzone]:has([aria-invalid=true]) { height: auto !important; }
 /* A list of things to open reads from the left. */
 [class*=st-key-list-] button :is(div, span) { justify-content: flex-start; text-align: left; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }

@@ -135,7 +135,7 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     page.mouse.up()
     soon(lambda: told(verdict(page), r"^\+\d+ steps: .* gap \d+\.\d\d%$"))
     soon(lambda: says(page, "F3", f"{lands} – "))
-    page.get_by_text("Changed by hand").wait_for()
+    page.get_by_text("Changed by hand", exact=True).wait_for()
     rest(page)
     changed = digest(page)
     assert changed != before

@@ -24,6 +24,13 @@ def test_a_slider_redraws_while_it_moves_and_a_cell_of_the_map_opens(page, addre
     soon(lambda: drawn_anew(timeline, before))
     spoken(page, r"^Tessel search, v-shape-4; List scheduling, .* tie: 55 steps\.$")
     equals(lambda: timeline.get_attribute("data-of"), "present")  # the searches have followed, at rest
+    page.keyboard.press("Control+z")
+    equals(lambda: said(backward), "3 : 1")
+    soon(lambda: drawn_as(timeline, before))
+    page.keyboard.press("Control+y")
+    equals(lambda: said(backward), "4 : 1")
+    soon(lambda: drawn_anew(timeline, before))
+    equals(lambda: timeline.get_attribute("data-of"), "present")
 
     press(page, "Solve the map")
     cells = page.locator(".wins button")
@@ -47,6 +54,10 @@ def spoken(page, sentence: str) -> None:
 
 def said(slider) -> str:
     return slider.get_attribute("aria-valuetext") or ""
+
+
+def drawn_as(timeline, before: str) -> None:
+    assert timeline.get_attribute("data-digest") == before
 
 
 def drawn_anew(timeline, before: str) -> None:

@@ -1,5 +1,5 @@
 // Sliders that send what they say while they move: one message under way at a time, then the newest; and once more at
-// rest, where something is left to do then.
+// rest, where something is left to do then.  Undo takes back their moves before what was changed before them.
 
 const REST_MS = 500;
 const LOST_MS = 15000;
@@ -24,6 +24,41 @@ class Sliders {
     this.sent = "";
     this.rows = new Map();
     root.textContent = "";
+    this.forget();
+    this.hear = (event) => this.key(event);
+    window.addEventListener("keydown", this.hear, true); // before the page's own keys
+  }
+
+  /** Moves that are taken back no more. */
+  forget() {
+    Object.assign(this, { past: [], future: [], moving: false });
+  }
+
+  key(event) {
+    if (!this.root.isConnected) return window.removeEventListener("keydown", this.hear, true);
+    const at = event.composedPath()[0];
+    const writes = ["TEXTAREA", "SELECT"].includes(at?.tagName) || (at?.tagName === "INPUT" && at.type !== "range");
+    const key = event.key.toLowerCase();
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key) || writes) return undefined;
+    const [from, to] = event.shiftKey || key === "y" ? [this.future, this.past] : [this.past, this.future];
+    if (!from.length) return undefined;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    to.push(this.said());
+    const { at: stops, device } = JSON.parse(from.pop());
+    for (const [field, stop] of Object.entries(stops)) if (this.rows.has(field)) this.show(field, stop);
+    if (this.chooser) this.chooser.value = String(device);
+    this.before = this.said();
+    return this.fly();
+  }
+
+  /** A move begins, or goes on. */
+  begin() {
+    if (!this.moving) {
+      this.past.push(this.before);
+      this.future = [];
+    }
+    this.moving = true;
   }
 
   end() {
@@ -35,6 +70,7 @@ class Sliders {
     const elsewhere = data.turn !== this.turn; // somebody has set them elsewhere: what they said before counts no more
     const arrived = this.flying > 0 && data.serial === this.flying;
     if (arrived || elsewhere) this.flying = 0;
+    if (elsewhere || (this.named && this.named !== data.devices.join())) this.forget();
     this.turn = data.turn;
     this.devices = data.devices;
     for (const [field, row] of this.rows) {
@@ -47,6 +83,7 @@ class Sliders {
     if (arrived && !elsewhere && this.said() !== this.sent) return void this.fly();
     for (const slider of data.sliders) this.show(slider.field, slider.at);
     if (this.chooser) this.chooser.value = String(data.device);
+    if (!this.moving) this.before = this.said();
     clearTimeout(this.resting);
     if (data.rests) this.resting = setTimeout(() => this.fly(true), REST_MS);
   }
@@ -62,6 +99,7 @@ class Sliders {
       range.dataset.field = slider.field;
       range.setAttribute("aria-label", slider.label);
       range.addEventListener("input", () => this.moved(slider.field));
+      range.addEventListener("change", () => this.rest());
       this.rows.set(slider.field, (row = { root: line, name, range, value: put(line, "output", "") }));
       put(name, "span", "").textContent = slider.label;
       line.title = slider.about;
@@ -78,7 +116,11 @@ class Sliders {
     if (!this.chooser) {
       this.chooser = put(place, "select", "");
       this.chooser.setAttribute("aria-label", "Device");
-      this.chooser.addEventListener("change", () => this.fly());
+      this.chooser.addEventListener("change", () => {
+        this.begin();
+        this.fly();
+        this.rest();
+      });
     }
     if (this.named === this.devices.join()) return;
     this.named = this.devices.join();
@@ -86,7 +128,13 @@ class Sliders {
     this.devices.forEach((text, at) => Object.assign(put(this.chooser, "option", ""), { value: at, textContent: text }));
   }
 
+  rest() {
+    this.moving = false;
+    this.before = this.said();
+  }
+
   moved(field) {
+    this.begin();
     this.show(field, +this.rows.get(field).range.value);
     this.fly();
   }

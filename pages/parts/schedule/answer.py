@@ -29,6 +29,7 @@ from tessel_core.formats import plan_text
 from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import title_of
+from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
@@ -45,7 +46,8 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
     with st.container():  # what comes and goes here leaves the timeline its place, so that it is not made anew
         if stale:
             st.warning(stale, icon=":material/history:")
-        verdict(verdict_text(report, plan), proved=proved, found=found)
+        made = "Changed by hand. " if report.solver == BY_HAND else ""
+        verdict(f"{made}{verdict_text(report, plan)}", proved=proved, found=found)
         hang = workspace().hang_of(report)
         if hang is not None:
             st.error(literal(f"{hang.sentence}."), icon=":material/block:")

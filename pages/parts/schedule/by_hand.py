@@ -19,9 +19,10 @@ from tessel_core.editing.asked import number_of
 from tessel_core.editing.schedule import RunChange, pushed_left
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
-from tessel_core.scheduling.finish import BY_HAND, Finish
+from tessel_core.scheduling.finish import BY_HAND, Completion, Finish
 from tessel_core.scheduling.reports import evaluate
 from tessel_core.units import show_gap
+from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.by_hand import completed, effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
@@ -75,7 +76,10 @@ def _turn(key: str) -> None:
 
 
 def by_hand_line() -> bool:
-    """Say that the schedule was changed by hand, with the way back to what was searched; False where it was not."""
+    """Say that the schedule was changed by hand, with the way back to what was searched; False where it was not.
+
+    A search that completes it is watched below, where it moves nothing that somebody looks at.
+    """
     work = workspace()
     if work.by_hand is None:
         return False
@@ -86,7 +90,16 @@ def by_hand_line() -> bool:
             session().change(replace(work, opened=None, by_hand=None))
             session().of(HandState).says("")
             st.rerun()
+    run = answer(session().of(HandState).finishing)
+    if run is not None and run.running:
+        watch(run, lambda: _completing(run))
     return True
+
+
+def _completing(run: Run[Completion]) -> None:
+    news = run.progress
+    gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
+    st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}")
 
 
 def changes_by_hand() -> bool:
@@ -103,7 +116,7 @@ def whole_if_switched() -> None:
 
 
 def finishing() -> bool:
-    """Show the search that completes the schedule, while one runs, and take over what it found; False without one."""
+    """Take over what the search that completes the schedule has found; False while it runs, and without one."""
     state, mode, opened = session().of(HandState), session().of(HandMode), workspace().opened
     if mode.resumes and opened is not None:
         try:
@@ -112,12 +125,7 @@ def finishing() -> bool:
             mode.completes = ""
     mode.resumes = False
     run = answer(state.finishing)
-    if state.finishing is None or run is None:
-        return False
-    if run.running:
-        news = run.progress
-        gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
-        watch(run, lambda: st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}"))
+    if state.finishing is None or run is None or run.running:
         return False
     state.finishing, mode.completes, completion, was = None, "", run.result, opened
     if completion is None or was is None or was.solution is None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from pages.shared.run_panel import search
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import button, choose, config_form, labelled, literal
 from tessel_core.editing.forms import remedies
@@ -86,7 +87,7 @@ def _remedies(plan: MicroBatchPlan, scheduler: str, micro_batches: int) -> dict[
 @unbroken
 def _reform(plan: MicroBatchPlan) -> None:
     session().change(workspace().edited(tables_of(plan)))
-    session().begin_again()
+    _build()
 
 
 def _applies(work: Workspace) -> str:
@@ -98,6 +99,13 @@ def _applies(work: Workspace) -> str:
 @unbroken
 def _use(scheduler: str) -> None:
     session().change(replace(workspace(), scheduler=scheduler))
+    _build()
+
+
+def _build() -> None:
+    """Begin again with the answer, where that is a published order, which takes no search."""
+    if workspace().scheduler in BASELINES and not why_not(workspace()):
+        search(workspace().question)
     session().begin_again()
 
 
