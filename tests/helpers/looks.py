@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from helpers.browser import IDLE
 
-LOOKS = (("dark", (1024, 768)), ("light", (2560, 1440)))
+LOOKS = (("dark", (1024, 768)), ("light", (2560, 800)))
 """Beside the light theme at the usual size: contrast changes with the theme only, and places with the width only."""
 MOST_SHIFT = 0.1
 """Good by Web Vitals; a quiet machine shows less than 0.05, and a busy one now and then a little more."""
