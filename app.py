@@ -7,6 +7,7 @@ import streamlit as st
 from pages.shared.address import keep_address, restore
 from pages.shared.contents import PAGES, arrive, arrived
 from pages.shared.keeping import notices
+from pages.shared.run_panel import begin_to_look, ended_meanwhile
 from pages.shared.session import session
 from pages.shared.widgets import look, own_words
 
@@ -18,8 +19,9 @@ look()
 arrive(page.url_path or PAGES[0].name)
 restore(page.url_path)
 notices()
+begin_to_look()
 page.run()
 own_words()
-if session().settle() or not arrived():
+if session().settle() or not arrived() or ended_meanwhile():
     st.rerun()
 keep_address()

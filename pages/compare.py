@@ -28,7 +28,7 @@ def show(found: tuple[Answer, ...]) -> None:
             arrange()
             actions(ticked)
     with st.container():
-        keep_solving()
+        keep_solving(found)
     shown = tuple(each if i in ticked or not ticked else Answer() for i, each in enumerate(found))
     if tab.view == TIMELINES:
         timelines(shown)

@@ -163,15 +163,16 @@ def known_answer(pair: Pair) -> Answer:
     return Answer(report_of(pair, run), run.complaint)
 
 
-def keep_solving() -> None:
-    """Solve what is not answered yet."""
-    solve(workspace().comparison.pairs)
+def keep_solving(found: Sequence[Answer]) -> None:
+    """Solve the pairs that the page has `found` no answer to yet."""
+    pairs = workspace().comparison.pairs
+    solve([pair for pair, each in zip(pairs, found, strict=True) if each == Answer()])
 
 
-def solve(pairs: Sequence[Pair]) -> None:
-    """Solve these pairs where they are not answered yet: what is made or built at once, then what is searched."""
+def solve(shown_open: Sequence[Pair]) -> None:
+    """Solve the pairs that the page shows as unanswered: what is made or built at once, then what is searched."""
     search_in_turn(
-        pairs,
+        shown_open,
         lambda pair: f"{pair.title}, {pair.plan.name}",
         lambda pair: pair.scheduler in (Made.scheduler, *BASELINES),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -30,6 +31,23 @@ Asked = TypeVar("Asked", bound="Solvable[Any]")
 _POLL_S = 0.4
 _SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
 """Searches that end within this, alone and as one of several, are shown without a panel in between: no flicker."""
+
+
+@dataclass
+class Looks:
+    """The runs that were under way when this run of the page came by them."""
+
+    under_way: list[Run[Any]] = field(default_factory=list)
+
+
+def begin_to_look() -> None:
+    """At the beginning of a page."""
+    session().of(Looks).under_way.clear()
+
+
+def ended_meanwhile() -> bool:
+    """At the end of a page: whether it shows as under way what has ended since, which nothing may be watching."""
+    return any(not run.running for run in session().of(Looks).under_way)
 
 
 def search(question: Question) -> Run[ScheduleReport]:
@@ -71,6 +89,7 @@ def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
     run = jobs.find(_known_by(question)) or (_recalled(question) if isinstance(question, Question) else None)
     if run is not None and run.running:
         run.watch(_presence(_session_id()))
+        session().of(Looks).under_way.append(run)
     return run
 
 
@@ -152,17 +171,21 @@ def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None 
     watch(run, numbers, found or curve)
 
 
-def search_in_turn(
-    questions: Iterable[Asked], named: Callable[[Asked], str], soon: Callable[[Asked], bool] = lambda question: False
-) -> None:
-    """Search the open questions one after the other, so that none slows another down, and show the progress.
+def unanswered(questions: Iterable[Asked]) -> list[Asked]:
+    """Those that are still to be searched, or are searched now."""
+    return [each for each in questions if (run := answer(each)) is None or run.running]
 
-    What runs already comes first, then what is answered `soon`.
+
+def search_in_turn(
+    shown_open: Collection[Asked], named: Callable[[Asked], str], soon: Callable[[Asked], bool] = lambda question: False
+) -> None:
+    """Search one after the other what the page shows as unanswered, so that none slows another down, with progress.
+
+    What runs already comes first, then what is answered `soon`.  The page runs anew where one has ended since it
+    looked.
     """
-    waiting = [(each, run) for each in questions if (run := answer(each)) is None or run.running]
-    if not waiting:
-        return
-    until, ended = time.monotonic() + _SHOWN_IN_TURN_S, False
+    waiting = [(each, answer(each)) for each in unanswered(shown_open)]
+    until, ended = time.monotonic() + _SHOWN_IN_TURN_S, len(waiting) < len(shown_open)
     for question, begun in sorted(waiting, key=lambda each: (each[1] is None, not soon(each[0]))):
         at_work, name = begun or start_search(question), literal(named(question))
         if not at_work.wait(max(0.0, until - time.monotonic())):
@@ -170,6 +193,8 @@ def search_in_turn(
         ended = True
     if ended:
         st.rerun()
+    if not waiting:
+        return
 
     def line() -> None:
         news = at_work.progress

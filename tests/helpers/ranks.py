@@ -92,4 +92,5 @@ def toy_of_nan(rank: Rank, asked: toy.ToyOrder) -> Walked:
 if __name__ == "__main__":
     from helpers.ranks import waits as work  # a function of a module that ranks can import
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in what a shell starts with "&"
     run_on_ranks(work, [sys.argv[1]] * 2)

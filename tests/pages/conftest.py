@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
-from streamlit.testing.v1 import AppTest
+from streamlit.runtime.scriptrunner.script_cache import ScriptCache
+from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 from streamlit.testing.v1.element_tree import ButtonGroup
+from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 from pages.parts.start import opening
 from pages.shared import session as session_module
@@ -188,10 +190,23 @@ def restart_jobs() -> list[jobs.Jobs]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_components() -> Iterator[None]:
-    """Streamlit reads the metadata of every installed package for each app that is tested; there is nothing to find."""
+def _a_run_costs_what_a_page_costs() -> Iterator[None]:
+    """For every run Streamlit's test runner compiles all scripts anew, and looks for its end a thousand times a second.
+
+    For every app it reads the metadata of all installed packages; there is nothing to find.
+    """
+    compiled = ScriptCache()
+
+    def ended(runner: LocalScriptRunner, timeout_s: float) -> None:
+        assert runner._script_thread is not None
+        runner._script_thread.join(timeout_s)
+        assert runner.script_stopped(), f"a page took more than {timeout_s} s"
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", list)
+        patch.setattr(app_test, "ScriptCache", lambda: compiled)
+        patch.setattr(local_script_runner, "ScriptCache", lambda: compiled)
+        patch.setattr(local_script_runner, "require_widgets_deltas", ended)
         yield
 
 

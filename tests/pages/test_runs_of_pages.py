@@ -9,9 +9,15 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
+from pages.parts.compare import arrange
+from pages.parts.placement import form
 from pages.parts.schedule import question_form
 from pages.shared import run_panel
 from pages.shared.session import session, unbroken
+from tessel_core.control import Control
+from tessel_core.model import PlacementReport, ScheduleReport
+from tessel_core.placement import PlacementQuestion
+from tessel_core.scheduling import Question
 
 
 def test_a_callback_that_is_broken_off_begins_again_and_the_message_is_answered() -> None:
@@ -117,3 +123,46 @@ def test_the_search_that_goes_on_is_watched_and_not_the_one_that_was_asked_about
     monkeypatch.setattr(run_panel, "watch", lambda run, line: watched.append(run))
     run_panel.search_in_turn(["first", "second"], str)
     assert watched == [going]
+
+
+def test_a_search_that_ends_while_its_page_is_drawn_is_shown_as_ended(app, restart, monkeypatch) -> None:
+    page, ends, solve = app("compare", sample="m-shape-4", n="9"), threading.Event(), Question.solve
+
+    def late(question: Question, control: Control) -> ScheduleReport:
+        if question.scheduler == "tessel":
+            ends.wait()
+        return solve(question, control)
+
+    def end() -> None:
+        """Between the table and what watches the search."""
+        ends.set()
+        for pair in session().work.comparison.pairs:
+            run_panel.answer(pair).wait()
+
+    monkeypatch.setattr(Question, "solve", late)
+    page.test.multiselect[0].set_value(["tessel", "gpipe"])
+    page.press("Add")
+    assert len(page.timelines()) == 1
+    monkeypatch.setattr(arrange, "arrange", end)
+    assert len(page.run().timelines()) == 2, "nothing would come by later"
+
+
+def test_a_placement_that_is_found_while_its_page_is_drawn_is_shown(app, restart, monkeypatch) -> None:
+    page, ends, solve = app("placement", graph="mlp-8-training"), threading.Event(), PlacementQuestion.solve
+
+    def late(question: PlacementQuestion, control: Control) -> PlacementReport:
+        ends.wait()
+        return solve(question, control)
+
+    def drawn() -> bool:
+        """Before the page looks whether the search is under way."""
+        ends.set()
+        run_panel.answer(session().work.placing.question).wait()
+        return pressed()
+
+    monkeypatch.setattr(PlacementQuestion, "solve", late)
+    page.press("Place")
+    assert page.work.placing.placement is None
+    pressed = form.placing_form
+    monkeypatch.setattr(form, "placing_form", drawn)
+    assert page.run().work.placing.placement is not None, "nothing would come by later"

@@ -10,7 +10,7 @@ from pages.parts.placement.result import say
 from pages.parts.placement.state import PlacementState
 from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
-from pages.shared.run_panel import answer, run_panel, search_in_turn, start_search
+from pages.shared.run_panel import answer, run_panel, search_in_turn, start_search, unanswered
 from pages.shared.session import session, workspace
 from pages.shared.tables import row_table
 from pages.shared.widgets import button, complain, config_form
@@ -67,7 +67,7 @@ def compare_placers() -> None:
             st.rerun()
         return
     questions = {name: placing.question_to(name) for name in placing.placers}
-    search_in_turn(questions.values(), lambda question: question.title)
+    search_in_turn(unanswered(questions.values()), lambda question: question.title)
     rows = [_row(name, question) for name, question in questions.items()]
     unit = next(iter(questions.values())).problem.graph.time_unit
     key = f"placers-{sum(report is not None for _, report, _ in rows)}"

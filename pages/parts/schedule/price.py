@@ -9,7 +9,7 @@ from typing import ClassVar
 import pandas as pd
 import streamlit as st
 
-from pages.shared.run_panel import answer, report_of, search_in_turn
+from pages.shared.run_panel import answer, report_of, search_in_turn, unanswered
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button
 from tessel_core.editing.price_tags import price_tags
@@ -41,7 +41,7 @@ def prices(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         return
     questions = {name: replace(question, plan=each) for name, each in tags.items()}
     names = {each: name for name, each in questions.items()}
-    search_in_turn(questions.values(), names.__getitem__)
+    search_in_turn(unanswered(questions.values()), names.__getitem__)
     runs = {name: answer(each) for name, each in questions.items()}
     found = {name: None if run is None else report_of(questions[name], run) for name, run in runs.items()}
     st.dataframe(pd.DataFrame(price_rows(report, found)), hide_index=True, width="stretch")
