@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import tempfile
@@ -44,6 +45,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(100_000)
+    # Pytest hangs itself, three times a test, on each logger that hands nothing on, and Streamlit has sixty of them.
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
     plotly = sys.modules.get("plotly.basedatatypes")
     if plotly is not None:
         vars(plotly)["_str_to_dict_path_full"] = lru_cache(maxsize=None)(vars(plotly)["_str_to_dict_path_full"])
