@@ -11,7 +11,7 @@ from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_what_is_asked
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest, report_of, run_panel, search
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import form, heading_row, literal, switch_room, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
@@ -34,8 +34,15 @@ def heading() -> tuple[str, DeltaGenerator]:
         room = st.container(horizontal=True, vertical_alignment="center", width=_BUTTONS)
         views = (PLAN, SCHEDULE)
         with switch_room(width=_VIEWS):
-            tab.view = st.segmented_control("View", views, key=key, required=True, label_visibility="collapsed")
+            look = {"required": True, "label_visibility": "collapsed", "on_change": _turned}
+            tab.view = st.segmented_control("View", views, key=key, **look)
     return tab.view, room
+
+
+@unbroken
+def _turned() -> None:
+    """The switch has the last word."""
+    session().next_view = ""
 
 
 def answer_view() -> None:
@@ -77,6 +84,7 @@ def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
         show_answer(report, asked.plan, stale)
 
 
+before = session().view
 view, room = heading()
 fields = form("question")
 with fields:
@@ -89,7 +97,8 @@ with room:
     keeping()
 if pressed:
     search(workspace().question)
-    session().view = session().next_view = SCHEDULE
+    if view == before:  # else the switch was turned after the press
+        session().view = session().next_view = SCHEDULE
     keep_address()
     st.rerun()
 if beside is None:

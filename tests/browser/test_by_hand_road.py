@@ -35,8 +35,9 @@ def plan(page, address: str):
 
 
 def test_a_stage_is_dragged_to_another_device_and_its_schedule_follows(plan) -> None:
-    what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(plan)
     page, before = plan, [digest(plan), digest(plan, 1)]
+    what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(plan)
+    equals(lambda: [digest(page), digest(page, 1)], before)
     drag(page, at(page, 1.5, 1, 16), at(page, 1.5, 2, 16), drop=False)
     equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "F1, B1 to gpu2")
     page.mouse.up()

@@ -7,10 +7,10 @@ import struct
 from xml.etree import ElementTree
 
 import pytest
-from helpers.browser import BEGIN, IDLE, at_least, equals, soon
+from helpers.browser import BEGIN, IDLE, at_least, drag, equals, soon
 from helpers.timeline_page import show_other, show_timeline
 
-from tessel_core.charts.timeline import timeline_data, timeline_height
+from tessel_core.charts.timeline import Look, timeline_data, timeline_height
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
@@ -377,6 +377,25 @@ def test_another_schedule_begins_anew_and_the_same_one_stays(context) -> None:
     told(tab, "Click a block")
     tab.mouse.click(*lane(tab, 7, 0.99))
     told(tab, "Idle on gpu7")
+    assert tab.troubles == []
+
+
+def test_what_a_hand_holds_stays_in_it_until_another_schedule_comes(context) -> None:
+    few, many = (solve_schedule("sequential", load_sample(f"v-shape-{n}"), 1).drawable for n in (4, 8))
+    assert few is not None
+    assert many is not None
+    tab, look = shown(context, few), Look(stages=tuple(min(b, 7 - b) for b in range(8)))
+    tip = tab.locator(".timeline .tip:visible")
+    show_other(tab, timeline_data([("", few)], look=look))
+    drag(tab, lane(tab, 1, 1.5 / 16), lane(tab, 2, 1.5 / 16), drop=False)
+    equals(tip.inner_text, "F1, B1 to gpu2")
+    show_other(tab, timeline_data([("", few)], look=look))  # as every run of the page does
+    tab.mouse.move(*lane(tab, 3, 1.5 / 16))
+    equals(tip.inner_text, "F1, B1 to gpu3")
+    show_other(tab, timeline_data([("", many)]))
+    tab.mouse.move(*lane(tab, 1, 0.5))
+    equals(lambda: [" to gpu" in each for each in tip.all_inner_texts()], [False])  # of what is pointed at
+    tab.mouse.up()
     assert tab.troubles == []
 
 

@@ -35,7 +35,8 @@ def equals(read: Callable[[], object], expected: object) -> None:
     """Until what is read is what is expected."""
 
     def check() -> None:
-        assert read() == expected
+        found = read()
+        assert found == expected, f"{found!r} in place of {expected!r}"
 
     soon(check)
 
@@ -44,7 +45,8 @@ def at_least(read: Callable[[], float], least: float) -> None:
     """Until what is read is so much."""
 
     def check() -> None:
-        assert read() >= least
+        found = read()
+        assert found >= least, f"{found!r}, and at least {least!r} is expected"
 
     soon(check)
 
@@ -69,7 +71,8 @@ def only(page, label: str):
 
 
 def go(page, title: str) -> None:
-    """To a page of the app, by the bar at the top."""
+    """To a page of the app, by the bar at the top, which no tooltip of what was pointed at may hide."""
+    page.mouse.move(0, 0)
     page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
 
 
