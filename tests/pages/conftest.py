@@ -250,7 +250,7 @@ def restart(monkeypatch: pytest.MonkeyPatch, restart_jobs: list[jobs.Jobs]) -> C
 @pytest.fixture
 def small() -> App:
     """A small plan on the schedule page, whose search ends at once."""
-    return App("schedule", sample="m-shape-4", n="8")
+    return App("schedule", sample="m-shape-4", n="13")
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_undo_and_redo_go_step_by_step_and_across_a_reload(small, tab, restart) 
     before = small.durations
     small.edit("blocks", 1, "duration", 4).choose("Micro-batches", 5).choose("Scheduler", "gpipe")
     small.press("Undo").press("Undo")
-    assert (small.work.micro_batches, small.work.scheduler, small.durations[1]) == (8, "tessel", 4)
+    assert (small.work.micro_batches, small.work.scheduler, small.durations[1]) == (13, "tessel", 4)
     restart()
     again = tab(small.work.token)
     again.press("Undo")
@@ -73,8 +73,8 @@ def test_the_widgets_show_what_undo_brought_back(small) -> None:
     small.choose("Micro-batches", 5).edit("blocks", 1, "duration", 4).edit("blocks", 2, "duration", 6)
     small.press("Undo").press("Undo").press("Undo")
     small.run()
-    assert small.work.micro_batches == 8, "no widget brings its old value back"
-    assert small.test.number_input[0].value == 8
+    assert small.work.micro_batches == 13, "no widget brings its old value back"
+    assert small.test.number_input[0].value == 13
     small.press("Redo").run()
     small.edit("blocks", 3, "duration", 7)
     assert small.work.micro_batches == 5
@@ -83,7 +83,7 @@ def test_the_widgets_show_what_undo_brought_back(small) -> None:
 
 def test_a_search_is_no_step_of_its_own(small) -> None:
     small.choose("Micro-batches", 5).search().press("Undo")
-    assert small.work.micro_batches == 8
+    assert small.work.micro_batches == 13
 
 
 # The menu of the workspace

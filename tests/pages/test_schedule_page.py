@@ -49,7 +49,7 @@ def draw(app, drawing: str) -> None:
 
 def test_a_sample_opens_as_tables_and_picture(small) -> None:
     assert small.work.plan.name == "m-shape-4"
-    assert small.work.micro_batches == 8
+    assert small.work.micro_batches == 13
     assert len(shown(small)["block"]) == 10
     assert not small.numbers()
 
@@ -77,10 +77,10 @@ def drawn_points(app) -> int:
 def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     small.search()
     assert small.says(
-        "Makespan proved optimal: no order of this placement ends 8 micro-batches before 60 steps. The period is proved"
+        "Makespan proved optimal: no order of this placement ends 13 micro-batches before 90 steps. The period is proved"
     )
-    assert small.numbers()["Makespan"] == "60 steps"
-    assert (shown(small)["makespan"], len(shown(small)["block"])) == (60, 8 * 10)
+    assert small.numbers()["Makespan"] == "90 steps"
+    assert (shown(small)["makespan"], len(shown(small)["block"])) == (90, 13 * 10)
     for key in ("idle", "causes", "history"):
         assert figure(small, key)["data"]
 
@@ -115,10 +115,10 @@ def test_the_picture_is_one_switch_away_and_a_link_leads_to_it(small, app) -> No
     assert figure(small, "gantt")["data"]
     assert not small.timelines()
     assert small.address["drawing"] == "picture"
-    again = app("schedule", sample="m-shape-4", n="8", view="schedule", drawing="picture")
+    again = app("schedule", sample="m-shape-4", n="13", view="schedule", drawing="picture")
     assert figure(again, "gantt")["data"]
     draw(again, "Timeline")
-    assert shown(again)["makespan"] == 60
+    assert shown(again)["makespan"] == 90
     assert "drawing" not in again.address
 
 
@@ -127,10 +127,10 @@ def test_the_table_lists_every_run_of_every_device(small) -> None:
     draw(small, "Table")
     (rows,) = [each.value for each in small.test.dataframe if "micro_batch" in each.value.columns]
     assert small.address["drawing"] == "table"
-    assert len(rows) == 8 * sum(len(block.devices) for block in small.work.plan.blocks)
-    assert rows["end"].max() == 60
+    assert len(rows) == 13 * sum(len(block.devices) for block in small.work.plan.blocks)
+    assert rows["end"].max() == 90
     draw(small, "Timeline")
-    assert shown(small)["makespan"] == 60
+    assert shown(small)["makespan"] == 90
 
 
 def test_a_browser_without_the_timeline_gets_the_picture_and_a_sentence(small) -> None:
@@ -144,7 +144,7 @@ def test_a_browser_without_the_timeline_gets_the_picture_and_a_sentence(small) -
 def test_what_is_seen_stays_in_the_address(app) -> None:
     marks = ".".join([f"{10**15}-{10**16 - 1}"] * 8)
     looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held", "marks": marks}
-    tab = app("schedule", sample="m-shape-4", n="8", view="schedule", **looked).search()
+    tab = app("schedule", sample="m-shape-4", n="13", view="schedule", **looked).search()
     assert looked.items() <= tab.address.items()
     assert tab.test.session_state["tessel"].of(TimelineState).selected == "3.5"
     said = [each for each in tab.test.get("bidi_component") if each.proto.component_name == "tessel_timeline_said"]
@@ -269,7 +269,7 @@ def test_an_answer_to_another_question_is_marked(small) -> None:
     small.search().choose("Micro-batches", 9)
     assert small.says("This answers what was asked before")
     assert small.numbers()["Makespan"]
-    small.choose("Micro-batches", 8)
+    small.choose("Micro-batches", 13)
     assert not small.says("This answers what was asked before"), "the answer to this question is known"
 
 
