@@ -18,9 +18,7 @@ PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
 """What a road that fails showed at its end is kept there, to look at."""
 SCREEN = {"width": 1280, "height": 800}
 """The size that everything must fit."""
-JAVASCRIPT = "--single-threaded --min-semi-space-size=64 --initial-heap-size=1024"
-"""Compiled by the thread that runs it, with room enough that garbage is seldom looked for."""
-SHARED = [*QUIET, "--process-per-site", f"--js-flags={JAVASCRIPT}"]
+SHARED = [*QUIET, "--process-per-site", "--js-flags=--single-threaded"]
 """All tabs of the app in one process, which leaves the other cores to servers and searches."""
 
 
