@@ -45,7 +45,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(100_000)
-    # Pytest hangs itself, three times a test, on each logger that hands nothing on, and Streamlit has sixty of them.
+    # Three times a test pytest adds its handlers to every logger that does not propagate; Streamlit has sixty of them.
     for logger in list(logging.root.manager.loggerDict.values()):
         if isinstance(logger, logging.Logger):
             logger.propagate = True

@@ -568,7 +568,7 @@ def test_more_micro_batches_than_a_model_holds_are_scheduled_soon_and_cancelled_
     while not any(news.phase == MAKESPAN and news.objective is not None for news in run.control.history):
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert run.cancel() < 2.0, "well under a second where nothing else runs"
+    assert run.cancel() < 1.0
     assert run.report is not None
     assert run.report.solution is not None
     assert broken_rules(run.report.solution) == set()

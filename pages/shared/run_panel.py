@@ -35,19 +35,19 @@ _SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
 
 @dataclass
 class Looks:
-    """The runs that were under way when this run of the page came by them."""
+    """The searches that were running when the page looked at them."""
 
-    under_way: list[Run[Any]] = field(default_factory=list)
+    running: set[Run[Any]] = field(default_factory=set)
 
 
 def begin_to_look() -> None:
-    """At the beginning of a page."""
-    session().of(Looks).under_way.clear()
+    """At the beginning of a page: forget what it saw in earlier runs."""
+    session().of(Looks).running.clear()
 
 
 def ended_meanwhile() -> bool:
-    """At the end of a page: whether it shows as under way what has ended since, which nothing may be watching."""
-    return any(not run.running for run in session().of(Looks).under_way)
+    """At the end of a page: whether it may show as running what has ended since, and what nothing watches."""
+    return any(not run.running for run in session().of(Looks).running)
 
 
 def search(question: Question) -> Run[ScheduleReport]:
@@ -89,7 +89,7 @@ def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
     run = jobs.find(_known_by(question)) or (_recalled(question) if isinstance(question, Question) else None)
     if run is not None and run.running:
         run.watch(_presence(_session_id()))
-        session().of(Looks).under_way.append(run)
+        session().of(Looks).running.add(run)
     return run
 
 
@@ -153,6 +153,17 @@ def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], obje
         below()
 
 
+def watch_named(run: Run[Any], name: str) -> None:
+    """As `watch`, with a line of its name, its time and its gap."""
+
+    def line() -> None:
+        news = run.progress
+        gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
+        st.markdown(f":material/hourglass_top: {literal(name)}: {run.elapsed_s:.1f} s{gap}")
+
+    watch(run, line)
+
+
 def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None = None) -> None:
     """The progress of a running search, and the way to stop it.
 
@@ -179,15 +190,15 @@ def unanswered(questions: Iterable[Asked]) -> list[Asked]:
 def search_in_turn(
     shown_open: Collection[Asked], named: Callable[[Asked], str], soon: Callable[[Asked], bool] = lambda question: False
 ) -> None:
-    """Search one after the other what the page shows as unanswered, so that none slows another down, with progress.
+    """Search what the page shows as unanswered one after the other, so that none slows another down, and show how far.
 
-    What runs already comes first, then what is answered `soon`.  The page runs anew where one has ended since it
+    What runs already comes first, then what is answered `soon`.  The page runs again where one has ended since it
     looked.
     """
     waiting = [(each, answer(each)) for each in unanswered(shown_open)]
     until, ended = time.monotonic() + _SHOWN_IN_TURN_S, len(waiting) < len(shown_open)
     for question, begun in sorted(waiting, key=lambda each: (each[1] is None, not soon(each[0]))):
-        at_work, name = begun or start_search(question), literal(named(question))
+        at_work, name = begun or start_search(question), named(question)
         if not at_work.wait(max(0.0, until - time.monotonic())):
             break
         ended = True
@@ -196,12 +207,7 @@ def search_in_turn(
     if not waiting:
         return
 
-    def line() -> None:
-        news = at_work.progress
-        gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
-        st.markdown(f":material/hourglass_top: {name}: {at_work.elapsed_s:.1f} s{gap}")
-
-    watch(at_work, line)
+    watch_named(at_work, name)
 
 
 def _news(run: Run[Any], time_unit: str) -> list[tuple[str, str]]:

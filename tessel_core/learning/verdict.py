@@ -14,6 +14,7 @@ from tessel_core.learning.coach import Placed
 from tessel_core.learning.level import Puzzle
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import BASELINES, solve_schedule, title_of
+from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.scheduling.reports import evaluate
 from tessel_core.units import show_times
@@ -99,10 +100,9 @@ def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, 
     return tuple(found)
 
 
-def horizon(puzzle: Puzzle, best: Schedule | None) -> int:
-    """Ticks that a board has room for at first: somewhat more than the best takes, or than the busiest device works."""
-    plan = puzzle.plan
-    least = puzzle.micro_batches * plan.busiest_work + plan.total_time if best is None else best.makespan
+def horizon(puzzle: Puzzle) -> int:
+    """Ticks that a board has room for at first: somewhat more than the bound, which no search has to be awaited for."""
+    least = makespan_bound(puzzle.plan, puzzle.micro_batches)
     return least + max(1, least // 4)
 
 

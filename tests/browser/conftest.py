@@ -67,7 +67,7 @@ def page(context, address, request):
     yield tab
     if request.session.testsfailed > failed:
         tab.screenshot(path=PICTURES / f"{request.node.name}.png")
-        print(tab.url, tab.get_by_test_id("stApp").inner_text()[:3000], sep="\n")
+        print(tab.url, tab.locator("body").inner_text()[:3000], sep="\n")
     assert tab.get_by_test_id("stException").all_inner_texts() == []
     assert not errors
 

@@ -71,8 +71,8 @@ def only(page, label: str):
 
 
 def go(page, title: str) -> None:
-    """To a page of the app, by the bar at the top, which no tooltip of what was pointed at may hide."""
-    page.mouse.move(0, 0)
+    """To a page of the app, by the bar at the top."""
+    page.mouse.move(0, 0)  # a tooltip of what was pointed at may lie over the bar
     page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
 
 

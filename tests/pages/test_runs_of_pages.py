@@ -13,6 +13,7 @@ from pages.parts.compare import arrange
 from pages.parts.placement import form
 from pages.parts.schedule import question_form
 from pages.shared import run_panel
+from pages.shared.address import PLAN, SCHEDULE
 from pages.shared.session import session, unbroken
 from tessel_core.control import Control
 from tessel_core.model import PlacementReport, ScheduleReport
@@ -149,6 +150,7 @@ def test_a_search_that_ends_while_its_page_is_drawn_is_shown_as_ended(app, resta
 
 def test_a_placement_that_is_found_while_its_page_is_drawn_is_shown(app, restart, monkeypatch) -> None:
     page, ends, solve = app("placement", graph="mlp-8-training"), threading.Event(), PlacementQuestion.solve
+    whole = form.placing_form
 
     def late(question: PlacementQuestion, control: Control) -> PlacementReport:
         ends.wait()
@@ -158,11 +160,21 @@ def test_a_placement_that_is_found_while_its_page_is_drawn_is_shown(app, restart
         """Before the page looks whether the search is under way."""
         ends.set()
         run_panel.answer(session().work.placing.question).wait()
-        return pressed()
+        return whole()
 
     monkeypatch.setattr(PlacementQuestion, "solve", late)
     page.press("Place")
     assert page.work.placing.placement is None
-    pressed = form.placing_form
     monkeypatch.setattr(form, "placing_form", drawn)
     assert page.run().work.placing.placement is not None, "nothing would come by later"
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["with the press", "when the press is answered"])
+def test_a_view_that_is_chosen_after_search_was_pressed_stays(small, answered: bool) -> None:
+    small.search()
+    assert small.address["view"] == "schedule"
+    if answered:
+        small.test.session_state["tessel"].next_view = SCHEDULE
+    else:
+        next(button for button in small.test.button if button.label == "Search").click()
+    assert small.look_at(PLAN).address["view"] == "plan"

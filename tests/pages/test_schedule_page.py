@@ -77,7 +77,8 @@ def drawn_points(app) -> int:
 def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     small.search()
     assert small.says(
-        "Makespan proved optimal: no order of this placement ends 13 micro-batches before 90 steps. The period is"
+        "Makespan proved optimal: no order of this placement ends 13 micro-batches before 90 steps. "
+        "The period is proved"
     )
     assert small.numbers()["Makespan"] == "90 steps"
     assert (shown(small)["makespan"], len(shown(small)["block"])) == (90, 13 * 10)

@@ -33,7 +33,7 @@ class Board {
     this.data = data;
     this.puzzle = new Puzzle(data.plan);
     const fine = this.puzzle.begin(data.placed);
-    this.horizon = this.room = data.horizon;
+    this.horizon = data.horizon;
     this.says = fine ? "" : "What was kept of this board breaks a rule, so it begins anew.";
     this.frame();
   }
@@ -302,10 +302,8 @@ class Board {
     const focused = this.root.getRootNode().activeElement?.dataset?.key;
     const ready = puzzle.ready();
     const ends = ready.map(([b, , start]) => start + puzzle.blocks[b].duration);
-    // Once runs are placed the axis only grows: what is searched meanwhile would move them under the hand.
-    this.room = puzzle.placed.size ? Math.max(this.room, data.horizon) : data.horizon;
-    this.horizon = Math.max(this.room, Math.max(puzzle.makespan, ...ends, 0) * ROOM);
-    if (this.period) this.horizon = Math.max(this.room, puzzle.makespan + SEEN * this.period);
+    this.horizon = Math.max(data.horizon, Math.max(puzzle.makespan, ...ends, 0) * ROOM);
+    if (this.period) this.horizon = Math.max(data.horizon, puzzle.makespan + SEEN * this.period);
     this.copies = this.period ? puzzle.stamped(this.period, Math.ceil(this.horizon / this.period)) : null;
     this.line.textContent = this.says || (puzzle.complete && !data.stamp ? "All runs are placed." : data.begin);
     this.line.classList.toggle("bad", Boolean(this.bad && this.says));

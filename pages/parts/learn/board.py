@@ -64,7 +64,7 @@ def board(
         "memoryUnit": plan.memory_unit,
         "colours": [[(ground := shade(kind, m), ink(ground)) for m in range(SHADES)] for kind in BlockKind],
         "placed": [list(each) for each in placed],
-        "horizon": horizon(puzzle, target),
+        "horizon": horizon(puzzle),
         "target": None if target is None else target.starts.tolist(),
         "least": None if target is None or stamp is not None else target.makespan,
         "score": score,

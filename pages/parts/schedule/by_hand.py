@@ -10,7 +10,7 @@ from typing import ClassVar
 import streamlit as st
 
 from pages.parts.schedule.hand_mode import FINISH, FINISH_IN_ORDER, HandMode
-from pages.shared.run_panel import answer, start_search, watch
+from pages.shared.run_panel import answer, start_search, watch_named
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import Change
 from pages.shared.widgets import button
@@ -19,10 +19,8 @@ from tessel_core.editing.asked import number_of
 from tessel_core.editing.schedule import RunChange, pushed_left
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
-from tessel_core.scheduling.finish import BY_HAND, Completion, Finish
+from tessel_core.scheduling.finish import BY_HAND, Finish
 from tessel_core.scheduling.reports import evaluate
-from tessel_core.units import show_gap
-from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.by_hand import completed, effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
@@ -92,14 +90,8 @@ def by_hand_line() -> bool:
             st.rerun()
     run = answer(session().of(HandState).finishing)
     if run is not None and run.running:
-        watch(run, lambda: _completing(run))
+        watch_named(run, "Completing the schedule")
     return True
-
-
-def _completing(run: Run[Completion]) -> None:
-    news = run.progress
-    gap = "" if news is None or news.gap is None else f", gap {show_gap(news.gap)}"
-    st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}")
 
 
 def changes_by_hand() -> bool:

@@ -217,7 +217,7 @@ class Timeline {
       });
       this.controls();
     } else this.begin(digest, frames);
-    if (!this.drag) this.held = null; // what a hand holds stays in it
+    if (!this.drag) this.held = null; // a drag goes on
     this.root.dataset.of = frames.some(({ header }) => header.past) ? "past" : "present";
     this.themed = null;
     this.resize();
@@ -231,7 +231,7 @@ class Timeline {
     const moved = this.held?.run;
     const seen = this.held && (this.view.from > 0 || this.view.to < this.whole) ? { ...this.view } : null;
     this.digest = digest;
-    this.drag = null; // of what is gone
+    this.drag = null; // what it held is gone
     this.pointers.clear();
     for (const panel of this.panels) panel.root.remove();
     this.whole = Math.max(...frames.map(({ header }) => header.makespan));
