@@ -19,6 +19,8 @@ WHOLE = (0.0, 60.0)
 """Twelve micro-batches of 1F1B on four devices."""
 MARKUP = "<img src=x onerror=alert(1)>"
 
+SAYS = "state => void (document.querySelector('[data-testid=stApp]').dataset.testScriptState = state)"
+"""Has the page say that its script is in this state."""
 NO_CANVAS = """
 const draws = HTMLCanvasElement.prototype.getContext;
 HTMLCanvasElement.prototype.getContext = function (...how) {
@@ -231,10 +233,12 @@ def test_a_range_may_be_dragged_while_the_connection_is_lost(line: Line, answere
     page.mouse.move(*lane(page, 1, 30 / 60), steps=3)
     line.cut()
     equals(lambda: connected(page), False)
+    page.evaluate(SAYS, "running")  # as where the connection was lost before the run had ended
     page.mouse.move(*lane(page, 1, 40 / 60), steps=3)
     page.mouse.up()
     told(page, "Range", "20 – 40 steps")
     page.wait_for_url(re.compile("at=r20-40"))
+    page.evaluate(SAYS, "notRunning")
     line.mend()
     equals(lambda: connected(page), True)
     page.wait_for_function(IDLE)

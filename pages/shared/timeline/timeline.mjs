@@ -1314,9 +1314,10 @@ function shortName(name) {
 }
 
 /** Whether the page runs or is about to: a report would interrupt what somebody has just pressed, and Streamlit then
- * forgets the press. */
+ * forgets the press.  Without a connection the page would never hear that a run has ended. */
 function pageRuns() {
-  return performance.now() - pressedAt < PRESS_MS || document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning";
+  const { testScriptState, testConnectionState } = document.querySelector("[data-testid=stApp]")?.dataset ?? {};
+  return performance.now() - pressedAt < PRESS_MS || (testConnectionState === "CONNECTED" && testScriptState !== "notRunning");
 }
 
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
