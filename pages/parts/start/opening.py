@@ -58,7 +58,7 @@ def _run() -> Run[ScheduleReport] | None:
 
 def _draw(searched: ScheduleReport | None) -> None:
     known = _known()
-    story, drawn = st.columns([3, 9], gap="medium", vertical_alignment="center")
+    story, drawn = st.columns([3, 9], gap="medium")  # from the top: what comes later moves nothing
     with story:
         _story(None if searched is None else speed_up(known, searched))
     with drawn:
