@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from tessel_core.charts.figure import LEGEND, axis_title, finish, lane_axis, plain
+from tessel_core.charts.figure import LEGEND, Trace, axis_title, finished, lanes, plain
 from tessel_core.charts.palette import FAINT, HELD, KIND_COLOURS, LIMIT, PART_COLOURS, STATIC
 from tessel_core.inspection import BUSY, Cause, IdleCauses, IdleSplit
 from tessel_core.model import BlockKind, MicroBatchPlan, PlacementDevice, PlacementLoads, Schedule
@@ -74,15 +74,14 @@ def _share_chart(
     names: list[str], rows: Sequence[Mapping[str, Any]], hover: Mapping[str, list[str]], title: str
 ) -> go.Figure:
     """A bar a row, of parts that are fractions of 1; parts that no row has are left out."""
-    figure = go.Figure()
+    traces = []
     for part in rows[0]:
         shares = [100 * float(row[part]) for row in rows]
         if any(shares):
             pattern = {"shape": _HATCHES.get(part, ""), "size": 6, "solidity": 0.25, "fillmode": "overlay"}
-            bars = _bars(part, PART_COLOURS[part], shares, hover.get(part, names))
             text = "%{customdata}, %{x:.1f}%<extra>%{fullData.name}</extra>"
-            figure.add_trace(bars.update(marker_pattern=pattern, hovertemplate=text))
-    return _finish(figure, names, title, **_PERCENT)
+            traces.append(_bars(part, PART_COLOURS[part], shares, hover.get(part, names), text, pattern))
+    return _finished(traces, names, title, **_PERCENT)
 
 
 def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
@@ -98,15 +97,15 @@ def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
         most = savings[others[0]]
         rows.append((f"{len(others)} other{'s' * (len(others) > 1)}, {'at most' if most else 'nothing'}", None, most))
     hover = [f"{plain(name, 60)}: {show_time(float(ticks), schedule.plan.time_unit)}" for name, _, ticks in rows]
-    figure = go.Figure()
+    traces = []
     for kind in dict.fromkeys(kind for _, kind, _ in rows):
         shares = [float(100 * ticks / schedule.makespan) if kind is of else 0.0 for _, of, ticks in rows]
         if any(shares):
             name, colour = ("others", STATIC) if kind is None else (str(kind), KIND_COLOURS[kind])
             text = "%{customdata} shorter, %{x:.1f}%<extra>%{fullData.name}</extra>"
-            figure.add_trace(_bars(name, colour, shares, hover).update(hovertemplate=text))
+            traces.append(_bars(name, colour, shares, hover, text))
     names, title = [plain(name, 32) for name, _, _ in rows], "makespan shorter by, recomputed in this order"
-    return _finish(figure, names, title, _THIN, ticksuffix="%", rangemode="tozero")
+    return _finished(traces, names, title, _THIN, ticksuffix="%", rangemode="tozero")
 
 
 def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go.Figure:
@@ -119,25 +118,32 @@ def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go
         f"{name}: {show_memory(held, 'B')}" + ("" if limit is None else f" of {show_memory(limit, 'B')}")
         for name, held, limit in zip(names, loads.memory, limits, strict=True)
     ]
-    figure = go.Figure(_bars("held", HELD, [amount / divisor for amount in within], hover))
+    traces: list[Trace] = [_bars("held", HELD, [amount / divisor for amount in within], hover)]
     if any(over):
-        figure.add_trace(_bars("exceeds the capacity", LIMIT, [amount / divisor for amount in over], hover))
+        traces.append(_bars("exceeds the capacity", LIMIT, [amount / divisor for amount in over], hover))
     limited = [(limit / divisor, lane) for lane, limit in enumerate(limits) if limit is not None]
     if limited:
-        figure.add_trace(_marks("memory capacity", [at for at, _ in limited], [lane for _, lane in limited]))
-    return _finish(figure, names, f"memory ({unit})", rangemode="tozero")
+        traces.append(_marks("memory capacity", [at for at, _ in limited], [lane for _, lane in limited]))
+    return _finished(traces, names, f"memory ({unit})", rangemode="tozero")
 
 
-def _bars(name: str, colour: str, amounts: list[float], hover: list[str]) -> go.Bar:
+def _bars(
+    name: str,
+    colour: str,
+    amounts: list[float],
+    hover: list[str],
+    text: str = "%{customdata}<extra>%{fullData.name}</extra>",
+    pattern: dict[str, Any] | None = None,
+) -> go.Bar:
     return go.Bar(
         name=name,
         orientation="h",
         y=list(range(len(amounts))),
         x=amounts,
-        marker={"color": colour, "line": {"width": 0}},
+        marker={"color": colour, "line": {"width": 0}, "pattern": pattern or {}},
         unselected={"marker": {"opacity": 1}},
         customdata=hover,
-        hovertemplate="%{customdata}<extra>" + name + "</extra>",
+        hovertemplate=text,
     )
 
 
@@ -147,10 +153,18 @@ def _marks(name: str, x: list[float], y: list[int]) -> go.Scatter:
     return go.Scatter(name=name, x=x, y=y, mode="markers", marker=stroke, hoverinfo="skip", showlegend=True)
 
 
-def _finish(figure: go.Figure, names: list[str], title: str, thickest: int = _THICKEST, **x_axis: Any) -> go.Figure:
+def _finished(
+    traces: Sequence[Trace], names: list[str], title: str, thickest: int = _THICKEST, **x_axis: Any
+) -> go.Figure:
     thickness = max(_THINNEST, min(thickest, _BARS // max(1, len(names))))
-    lane_axis(figure, names, every=-(-12 // thickness), size=12 if thickness > 14 else 10)
-    figure.update_xaxes(title=axis_title(title), gridcolor=FAINT, zeroline=False, **x_axis)
-    legend = {**LEGEND, "traceorder": "normal"}
-    top = _TOP + _LEGEND_LINE * max(0, (len(figure.data) - 1) // _LEGEND_ENTRIES)
-    return finish(figure, len(names) * thickness, top, _BOTTOM, barmode="stack", bargap=0.25, legend=legend)
+    return finished(
+        traces,
+        len(names) * thickness,
+        _TOP + _LEGEND_LINE * max(0, (len(traces) - 1) // _LEGEND_ENTRIES),
+        _BOTTOM,
+        xaxis={"title": axis_title(title), "gridcolor": FAINT, "zeroline": False, **x_axis},
+        yaxis=lanes(names, every=-(-12 // thickness), size=12 if thickness > 14 else 10),
+        barmode="stack",
+        bargap=0.25,
+        legend={**LEGEND, "traceorder": "normal"},
+    )

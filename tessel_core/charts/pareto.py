@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from tessel_core.charts.figure import LEGEND, axis_title, finish, plain
+from tessel_core.charts.figure import LEGEND, axis_title, finished, plain
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET, SERIES_COLOURS
 from tessel_core.strategies.grid import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
@@ -80,7 +80,6 @@ def pareto_chart(
     front = list(sweep.front_of((x, y)))
     rest = [i for i in np.flatnonzero(sweep.feasible).tolist() if i not in set(front)]
     too_large = np.flatnonzero(~sweep.feasible & np.isfinite(sweep.columns["latency"])).tolist()
-    figure = go.Figure()
     cross = {"symbol": "x-thin", "size": 7, "line": {"width": 1.2, "color": LIMIT}}
     dot = {"size": 10, "color": SERIES_COLOURS[0], "line": {"width": 1, "color": "white"}}
     layers = (
@@ -88,23 +87,30 @@ def pareto_chart(
         ("feasible", rest[:_MOST_POINTS], {"size": 6, "color": QUIET}),
         ("on the front", front, dot),
     )
-    for name, numbers, marker in layers:
-        if numbers:
-            figure.add_trace(_points(sweep, numbers, (x, y), name, marker))
+    traces = [_points(sweep, numbers, (x, y), name, marker) for name, numbers, marker in layers if numbers]
     if chosen is not None and np.isfinite(sweep.columns["latency"][chosen]):
         ring = {"size": 18, "symbol": "circle-open", "color": SERIES_COLOURS[1], "line": {"width": 3}}
-        figure.add_trace(_points(sweep, [chosen], (x, y), "shown below", ring))
+        traces.append(_points(sweep, [chosen], (x, y), "shown below", ring))
     drawn = np.flatnonzero(np.isfinite(sweep.columns["latency"])).tolist()
-    for axis, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
-        ticks = _ticks(axis, _column(sweep, axis, drawn))
-        update(type="log", automargin=True, gridcolor=FAINT, zeroline=False, **ticks)
-    figure.update_xaxes(title=axis_title(_title(x), 14))
+    plain_axis = {"type": "log", "automargin": True, "gridcolor": FAINT, "zeroline": False}
+    across, up = ({**plain_axis, **_ticks(axis, _column(sweep, axis, drawn))} for axis in (x, y))
     # Above the axis instead of along it: read without turning the head, and never over the ticks.
-    figure.add_annotation(
-        text=_title(y), showarrow=False, xref="paper", yref="paper", x=0, y=1, xanchor="left",
-        yanchor="bottom", xshift=-44, yshift=6, font={"size": 13},
-    )  # fmt: skip
-    return finish(figure, _HEIGHT, _TOP, _BOTTOM, margin={"l": 56}, legend=LEGEND, clickmode="event+select")
+    title = {
+        "text": _title(y), "showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left",
+        "yanchor": "bottom", "xshift": -44, "yshift": 6, "font": {"size": 13},
+    }  # fmt: skip
+    return finished(
+        traces,
+        _HEIGHT,
+        _TOP,
+        _BOTTOM,
+        xaxis={**across, "title": axis_title(_title(x), 14)},
+        yaxis=up,
+        annotations=[title],
+        margin={"l": 56},
+        legend=LEGEND,
+        clickmode="event+select",
+    )
 
 
 def _points(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from tessel_core.charts.device_bars import cause_bars
-from tessel_core.charts.figure import axis_title, finish, plain
+from tessel_core.charts.figure import axis_title, finished, plain
 from tessel_core.charts.palette import FAINT, HELD
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace, memory_shares
@@ -36,17 +36,20 @@ def peak_chart(trace: Trace, device: int) -> go.Figure:
     rest = shares[_MOST_BARS:]
     rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:_MOST_BARS]]
     rows += [("everything else", sum(each.bytes for each in rest), sum(each.values for each in rest))] if rest else []
-    figure = go.Figure(
-        go.Bar(
-            name="at the peak",
-            orientation="h",
-            x=[amount / divisor for _, amount, _ in rows],
-            y=[title for title, _, _ in rows],
-            marker={"color": HELD},
-            customdata=[(show_memory(amount, "B"), values) for _, amount, values in rows],
-            hovertemplate="%{y}: %{customdata[0]} in %{customdata[1]} values<extra></extra>",
-        )
+    bars = go.Bar(
+        name="at the peak",
+        orientation="h",
+        x=[amount / divisor for _, amount, _ in rows],
+        y=[title for title, _, _ in rows],
+        marker={"color": HELD},
+        customdata=[(show_memory(amount, "B"), values) for _, amount, values in rows],
+        hovertemplate="%{y}: %{customdata[0]} in %{customdata[1]} values<extra></extra>",
     )
-    figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(title=axis_title(f"held at the peak ({unit})"), gridcolor=FAINT, zeroline=False)
-    return finish(figure, _BAR * max(1, len(rows)), _TOP, _BOTTOM)
+    return finished(
+        [bars],
+        _BAR * max(1, len(rows)),
+        _TOP,
+        _BOTTOM,
+        xaxis={"title": axis_title(f"held at the peak ({unit})"), "gridcolor": FAINT, "zeroline": False},
+        yaxis={"autorange": "reversed"},
+    )
