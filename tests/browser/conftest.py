@@ -7,19 +7,30 @@ compiling them anew takes a second. They share nothing that a page can keep.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
 
 import pytest
-from helpers.app_server import CHROMIUM, QUIET, serve
+from helpers.app_server import HEADLESS, QUIET, serve
 from helpers.browser import PATIENCE_S, forget
 
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
 """What a road that fails showed at its end is kept there, to look at."""
 SCREEN = {"width": 1280, "height": 800}
 """The size that everything must fit."""
-SHARED = [*QUIET, "--process-per-site", "--js-flags=--single-threaded"]
-"""All tabs of the app in one process, which leaves the other cores to servers and searches."""
+SHARED = [
+    *QUIET,
+    # All tabs of the app in one process, which leaves the other cores to servers and searches.
+    "--process-per-site",
+    "--js-flags=--single-threaded --no-maglev --no-opt",  # no page is long enough for what optimising takes
+    # With the first of these Chromium compiles all scripts of Streamlit at every load, though its cache has them
+    # compiled.  The others are those of Playwright's list, which this one replaces, that say something of one machine.
+    "--disable-features=BackgroundResourceFetch,HttpsUpgrades,MediaRouter,PaintHolding",
+]
+LITTLE_MS = 2000
+"""What Playwright waits for with so little patience it looks at ten times a second, and else only twice."""
 
 
 @pytest.fixture(scope="session")
@@ -27,16 +38,19 @@ def context(tmp_path_factory):
     """One Chromium for all tests, with a folder of its own."""
     if os.environ.get("TESSEL_REQUIRE_BROWSER") != "1":
         pytest.importorskip("playwright", reason="playwright is not installed")
-        if CHROMIUM is None:
+        if HEADLESS is None:
             pytest.skip("no chromium on this machine; TESSEL_REQUIRE_BROWSER=1 makes this a failure")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Locator, sync_playwright
 
-    assert CHROMIUM is not None, "TESSEL_REQUIRE_BROWSER=1, and there is no chromium"
+    assert HEADLESS is not None, "TESSEL_REQUIRE_BROWSER=1, and there is no chromium"
     folder = tmp_path_factory.mktemp("chromium")
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
+        wait_for = Locator.wait_for
+        for act in (wait_for, Locator.click, Locator.fill):
+            patch.setattr(Locator, act.__name__, _looking_often(act, wait_for))
         context = playwright.chromium.launch_persistent_context(
             folder,
-            executable_path=CHROMIUM,
+            executable_path=HEADLESS,
             args=SHARED,
             viewport=SCREEN,
             accept_downloads=True,
@@ -44,6 +58,24 @@ def context(tmp_path_factory):
         )
         yield context
         context.close()
+
+
+def _looking_often(act: Callable, wait_for: Callable) -> Callable:
+    """The same as `act`, once `wait_for` has found the element, or has found it as its `state` says."""
+    from playwright.sync_api import TimeoutError as NotYet
+
+    @wraps(act)
+    def acted(locator, *given, state: str = "visible", timeout: float = PATIENCE_S * 1000, **named):
+        until = time.monotonic() + timeout / 1000
+        while True:
+            try:
+                wait_for(locator, state=state, timeout=min(LITTLE_MS, timeout))
+                return None if act is wait_for else act(locator, *given, timeout=timeout, **named)
+            except NotYet:
+                if time.monotonic() > until:
+                    raise
+
+    return acted
 
 
 @pytest.fixture(scope="session")

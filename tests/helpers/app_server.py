@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HEADLESS = shutil.which("chromium-headless-shell") or CHROMIUM
+"""The same engine without windows that nobody sees, where it is installed: a seventh less work."""
 QUIET = [
     "--no-sandbox",
     "--headless",
