@@ -107,7 +107,7 @@ def _unseen(fit: CostFit, name: str, of_class: list[KernelRow]) -> Errors:
     def without(left_out: tuple[int, ...]) -> CostFit:
         kept = [row for row in of_class if group(row) != left_out]
         memory = fit.kernel("elementwise").memory if name in FREE else 1.0
-        return replace(fit, kernels=(fit_kernel(name, kept, fit.wait_alone, memory),))
+        return replace(fit, kernels=(fit_kernel(name, tuple(kept), fit.wait_alone, memory),))
 
     groups = dict.fromkeys(map(group, of_class))
     errors = (kernel_errors(without(each), [row for row in of_class if group(row) == each]).each for each in groups)

@@ -7,8 +7,9 @@ memory-bound kernels of the backward are, of which there are no rows of their ow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -41,8 +42,9 @@ MODE_OF = {"layer_infer": "inference", "layer_fwd": "forward"}
 FROM_LAYERS = ("activation_backward", "normalisation_backward")
 
 
+@cache  # of what is left out for a test, most classes have the same rows
 def fit_kernel(
-    name: str, measured: Sequence[KernelRow], wait_alone: float, memory: float = 1.0, overlap: float = OVERLAP
+    name: str, measured: tuple[KernelRow, ...], wait_alone: float, memory: float = 1.0, overlap: float = OVERLAP
 ) -> KernelFit:
     """One class from kernels measured alone; `memory` is its share of the bandwidth where rows do not show it."""
     free = ("launch", *FREE.get(name, ("memory",)))
@@ -63,13 +65,13 @@ def fit_kernel(
 def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[KernelFit, ...]:
     """Every class: those with rows fitted, the others derived from them."""
     fitted = {
-        name: fit_kernel(name, of_class, wait_alone, overlap=overlap)
+        name: fit_kernel(name, tuple(of_class), wait_alone, overlap=overlap)
         for name, of_class in measured.items()
         if name not in FREE
     }
     plain = fitted["elementwise"]
     for name in FREE:
-        fitted[name] = fit_kernel(name, measured[name], wait_alone, plain.memory, overlap)
+        fitted[name] = fit_kernel(name, tuple(measured[name]), wait_alone, plain.memory, overlap)
     product = fitted["matmul"]
     general = replace(product, name="general", memory=min(product.memory, plain.memory))
     derived = [replace(fitted[name.removesuffix("_backward")], name=name) for name in FROM_LAYERS]
