@@ -1,5 +1,5 @@
 """`python -m tessel_core.cli`."""
 
-from tessel_core.cli import main
+from tessel_core.cli import main_of_process
 
-main()
+main_of_process()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from typing import Annotated, NoReturn
@@ -29,8 +28,6 @@ app = typer.Typer(
 _LOOPBACK = "127.0.0.1"
 _FLAGS = {"model": "--size", "export": "--to"}
 """Of what the core calls another way."""
-_KERNELS = "tessel_core.scheduling.kernels.warm"
-"""Looked for among what is imported: most commands search nothing."""
 
 
 @app.callback()
@@ -71,24 +68,6 @@ def _taken(port: int) -> bool:
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
     try:
-        _run()
-    except SystemExit as ended:
-        kernels = sys.modules.get(_KERNELS)
-        if kernels is not None and kernels.compiling():
-            _end_at_once(ended.code)
-        raise
-
-
-def _end_at_once(code: object) -> NoReturn:
-    """Without what Python does at its end: a thread that is in LLVM's code then would abort the process."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code if isinstance(code, int) else 0)
-
-
-def _run() -> None:
-    try:
         open_streams()
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
@@ -108,7 +87,7 @@ def _run() -> None:
 
 def _compile_later() -> None:
     """What a search has begun to compile is not begun anew by the next command."""
-    kernels = sys.modules.get(_KERNELS)
+    kernels = sys.modules.get("tessel_core.scheduling.kernels.warm")
     if kernels is not None and (note := kernels.finish_later()):
         sys.stderr.write(f"note: {note}\n")
 

@@ -67,17 +67,12 @@ def warm_in_time(control: Control) -> bool:
     return not _warming().is_alive()
 
 
-def compiling() -> bool:
-    """Whether a thread of this process still loads or compiles kernels."""
-    return bool(_warming.cache_info().currsize) and _warming().is_alive()
-
-
 def finish_later() -> str:
     """Have a process of its own compile the rest where this one ends before its kernels are ready.
 
     The sentence to print then; empty where there is nothing to compile, or nobody has asked for it.
     """
-    if not compiling():
+    if not _warming.cache_info().currsize or not _warming().is_alive():
         return ""
     if _kept_in() is None:
         why = "since neither the package's folder nor a home can be written; NUMBA_CACHE_DIR may name a folder that can"
