@@ -1,4 +1,4 @@
-"""Control of a running solver: the clock, the cancel switch and the news."""
+"""Control of a running solver: the clock, the cancel switch, its threads and the news."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ def gap(objective: Fraction | None, bound: Fraction | None) -> float | None:
     if objective is None or bound is None:
         return None
     return float((objective - bound) / objective) if objective else 0.0
+
+
+class Abandonable(threading.Thread):
+    """A thread that may be in C++ when nobody waits for it any more, also at the end of the process."""
+
+    def __init__(self, target: Callable[[], object]) -> None:
+        super().__init__(target=target, daemon=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -517,9 +517,10 @@ def test_a_full_stdout_is_one_line_and_exit_code_2(
 
 
 LEFT = """
-import atexit, sys, threading, time
+import atexit, sys, time
 from tessel_core import cli
-threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+from tessel_core.control import Abandonable
+Abandonable(lambda: time.sleep(60)).start()
 atexit.register(print, "Python ends as it always does")
 sys.argv = ["tessel", *sys.argv[1:]]
 cli.main_of_process()
@@ -527,7 +528,7 @@ cli.main_of_process()
 
 
 @pytest.mark.parametrize(("words", "code", "said"), [(["samples"], 0, "m-shape-4"), (["schedule", "none"], 2, "none")])
-def test_a_command_does_not_wait_for_its_threads_to_end(words: list[str], code: int, said: str):
+def test_a_command_ends_at_once_where_its_search_left_a_thread(words: list[str], code: int, said: str):
     """One that comes back from C++ into a Python that is ending aborts the process."""
     ended = subprocess.run([sys.executable, "-c", LEFT, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == code

@@ -16,7 +16,7 @@ def main() -> None:
 
 
 def main_of_process() -> None:
-    """`main`, where the process ends with it: at once, if threads are left that nobody waits for.
+    """`main`, where the process ends with it: at once, if threads of a search are left.
 
     One that compiles, or that asks CP-SAT and was given up, is in C++ then, and aborts a Python that is ending when it
     comes back to it.
@@ -24,7 +24,9 @@ def main_of_process() -> None:
     try:
         main()
     except SystemExit as ended:
-        if any(thread.daemon for thread in threading.enumerate()):
+        from tessel_core.control import Abandonable
+
+        if any(isinstance(thread, Abandonable) for thread in threading.enumerate()):
             for stream in filter(None, (sys.stdout, sys.stderr)):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from tessel_core.control import Control
+from tessel_core.control import Abandonable, Control
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.scheduling.kernels import cycles, lists, orders, timetables
 from tessel_core.scheduling.kernels.tables import tables_of
@@ -51,7 +51,7 @@ def warm() -> None:
 
 @cache
 def _warming() -> threading.Thread:
-    thread = threading.Thread(target=warm, daemon=True)
+    thread = Abandonable(warm)
     thread.start()
     return thread
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tessel_core.control import Control
+from tessel_core.control import Abandonable, Control
 
 Slice = TypeVar("Slice")
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ def work_off(
             failures.append(failure)
             closed.set()
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(workers)]
+    threads = [Abandonable(run) for _ in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
