@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import pandas  # noqa: F401
 import plotly.graph_objects as go
 
+Trace: TypeAlias = go.Bar | go.Scatter | go.Scattergl
 LANE = 0.86
 """Height of a bar, in lanes."""
 CLEAR = "rgba(0, 0, 0, 0)"
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
 """Above the drawing."""
-Trace: TypeAlias = go.Bar | go.Scatter | go.Scattergl
 STILL_LEGEND = {**LEGEND, "itemclick": False, "itemdoubleclick": False}
 
 

@@ -24,9 +24,9 @@ SHARED = [
     *QUIET,
     # All tabs of the app in one process, which leaves the other cores to servers and searches.
     "--process-per-site",
-    "--js-flags=--single-threaded --no-maglev --no-opt",  # no page is long enough for what optimising takes
-    # With the first of these Chromium compiles all scripts of Streamlit at every load, though its cache has them
-    # compiled.  The others are those of Playwright's list, which this one replaces, that say something of one machine.
+    "--js-flags=--single-threaded --no-maglev --no-opt",  # no page lives long enough for optimising to pay
+    # With the first of these Chromium compiles all of Streamlit's scripts at every load, though its cache has them
+    # compiled.  This list replaces Playwright's; the others are the part of it that matters on one machine.
     "--disable-features=BackgroundResourceFetch,HttpsUpgrades,MediaRouter,PaintHolding",
 ]
 LITTLE_MS = 2000
