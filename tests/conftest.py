@@ -7,10 +7,12 @@ import logging
 import os
 import sys
 import tempfile
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TESSEL_DATA"] = _OF_THE_RUN.name
     if find_spec("torch") is None:  # examples are looked for in all modules, and these begin with it
         config.option.ignore_glob = [*(config.option.ignore_glob or ()), *_OF_TORCH]
+    for plugin in config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor" and config.option.durations is None:
+            plugin.sendevent = partial(_send_what_counts, plugin.sendevent)
     gc.disable()
+
+
+def _send_what_counts(send: Callable[..., None], name: str, **event: Any) -> None:
+    """To pytest-xdist's main process, which reads six messages a test, and shows two of them."""
+    report = event.get("data", {})
+    passed = report.get("outcome") == "passed" and report.get("when") in ("setup", "teardown")
+    if name not in ("logstart", "logfinish") and not passed:
+        send(name, **event)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
