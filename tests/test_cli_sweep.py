@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from helpers.sweeps import NETWORK, alive, answers, children, in_a_loop, standing_pool
+from helpers.sweeps import NETWORK, alive, answers, in_a_loop, offspring, standing_pool
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.cli import sweep_schedules
@@ -29,7 +29,7 @@ from tessel_core.units import show_time
 
 WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 1)
 IN_PROCESSES = (*WORDS[:-1], 2)
-"""What is killed and stopped has processes of its own, each of which needs a second to begin."""
+"""What is killed and stopped has processes of its own."""
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 LONG, LONGER = 50, 1000
 """Numbers of micro-batches of sweeps that are stopped on their way, even where a busy machine lets a test wait."""
@@ -170,7 +170,7 @@ def test_a_sweep_killed_with_9_goes_on_where_it_was(tessel: Tessel) -> None:
     process = start(LONG, "--out", "r.sqlite")
     try:
         wait_for_rows(Path("r.sqlite"), 5)
-        workers = children(process.pid)
+        workers = offspring(process.pid)
     finally:
         process.kill()
         process.communicate()
@@ -190,7 +190,7 @@ def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
     process = start(LONGER, "--out", "r.csv", "--json")
     try:
         wait_for_rows(Path("r.sqlite"), 5)
-        workers = children(process.pid)
+        workers = offspring(process.pid)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=20)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sqlite3
 import subprocess
@@ -9,16 +10,18 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 from helpers.sweeps import (
     DEADLY,
-    FOLDER,
     GRAPH,
     OTHER,
     PAIR,
     answers,
+    begun,
     break_down,
     die_always,
     die_at_once,
@@ -47,6 +50,7 @@ from tessel_core.workbench.store import StoreError
 from tessel_core.workbench.store import database as database_module
 
 FILE = "results.sqlite"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux one server begins all workers")
 
 
 def swept(folder: Path, sweep: SolverSweep, control: Control | None = None, workers: int | None = None) -> SweepCounts:
@@ -308,21 +312,42 @@ def test_a_csv_has_a_line_a_point(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def deadly(monkeypatch: pytest.MonkeyPatch):
     """A function that has workers call something else than `solve_point`."""
-    folder = tmp_path / "deadly"
-    folder.mkdir()
-    monkeypatch.setenv(FOLDER, str(folder))
     return lambda call: monkeypatch.setattr(running, "solve_point", call)
 
 
-def test_a_worker_that_dies_loses_nothing(tmp_path: Path, deadly) -> None:
+@pytest.mark.parametrize("victim", [os.getpid, pytest.param(os.getppid, marks=LINUX)])
+def test_a_worker_or_the_server_that_begins_them_dies_and_nothing_is_lost(tmp_path: Path, deadly, victim) -> None:
     sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("gpipe",), micro_batches=(2, DEADLY, 4, 5))
-    deadly(die_once)
+    words = tmp_path / "words"
+    words.mkdir()
+    deadly(partial(die_once, words, victim))
     counts = swept(tmp_path, sweep, workers=2)
-    assert len(list((tmp_path / "deadly").iterdir())) == 1, "the deadly point has killed a worker"
+    assert len(list(words.iterdir())) == 1, "the deadly point has killed"
     assert (counts.solved, counts.failed) == (4, 0)
     assert kept(tmp_path, sweep) == in_a_loop(sweep)
+
+
+@LINUX
+def test_one_server_begins_the_workers_of_all_pools_with_what_they_need() -> None:
+    found = set()
+    for _ in range(2):
+        with open_pool(workers=1) as pool:
+            found.add(pool.executor.submit(begun).result())
+    ((server, ready),) = found
+    assert server != os.getpid()
+    assert ready
+
+
+@LINUX
+def test_where_no_server_can_begin_workers_begin_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(forkserver, "ensure_running", refuse)
+    with open_pool(workers=1) as pool:
+        assert pool.executor.submit(begun).result()[0] == os.getpid()
 
 
 def test_a_point_that_kills_every_worker_fails_alone_and_can_be_tried_again(

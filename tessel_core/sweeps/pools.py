@@ -8,13 +8,16 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
+from multiprocessing.context import BaseContext
 from typing import Any
 
 from tessel_core import __version__
@@ -32,6 +35,8 @@ WORKERS_S = 60.0
 """How long a sweep waits for workers when all have left."""
 _LOOK_S = 1.0
 """Between two looks at a cluster."""
+_ALL_NEED = ["tessel_core.sweeps.solving", "tessel_core.scheduling.tessel", "tessel_core.cpsat"]
+"""Modules that solve most points, which take most of a second to import."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
@@ -62,7 +67,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
 
 
 class ProcessPool(WorkerPool):
-    """A pool of fresh processes: none of them has this one's threads or locks."""
+    """A pool of processes that have none of this one's threads or locks."""
 
     lost = closed = (BrokenProcessPool,)
 
@@ -73,7 +78,7 @@ class ProcessPool(WorkerPool):
         self._open()
 
     def _open(self) -> None:
-        context = get_context("spawn")
+        context = _context()
         ours, self._life_line = context.Pipe(duplex=False)
         self.executor = _ShieldedExecutor(self.slots, context, initializer=obey, initargs=(ours,))
 
@@ -90,13 +95,34 @@ class _ShieldedExecutor(ProcessPoolExecutor):
     """Its processes never hear Ctrl-C, not even while they start: that is for the one that started them."""
 
     def submit(self, *call: Any, **more: Any) -> Future[Any]:
-        if not hasattr(signal, "pthread_sigmask"):
-            return super().submit(*call, **more)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return super().submit(*call, **more)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            with _shielded():
+                return super().submit(*call, **more)
+        except (EOFError, ConnectionError):
+            raise BrokenProcessPool("the server that forks its processes is gone") from None
+
+
+@contextlib.contextmanager
+def _shielded() -> Iterator[None]:
+    """Processes that begin in this block do not hear Ctrl-C."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _context() -> BaseContext:
+    """On Linux one server imports what workers need, and forks them; elsewhere, or without it, each imports it."""
+    if sys.platform == "linux":
+        forkserver.set_forkserver_preload(_ALL_NEED)
+        with contextlib.suppress(OSError), _shielded():
+            forkserver.ensure_running()
+            return get_context("forkserver")
+    return get_context("spawn")
 
 
 class DaskPool(WorkerPool):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -38,14 +41,12 @@ NETWORK = OperatorGraph(
 """A chain in training: a layer takes 16 GB for weights and their state, and 1 GB a micro-batch."""
 GRAPH: GraphFile = read_graph(graph_text(NETWORK).encode())
 PAIR, OTHER = (MeshFile.of(find_mesh(name)) for name in ("h200-2", "a100-2"))
-FOLDER = "TESSEL_TEST_FOLDER"
-"""Environment variable: where the deadly calls below leave word that they were here."""
 DEADLY = 3
 """Micro-batches of the points that kill."""
 
 
 def small_sweep(counts: Iterable[int] = (2, 3, 4), order: str = "gpipe") -> SolverSweep:
-    """Points that are solved, that do not fit, and that make no sense; workers that search need a second to begin."""
+    """Points that are solved, that do not fit, and that make no sense; a search takes longer."""
     return SolverSweep(
         (GRAPH,),
         (PAIR, OTHER),
@@ -56,7 +57,7 @@ def small_sweep(counts: Iterable[int] = (2, 3, 4), order: str = "gpipe") -> Solv
 
 
 class StandingPool(ProcessPool):
-    """A pool that stays when a sweep has ended: each process needs half a second to begin."""
+    """A pool that stays when a sweep has ended."""
 
     def close(self) -> None:
         """Nothing; its processes end with the one that started them."""
@@ -82,12 +83,12 @@ def in_a_loop(sweep: SolverSweep) -> dict[str, dict[str, object]]:
     return answers(SweepRow.joined(i, point, solve_point(point)) for i, point in enumerate(sweep.points))
 
 
-def die_once(point: SweepPoint) -> PointResult:
-    """As `solve_point`, but the first worker that gets a deadly point dies over it."""
-    word = Path(os.environ[FOLDER]) / point.key
+def die_once(words: Path, victim: Callable[[], int], point: SweepPoint) -> PointResult:
+    """As `solve_point`, but the first worker that gets a deadly point leaves word in a folder and kills a process."""
+    word = words / point.key
     if point.micro_batches == DEADLY and not word.exists():
         word.touch()
-        os._exit(1)
+        os.kill(victim(), signal.SIGKILL)
     return solve_point(point)
 
 
@@ -110,17 +111,21 @@ def die_at_once(point: SweepPoint) -> PointResult:
     os._exit(1)
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process has started and that are still there [proc(5)]."""
-    found = []
+def begun() -> tuple[int, bool]:
+    """The process that began this one, and whether it came with the modules that solve points."""
+    return os.getppid(), "ortools.sat.python.cp_model" in sys.modules
+
+
+def offspring(pid: int) -> list[int]:
+    """Processes that a process has begun, and those that they have, that are still there [proc(5)]."""
+    parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            continue
-        if int(parent) == pid:
-            found.append(int(folder.name))
-    return found
+        with suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
 
 
 def alive(pid: int) -> bool:
