@@ -87,12 +87,10 @@ export class Slides {
   /** Fill the screen, or the window where the browser grants no more; and back. */
   fill() {
     const { root } = this;
-    if (document.fullscreenElement) document.exitFullscreen();
-    else if (root.classList.contains("full")) root.classList.remove("full");
-    else {
-      root.classList.add("full");
-      root.requestFullscreen?.().catch(() => {});
-    }
+    const settle = () => root.classList.contains("full") || (document.fullscreenElement && document.exitFullscreen());
+    // What is granted late, to one who has gone back meanwhile, is given back.
+    if (root.classList.toggle("full")) root.requestFullscreen?.().then(settle, () => {});
+    else settle();
   }
 
   /** In a lecture, as large as the whole of it fits the screen. */
