@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from helpers.app_server import HEADLESS, QUIET, serve
 from helpers.browser import PATIENCE_S, forget
+from helpers.looks import WATCH
 
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
 """What a road that fails showed at its end is kept there, to look at."""
@@ -94,6 +95,7 @@ def page(context, address, request):
     """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
     tab = context.new_page()
     tab.set_default_timeout(PATIENCE_S * 1000)
+    tab.add_init_script(WATCH)
     errors, failed = list[str](), request.session.testsfailed
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab

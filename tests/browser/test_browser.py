@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.app_server import serve
 from helpers.browser import BEGIN, IDLE, ROW_PIXELS, at_least, download, enter, equals, forget, go, press, soon
+from helpers.looks import looks_right
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from pages.shared.contents import PAGES
@@ -78,6 +79,7 @@ def test_the_first_screen_compares_and_fits_and_a_bad_upload_says_one_sentence(
     for text in ("1F1B, V-shaped placement", "Searched, M-shaped placement", "Open a sample", "Start from a shape"):
         page.get_by_text(text).first.wait_for()
     page.wait_for_function(ONE_SCREEN)
+    looks_right(page, "Start")
     bad = tmp_path / "bad.json"
     bad.write_text('{"format": "tessel-plan", "version": 9}')
     page.locator('input[type="file"]').set_input_files(bad)

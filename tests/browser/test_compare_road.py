@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from helpers.browser import IDLE, canvas, equals, press
+from helpers.looks import looks_right
 
 MARKUP = "**x** <b>y</b> | $z$ :red[q]"
 
@@ -18,6 +19,7 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
     canvas(page, 3).wait_for()
     usual = ["Tessel search", "List scheduling", "1F1B+", "GPipe"]
     equals(lambda: drawn(page), usual)
+    looks_right(page, "Compare")
 
     arrange(page)
     equals(lambda: listed(page), usual)
@@ -49,9 +51,11 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
     page.get_by_text("Nothing to compare yet").wait_for()
     step(page, "Undo")
     equals(lambda: drawn(page), arranged)
-    for view in ("Difference", "Idle time"):
+    for view in ("Idle time", "Difference"):
         page.get_by_test_id("stMain").get_by_text(view, exact=True).first.click()
         page.get_by_test_id("stMarkdown").filter(has_text=MARKUP).first.wait_for()
+    page.get_by_text("The critical path of").wait_for()
+    looks_right(page, "Difference")
 
 
 def arrange(page) -> None:

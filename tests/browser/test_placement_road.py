@@ -19,6 +19,7 @@ from helpers.browser import (
     press,
     soon,
 )
+from helpers.looks import looks_right
 
 from tessel_core.formats import graph_text, read_mesh
 from tessel_core.samples import load_graph
@@ -72,6 +73,7 @@ def fill_the_table(page, best: str) -> None:
     page.get_by_role("button", name="Break contiguity").or_(known).first.click()
     table.get_by_text("Any sets", exact=True).wait_for()
     equals(lambda: table.get_attribute("data-filled"), "128")
+    looks_right(page, "Placement")
     page.get_by_text("Operators", exact=True).click()
 
 
@@ -108,6 +110,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     page.locator("input[type=file]").first.set_input_files(str(file))
     page.locator(".scatterlayer .point").first.wait_for()
     equals(page.locator(NUMBER).first.inner_text, str(len(graph.operators)))
+    looks_right(page, "Operator graph")
     go(page, "Placement")
     page.get_by_text("Press Place").wait_for()
     press(page, "Place")
@@ -131,6 +134,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     equals(lambda: largest_load(page), best)
     press(page, "Schedule this")
     page.get_by_text("placement of mlp-8-training on h200-8").wait_for()
+    looks_right(page, "Plan of a placement")
     press(page, "Search")
     page.get_by_text("period is proved optimal").wait_for()
     page.wait_for_function(IDLE)
@@ -144,6 +148,7 @@ def test_an_edited_mesh_is_what_its_file_says(page, address: str, tmp_path: Path
     page.goto(f"{address}/mesh")
     enter(page, "In a node, GB/s", "100")
     page.wait_for_url("**work=*")
+    looks_right(page, "Device mesh")
     mesh = read_mesh(Path(download(page, "Export").path()).read_bytes()).mesh
     assert mesh.same_node_link is not None
     assert mesh.same_node_link.bandwidth == 1e11

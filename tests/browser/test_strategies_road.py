@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from helpers.browser import BEGIN, IDLE, at, canvas, download, enter, equals, go, no_wider_than_the_screen, press
+from helpers.looks import looks_right
 
 from tessel_core.ir import read_program
 
@@ -75,6 +76,7 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     page.locator(".timeline .said").get_by_text("starts at time 0.").wait_for()
     row = page.locator(".timeline .card dd").last.inner_text()
     page.get_by_text(f"Operation {row}", exact=True).wait_for()
+    looks_right(page, "Program")
     page.keyboard.press("]")
     equals(lambda: page.locator(".timeline .card dd").last.inner_text() == row, False)
     later = page.locator(".timeline .card dd").last.inner_text()
@@ -93,6 +95,8 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
 def test_a_program_goes_out_and_comes_back(page, address: str, tmp_path: Path) -> None:
     page.goto(f"{address}/strategies")
     page.get_by_text("420 configurations on").wait_for()
+    canvas(page).wait_for()
+    looks_right(page, "Strategies")
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
         no_wider_than_the_screen(page)

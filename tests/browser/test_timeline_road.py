@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from helpers.browser import BEGIN, IDLE, at_least, drag, equals, soon
+from helpers.looks import looks_right
 from helpers.timeline_page import show_other, show_timeline
 
 from tessel_core.charts.timeline import Look, timeline_data, timeline_height
@@ -224,6 +225,7 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     canvas(page).focus()
     page.keyboard.press("m")  # the mark is there, so this takes it away
     page.wait_for_url(re.compile("lanes=held$"))
+    looks_right(page, "Schedule")
 
 
 def test_a_range_may_be_dragged_while_the_connection_is_lost(line: Line, answered) -> None:

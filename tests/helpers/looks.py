@@ -98,8 +98,8 @@ def axe() -> str:
     return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
-def faults(page, name: str) -> list[str]:
-    """All that is wrong with how the page came and looks now, in both themes and at three widths, each as one line."""
+def looks_right(page, name: str) -> None:
+    """How the page came and looks now, in both themes and at three widths; what is wrong is said, each as one line."""
     page.wait_for_function(IDLE)
     page.wait_for_timeout(200)
     shift = page.evaluate(SHIFT)
@@ -119,7 +119,7 @@ def faults(page, name: str) -> list[str]:
     page.set_viewport_size(before)
     page.evaluate(PAINTED)
     page.evaluate("window.shifts.length = 0")
-    return found
+    assert not found, "\n".join(found)
 
 
 def _lasting(page, read: Callable[[], list[str]]) -> list[str]:
