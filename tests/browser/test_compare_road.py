@@ -12,14 +12,13 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
     page.goto(f"{address}/compare?sample=m-shape-4&n=12")
     press(page, "Add")
     canvas(page, 3).wait_for()
-    page.wait_for_function(IDLE)
+    looks_right(page, "Compare")
     step(page, "Undo")
     page.get_by_text("Nothing to compare yet").wait_for()  # all four were one step
     step(page, "Redo")
     canvas(page, 3).wait_for()
     usual = ["Tessel search", "List scheduling", "1F1B+", "GPipe"]
     equals(lambda: drawn(page), usual)
-    looks_right(page, "Compare")
 
     arrange(page)
     equals(lambda: listed(page), usual)
