@@ -143,25 +143,24 @@ SMALL = [sample.name for sample in list_samples() if load_sample(sample.name).ti
 
 
 @pytest.mark.parametrize("sample", one_in(3, [sample.name for sample in list_samples()]))
-@pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name in BASELINES])
-def test_every_sample_and_scheduler(sample: str, scheduler: str) -> None:
+def test_every_sample_and_published_order(sample: str) -> None:
     plan = load_sample(sample)
-    if SCHEDULERS[scheduler].why_not(plan, 6):
-        return
-    report = solve_schedule(scheduler, plan, 6)
-    drawn = report.drawable
-    assert drawn is not None
-    causes = idle_causes(drawn)
-    holds_together(causes, IdleSplit.of(drawn, report.makespan_bound), Fraction(1))
-    assert (IdleSplit.of(drawn).bound is None) == (report.solution is None)
-    if drawn.makespan <= 600:
-        assert by_tick(causes) == causes_by_tick(drawn)
-    part = repeated_part(drawn)
-    if part is not None:
-        steady = steady_idle_causes(part)
-        holds_together(steady, IdleSplit.of_steady(part, report.period_bound), Fraction(part.unroll))
-        if part.period <= 600:
-            assert by_tick(steady) == steady_causes_by_tick(part)
+    for name in [name for name, scheduler in BASELINES.items() if not scheduler.why_not(plan, 6)]:
+        print(name)
+        report = solve_schedule(name, plan, 6)
+        drawn = report.drawable
+        assert drawn is not None
+        causes = idle_causes(drawn)
+        holds_together(causes, IdleSplit.of(drawn, report.makespan_bound), Fraction(1))
+        assert (IdleSplit.of(drawn).bound is None) == (report.solution is None)
+        if drawn.makespan <= 600:
+            assert by_tick(causes) == causes_by_tick(drawn)
+        part = repeated_part(drawn)
+        if part is not None:
+            steady = steady_idle_causes(part)
+            holds_together(steady, IdleSplit.of_steady(part, report.period_bound), Fraction(part.unroll))
+            if part.period <= 600:
+                assert by_tick(steady) == steady_causes_by_tick(part)
 
 
 @pytest.mark.parametrize("sample", one_in(4, SMALL))

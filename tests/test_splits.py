@@ -126,8 +126,10 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
     try:
         pipeline = within_memory(pipeline_of(problem))
     except InputError:
+        assert best is None
         return
     if has_unplaceable(pipeline):
+        assert best is None
         return
     upper = highest_load(pipeline)
     model = SplitModel(
@@ -270,12 +272,16 @@ def test_moves_keep_loads_and_memory(seed: int) -> None:
 def test_cuts_bound_every_split(seed: int) -> None:
     problem, _ = asked(seed, THROUGHPUT, contiguous=False)
     best = best_of(seed, THROUGHPUT, contiguous=False)
-    if best is None:
+    try:
+        pipeline = pipeline_of(problem)
+    except InputError:
+        assert best is None
         return
-    pipeline = pipeline_of(problem)
     averaged = priced_work(pipeline).bound
     bound = cut_bound(pipeline, averaged, Control())
-    assert averaged <= bound <= best + 1e-9
+    assert averaged <= bound
+    if best is not None:
+        assert bound <= best + 1e-9
 
 
 def test_a_tensor_that_no_split_can_keep_whole_bounds_by_its_cut() -> None:
