@@ -17,7 +17,7 @@ from helpers.seeds import one_in
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
-from tessel_core.cpsat import Effort
+from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.samples import load_sample
@@ -338,8 +338,9 @@ def test_a_freed_window_keeps_the_rules_and_is_shorter(seed: int) -> None:
     plan, order = fitting(seed)
     start = one_after_the_other(plan, order).expand(12)
     for window in ((0.0, 0.5), (0.3, 0.8), (0.5, 1.0)):
-        _, starts = solve_window(plan, start.starts, window, 0, EFFORT, Control())
+        verdict, starts = solve_window(plan, start.starts, window, 0, EFFORT, Control())
         if starts is None:
+            assert verdict is Verdict.IMPOSSIBLE
             continue
         found = Schedule.from_starts(plan, starts)
         assert not broken_rules(found)

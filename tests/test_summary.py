@@ -178,11 +178,11 @@ def test_cancelled_is_never_called_optimal_without_proof() -> None:
     assert "ancelled" in said
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_key_numbers_are_those_of_the_report(name: str) -> None:
-    for plan in (V, build_shape("m-shape")):
-        if SCHEDULERS[name].objection(plan):
-            continue
+@pytest.mark.parametrize("shape", ["v-shape", "m-shape"])
+def test_key_numbers_are_those_of_the_report(shape: str) -> None:
+    plan = build_shape(shape)
+    for name in [name for name, scheduler in SCHEDULERS.items() if not scheduler.why_not(plan, 4)]:
+        print(name)
         report = solve_schedule(name, plan, 4)
         numbers = {number.label: number for number in key_numbers(report)}
         assert numbers["Makespan"].value == f"{report.makespan} steps"
