@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -302,6 +303,21 @@ def test_a_completion_is_cancelled_and_never_longer_than_before() -> None:
     assert completion.report.makespan == schedule.makespan
     assert not completion.proved
     assert completion.report.status is Status.FEASIBLE
+
+
+def test_a_completion_waits_for_no_kernels_that_take_long_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine where nothing has been compiled yet the model alone completes."""
+    compiled = threading.Event()
+    compiling = threading.Thread(target=compiled.wait)
+    monkeypatch.setattr("tessel_core.scheduling.kernels.warm._warming", lambda: compiling)
+    compiling.start()
+    shortest = solve_schedule("1f1b", load_sample("v-shape-4"), 6).solution
+    assert shortest is not None
+    moved = reordered(shortest, (3, 0), 9)
+    completion = replace(Finish.of(moved, frozenset({(0, 0)})), time_limit=4.0).solve(Control())
+    compiled.set()
+    assert completion.proved
+    assert moved.makespan > (completion.report.makespan or 0)
 
 
 def test_too_many_free_runs_are_refused_in_one_sentence() -> None:

@@ -30,6 +30,8 @@ BY_HAND = "hand"
 """What reports of schedules that somebody changed name as their solver."""
 _MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
 """Runs that one model takes, and up to which presolve and linear relaxations gain more than they take."""
+_LOADING_SHARE = 0.25
+"""Of the time, for which beams wait for their kernels; the model needs none."""
 _NARROW, _FEW = 300, 100
 """Wider beams are asked nearer to the bound, where no more ticks than that lie between: they may prove something."""
 
@@ -135,7 +137,7 @@ class Finish:
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch
 
-        if incumbent.proved or not warm_in_time(control):
+        if incumbent.proved or not warm_in_time(control.part(_LOADING_SHARE * self.time_limit)):
             return
         search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
         left = [(width, backwards) for width in search.widths for backwards in (False, True)]

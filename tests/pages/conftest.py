@@ -126,12 +126,13 @@ class App:
         self.test.session_state[session.key(table)] = edits
         return self.run()
 
-    def wait(self, done: Callable[[], bool], timeout_s: float = 25) -> App:
-        """Rerun as the polling panel would, until `done`."""
-        until = time.monotonic() + timeout_s
+    def wait(self, done: Callable[[], bool]) -> App:
+        """Rerun as the polling panel would, until `done`; kernels may have to be compiled first, once on a machine."""
+        begun = time.monotonic()
         while not done():
-            assert time.monotonic() < until, "nothing came in time"
-            time.sleep(0.05)
+            waited_s = time.monotonic() - begun
+            assert waited_s < 120, "nothing came in time"
+            time.sleep(max(0.05, waited_s / 5))
             self.run()
         return self
 
