@@ -119,6 +119,8 @@ def _change_count(wanted: int) -> None:
 
 _NOT_PROPOSED = ("time-optimal", "sequential")
 _OPEN_PLAN = ""
+_ROWS, _ROW_HEIGHT = 10, 33
+"""Of the table, which says its height before the browser has loaded what draws it: else all below it would jump."""
 
 
 def _plan_choice() -> MicroBatchPlan | None:
@@ -202,6 +204,8 @@ def pairs_table(found: Sequence[Answer], missing: Sequence[str]) -> tuple[int, .
         selection_default=at_rows(known),
         column_config=looks(columns),
         placeholder="–",
+        row_height=_ROW_HEIGHT,
+        height=min(len(rows) + 1, _ROWS) * _ROW_HEIGHT + 2,
     )
     ticked = tuple(sorted(table["selection"]["rows"]))
     state.pairs = tuple(comparison.pairs[i] for i in ticked)

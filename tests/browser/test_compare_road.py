@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helpers.browser import IDLE, canvas, equals, press
-from helpers.looks import looks_right
+from helpers.looks import forget_moves, looks_right
 
 MARKUP = "**x** <b>y</b> | $z$ :red[q]"
 
@@ -12,6 +12,8 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
     page.goto(f"{address}/compare?sample=m-shape-4&n=12")
     press(page, "Add")
     canvas(page, 3).wait_for()
+    page.wait_for_function(IDLE)
+    forget_moves(page)
     looks_right(page, "Compare")
     step(page, "Undo")
     page.get_by_text("Nothing to compare yet").wait_for()  # all four were one step

@@ -118,8 +118,13 @@ def looks_right(page, name: str) -> None:
             found += [f"{name}, dark: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=False))]
     page.set_viewport_size(before)
     page.evaluate(PAINTED)
-    page.evaluate("window.shifts.length = 0")
+    forget_moves(page)
     assert not found, "\n".join(found)
+
+
+def forget_moves(page) -> None:
+    """What has moved until now was asked for by a press, however late it came."""
+    page.evaluate("window.shifts.length = 0")
 
 
 def _lasting(page, read: Callable[[], list[str]]) -> list[str]:
