@@ -22,7 +22,14 @@ from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import BASELINES, SCHEDULERS, Answer, Comparison, Question, compare
 from tessel_core.scheduling.comparison import Made, Pair
 from tessel_core.units import counted
-from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns, work_notes
+from tessel_core.workbench.messages.comparison import (
+    ROW_PIXELS,
+    WHY_NOT,
+    Column,
+    comparison_columns,
+    table_pixels,
+    work_notes,
+)
 
 _MOST_MICRO_BATCHES = 99_999
 
@@ -119,8 +126,6 @@ def _change_count(wanted: int) -> None:
 
 _NOT_PROPOSED = ("time-optimal", "sequential")
 _OPEN_PLAN = ""
-_ROWS, _ROW_HEIGHT = 10, 33
-"""Of the table, which says its height before the browser has loaded what draws it: else all below it would jump."""
 
 
 def _plan_choice() -> MicroBatchPlan | None:
@@ -204,8 +209,8 @@ def pairs_table(found: Sequence[Answer], missing: Sequence[str]) -> tuple[int, .
         selection_default=at_rows(known),
         column_config=looks(columns),
         placeholder="–",
-        row_height=_ROW_HEIGHT,
-        height=min(len(rows) + 1, _ROWS) * _ROW_HEIGHT + 2,
+        row_height=ROW_PIXELS,
+        height=table_pixels(len(rows)),
     )
     ticked = tuple(sorted(table["selection"]["rows"]))
     state.pairs = tuple(comparison.pairs[i] for i in ticked)

@@ -22,6 +22,9 @@ _TIME_PER = {
     "sample": "Makespan / samples, of which all pairs have the same number.",
 }
 
+ROW_PIXELS, _MOST_LINES = 33, 11
+"""Of a table in the app's font, and how many it shows before it scrolls: the heading and ten rows."""
+
 Cell = float | str | None
 
 
@@ -46,6 +49,14 @@ class Column:
         """A value as text."""
         value = self.values[row]
         return "" if value is None else value if isinstance(value, str) else format(value, self.format)
+
+
+def table_pixels(rows: int) -> int:
+    """Height of the table of so many rows, of which those after the tenth scroll.
+
+    A page says it, since only then does all below stay where it is while the browser loads what draws a table.
+    """
+    return min(rows + 1, _MOST_LINES) * ROW_PIXELS + 2
 
 
 def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...]:
