@@ -5,7 +5,7 @@
 
 Extra is what the processes' time is above the loop's, a point; with fewer idle cores than processes it has their
 waiting in it.  Own CPU is that of handing out and keeping.  Workers are warm: starting them is a column of its own.
-A second table has how workers begin, beside a plain ProcessPoolExecutor of processes that import everything: until
+A table before it has how workers begin, beside a plain ProcessPoolExecutor of processes that import everything: until
 each has searched a schedule, and what all processes but this one then take of memory, shared pages in equal parts.
 Every result is compared with the loop's; the exit status is 1 where one differs.  Seconds are shown, never judged.
 """
@@ -120,6 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", default="1,2", help="numbers of processes, with commas between")
     options = parser.parse_args(arguments)
+    console = Console(width=140)
+    if sys.platform == "linux":
+        console.print(beginnings((1, 2, 8)))
     headings = (
         "sweep",
         "points",
@@ -150,10 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             on = f"{workers} {'process' if workers == 1 else 'processes'}"
             same = "yes" if found.same else "[red]no[/red]"
             table.add_row("", "", on, f"{found.wall_s:.2f}", *ratios, own, f"{found.start_s:.1f}", same)
-    console = Console(width=140)
     console.print(table)
-    if sys.platform == "linux":
-        console.print(beginnings((1, 2, 8)))
     return 0 if good else 1
 
 
