@@ -19,7 +19,7 @@ from helpers.browser import (
     press,
     soon,
 )
-from helpers.looks import looks_right
+from helpers.looks import came_still, looks_right
 
 from tessel_core.formats import graph_text, read_mesh
 from tessel_core.samples import load_graph
@@ -73,7 +73,7 @@ def fill_the_table(page, best: str) -> None:
     page.get_by_role("button", name="Break contiguity").or_(known).first.click()
     table.get_by_text("Any sets", exact=True).wait_for()
     equals(lambda: table.get_attribute("data-filled"), "128")
-    looks_right(page, "Placement")
+    looks_right(page, "Placement", came=False)
     page.get_by_text("Operators", exact=True).click()
 
 
@@ -117,6 +117,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     page.get_by_text("proved optimal").wait_for()
     best = largest_load(page)
     page.locator(f"{DRAWING} .scatterlayer .point").first.wait_for()
+    came_still(page, "Placement")
     drag_in_the_lanes(page, best)
     fill_the_table(page, best)
     click_mark(page)

@@ -98,12 +98,23 @@ def axe() -> str:
     return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
-def looks_right(page, name: str) -> None:
-    """How the page came and looks now, in both themes and at three widths; what is wrong is said, each as one line."""
+def came_still(page, name: str) -> None:
+    """What has come since the page was loaded, or was looked at before, has moved nothing by itself."""
     page.wait_for_function(IDLE)
     page.wait_for_timeout(200)
     shift = page.evaluate(SHIFT)
-    found = [f"{name}: jumps by {shift:.3f}"] if shift > MOST_SHIFT else []
+    assert shift <= MOST_SHIFT, f"{name}: jumps by {shift:.3f}"
+
+
+def looks_right(page, name: str, *, came: bool = True) -> None:
+    """How the page looks, in both themes and at three widths, each fault as one line; and `came_still`.
+
+    Not `came` is for what presses have filled and emptied: it moves, as they ask, however late it comes.
+    """
+    if came:
+        came_still(page, name)
+    page.wait_for_function(IDLE)
+    found = list[str]()
     before = page.viewport_size
     page.add_style_tag(content="*, *::before, *::after { transition: none !important; }")  # else colours fade
     found += [f"{name}, light: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=True))]
@@ -118,13 +129,8 @@ def looks_right(page, name: str) -> None:
             found += [f"{name}, dark: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=False))]
     page.set_viewport_size(before)
     page.evaluate(PAINTED)
-    forget_moves(page)
-    assert not found, "\n".join(found)
-
-
-def forget_moves(page) -> None:
-    """What has moved until now was asked for by a press, however late it came."""
     page.evaluate("window.shifts.length = 0")
+    assert not found, "\n".join(found)
 
 
 def _lasting(page, read: Callable[[], list[str]]) -> list[str]:
