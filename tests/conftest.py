@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _send_what_counts(send: Callable[..., None], name: str, **event: Any) -> None:
-    """To pytest-xdist's main process, which reads six messages a test, and shows two of them."""
+    """Send pytest-xdist's main process only what it makes use of: two of six messages a test."""
     report = event.get("data", {})
     passed = report.get("outcome") == "passed" and report.get("when") in ("setup", "teardown")
     if name not in ("logstart", "logfinish") and not passed:

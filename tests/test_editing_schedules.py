@@ -308,7 +308,7 @@ def test_a_completion_is_cancelled_and_never_longer_than_before() -> None:
 def test_a_completion_waits_for_no_kernels_that_take_long_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine where nothing has been compiled yet the model alone completes."""
     compiled = threading.Event()
-    compiling = threading.Thread(target=compiled.wait)
+    compiling = threading.Thread(target=compiled.wait, daemon=True)
     monkeypatch.setattr("tessel_core.scheduling.kernels.warm._warming", lambda: compiling)
     compiling.start()
     shortest = solve_schedule("1f1b", load_sample("v-shape-4"), 6).solution

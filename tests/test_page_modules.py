@@ -21,11 +21,6 @@ for page in ("pages/mesh.py", ""):
     print(*(name for name in sys.modules if name.startswith("tessel_core.")))
 """
 
-WORKER = """
-import runpy, sys
-runpy.run_path({app!r}, run_name="__mp_main__")
-print("streamlit" in sys.modules)
-"""
 HEAVY = ("pandas", "networkx", "numba", "ortools.sat.python.cp_model")
 FIRST = """
 import sys
@@ -54,9 +49,3 @@ def test_pages_load_little() -> None:
     assert not {name.split(".")[1] for name in both} & NEVER
     assert len(mesh) <= 120
     assert len(both) <= 180
-
-
-def test_processes_that_the_app_begins_do_not_run_it() -> None:
-    """They import the script of the process that begins them."""
-    command = [sys.executable, "-c", WORKER.format(app=str(APP))]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

@@ -36,7 +36,7 @@ WORKERS_S = 60.0
 _LOOK_S = 1.0
 """Between two looks at a cluster."""
 _ALL_NEED = ["tessel_core.sweeps.solving", "tessel_core.scheduling.tessel", "tessel_core.cpsat"]
-"""Modules that solve most points, which take most of a second to import."""
+"""Modules that nearly every point needs; importing them takes half a second and more."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"], ABC):

@@ -23,7 +23,7 @@ _TIME_PER = {
 }
 
 ROW_PIXELS, _MOST_LINES = 33, 11
-"""Of a table in the app's font, and how many it shows before it scrolls: the heading and ten rows."""
+"""Height of a row in the app's font, and how many a table shows before it scrolls: the heading and ten more."""
 
 Cell = float | str | None
 
