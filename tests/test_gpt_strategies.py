@@ -9,7 +9,6 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.programs import gpt_parameters
 from helpers.seeds import one_in
@@ -24,13 +23,14 @@ from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.networks.programs.gpt import GptSpec, gpt_decode, gpt_spec, gpt_training
-from tessel_core.simulation import simulate
+from tessel_core.simulation import Trace, simulate
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import stage_order
-from tessel_core.strategies.strategy import Strategy, equal_devices, simulate_strategy
+from tessel_core.strategies.ranks import Ranks, every_rank_order
+from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy, equal_devices, simulate_strategy
 
 GPT = find_family("gpt")
 MESHES = (find_mesh("h200-16"), equal_devices(64, 1.4e13, 9e11, 25))
@@ -48,10 +48,12 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 def drawn(choose: random.Random) -> Configuration:
     """Every mode, stages of unequal depth, odd numbers of everything, on at most 16 devices."""
     data, tensor, pipeline = choose.choice(DEGREES)
-    micro_batches, mode = choose.choice((1, 2, 3, 5)), choose.choice(("training", "training", "prefill", "decode"))
+    several = choose.choice((1, 1, 2, 3)) if pipeline > 1 else 1
+    micro_batches = choose.choice((1, 2)) * pipeline if several > 1 else choose.choice((1, 2, 3, 5))
+    mode = choose.choice(("training", "training", "prefill", "decode"))
     head, sequence = choose.choice((2, 16, 64)), choose.choice((6, 33, 512))
     spec = GPT.spec(
-        layers=choose.randint(pipeline, pipeline + 2),
+        layers=choose.randint(pipeline * several, pipeline * several + 2),
         hidden=12 * head,
         heads=12,
         vocabulary=choose.choice((17, 5003)),
@@ -62,11 +64,22 @@ def drawn(choose: random.Random) -> Configuration:
         **({} if mode == "training" else {"context": choose.randint(1, sequence - 1)}),
     )
     recompute, zero = (mode == "training" and choose.random() < share for share in (0.4, 0.5))
-    order = choose.choice(ORDERS)
-    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, order, recompute, zero))
+    zero = zero and not 12 * head // tensor % data
+    order = choose.choice(ORDERS) if several == 1 else choose.choice(("interleaved", "interleaved", "gpipe"))
+    ranks, bucket = choose.choice((None, *every_rank_order())), choose.choice((0, 3000, 1 << 20))
+    strategy = Strategy(data, tensor, pipeline, micro_batches, order, recompute, zero, several, ranks, bucket)
+    return Configuration(spec, strategy)
 
 
-@pytest.mark.parametrize("seed", one_in(5, range(12)))
+def fullest(trace: Trace, strategy: Strategy) -> tuple[int, ...]:
+    """Per place in the pipeline, the most that a device holds: replicas that lie differently hold different amounts."""
+    ranks, found = strategy.ranks(Semantics.DEFAULT), [0] * strategy.pipeline
+    for d, h, p in product(range(strategy.data), range(strategy.tensor), range(strategy.pipeline)):
+        found[p] = max(found[p], trace.peak_memory[ranks.worker(d, h, p) - 1])
+    return tuple(found)
+
+
+@pytest.mark.parametrize("seed", one_in(5, range(20)))
 def test_together_is_as_operation_by_operation(seed: int) -> None:
     choose = random.Random(seed)
     mesh, some = MESHES[seed % 2], [drawn(choose) for _ in range(12)]
@@ -74,9 +87,7 @@ def test_together_is_as_operation_by_operation(seed: int) -> None:
         trace = simulate_strategy(GPT, each.spec, each.strategy, mesh).trace
         assert outcome.reason == ""
         assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        # Replicas that lie differently hold different amounts; the fullest one counts.
-        held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
-        assert outcome.peaks == tuple(held.max(axis=0))
+        assert outcome.peaks == fullest(trace, each.strategy)
 
 
 def deep(choose: random.Random) -> Configuration:
@@ -84,11 +95,16 @@ def deep(choose: random.Random) -> Configuration:
     data, tensor, pipeline = choose.choice([degrees for degrees in DEGREES if prod(degrees) <= 8])
     micro_batches, mode = choose.choice((1, 2, 4)), choose.choice(("training", "training", "training", "decode"))
     layers = choose.randint(9, 15)
+    several = choose.choice((1, 2)) if pipeline in (2, 3, 4) else 1
+    micro_batches *= pipeline if several > 1 else 1
     sizes = {"hidden": 24, "heads": 12, "vocabulary": 17, "sequence": 6, "dtype": choose.choice(("bf16", "fp32"))}
     sizes |= {} if mode == "training" else {"context": 4}
     recompute, zero = (mode == "training" and choose.random() < 0.5 for _ in range(2))
     spec = GPT.spec(layers=layers, batch=data * micro_batches * 2, mode=mode, **sizes)
-    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), recompute, zero))
+    order = choose.choice(ORDERS) if several == 1 else "interleaved"
+    ranks, bucket = choose.choice(every_rank_order()), choose.choice((0, 3000))
+    strategy = Strategy(data, tensor, pipeline, micro_batches, order, recompute, zero, several, ranks, bucket)
+    return Configuration(spec, strategy)
 
 
 @pytest.mark.parametrize("seed", one_in(3, range(3)))
@@ -99,7 +115,7 @@ def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
     for each, outcome in zip(some, evaluate(GPT, some, MESHES[1]), strict=True):
         trace = simulate_strategy(GPT, each.spec, each.strategy, MESHES[1]).trace
         assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        assert outcome.peaks == trace.peak_memory[: each.strategy.pipeline]
+        assert outcome.peaks == fullest(trace, each.strategy)
 
 
 def test_inner_layers_are_repeated_where_they_are_alike() -> None:
@@ -131,7 +147,8 @@ def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     spec = _gpt2(3, 64, 8)
     model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2)(Checkpoint()(gpt_training(spec))))
     step = ShardedOptimizer(AdamUpdate()) if zero else AdamUpdate()
-    trace = simulate(step(DataParallel(2)(model)).program, find_mesh("h200-8"))
+    ranks, spread = Ranks(2, 2, 2), step(DataParallel(2, bucket_bytes=BUCKET_BYTES)(model))
+    trace = simulate(ranks.numbered(spread).program, find_mesh("h200-8"))
     document = json.loads(out)
     assert (code, document["latency_s"], document["events"]) == (0, trace.latency, trace.events)
     assert document["peak_memory"] == list(trace.peak_memory)

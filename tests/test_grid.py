@@ -177,7 +177,11 @@ def test_simulate_says_exactly_what_is_agreed(tessel: Tessel) -> None:
     degrees = ("--data", "2", "--tensor", "2", "--pipeline", "2", "--micro-batches", "4")
     code, out, _ = tessel("simulate", "mlp", *degrees, "--compat", "distir", "--json")
     document = json.loads(out)
-    assert (code, list(document)) == (0, [*AGREED, *IDLE])
+    assert (code, list(document)) == (0, [*AGREED, *RATES, *IDLE])
+    assert document["rank_order"] == "pipeline,tensor,data"
+    assert document["groups"]["pipeline"] == [[f"gpu{i}", f"gpu{i + 1}"] for i in range(0, 8, 2)]
+    assert sum(document["memory_parts"].values()) == max(document["peak_memory"])
+    assert document["tokens_per_s_per_device"] is None
     assert document["device_end_s"] == pytest.approx([0.001980968673523809, 0.001781121316571428] * 4, rel=1e-9)
     assert document["latency_s"] == max(document["device_end_s"])
     assert document["peak_memory"] == [3244032, 3047428] * 4
@@ -190,8 +194,11 @@ def test_simulate_says_exactly_what_is_agreed(tessel: Tessel) -> None:
     assert same == (0, out, "")
 
 
-AGREED = ["latency_s", "device_end_s", "peak_memory", "events"]
-IDLE = ["seconds_per_sample", "idle_rate", "imbalance_rate", "bubble_rate", "idle_causes"]
+AGREED = ["latency_s", "device_end_s", "peak_memory", "events", "seconds_per_sample"]
+RATES = ["samples_per_s", "tokens_per_s_per_device", "model_flops_utilization", "memory_parts", "rank_order", "groups"]
+IDLE = ["idle_rate", "imbalance_rate", "bubble_rate", "idle_causes"]
+OF_STRATEGIES = ("seconds_per_sample", *(name for name in RATES if name != "memory_parts"))
+"""Keys that are null for a program from a file."""
 
 
 def test_people_read_the_same_as_programs(tessel: Tessel) -> None:
@@ -248,8 +255,8 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
     )
     of_text, of_family = tessel("simulate", "p.txt", "--json"), tessel("simulate", "mlp", *sizes, "--json")
     document = of_family.document
-    assert document.pop("seconds_per_sample") == document["latency_s"] / 16
-    assert (of_text.code, of_text.document) == (0, {**document, "seconds_per_sample": None})
+    assert document["seconds_per_sample"] == 1 / document["samples_per_s"] == document["latency_s"] / 16
+    assert (of_text.code, of_text.document) == (0, {**document, **dict.fromkeys(OF_STRATEGIES)})
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ STRATEGIES = (
     Strategy(2, 1, 2, 4, "1f1b", recompute=True),
     Strategy(1, 1, 8, 1, "1f1b"),
     Strategy(1, 1, 4, 16),
+    Strategy(1, 2, 2, 4, "interleaved", stages_per_device=2),
+    Strategy(2, 1, 2, 4, "1f1b", rank_order=("pipeline", "data", "tensor")),
 )
 
 
@@ -55,7 +57,8 @@ def test_the_plan_takes_the_simulated_time_and_memory(strategy: Strategy, mesh: 
     found = simulated(strategy, mesh, width)
     schedule, peaks = scheduled(found, strategy, mesh)
     assert schedule.makespan / 1e9 == pytest.approx(pipeline_ends(found.trace), rel=0.04)
-    assert peaks == found.trace.peak_memory[: strategy.pipeline]
+    workers = [found.ranks.worker(0, 0, place) for place in range(strategy.pipeline)]
+    assert peaks == tuple(found.trace.peak_memory[worker - 1] for worker in workers)
 
 
 def test_one_micro_batch_alone_takes_the_simulated_time_exactly() -> None:
@@ -102,6 +105,6 @@ def test_replicas_that_differ_have_no_plan_in_common() -> None:
     """Three stages in a row on nodes of two: the replicas cross nodes at different places."""
     mesh = find_mesh("h200-16")
     mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
-    strategy = Strategy(2, 1, 3, 4, "1f1b")
+    strategy = Strategy(2, 1, 3, 4, "1f1b", rank_order=("pipeline", "tensor", "data"))
     with pytest.raises(InputError, match="take different times for the same work"):
         pipeline_plan(simulated(strategy, mesh, 512), strategy, mesh)

@@ -175,6 +175,11 @@ def rows(dtype: str, *shape: int) -> list[TensorType]:
     return [TensorType(dtype, shape, device) for device in (3, 0, 2)]
 
 
+def pairs(*shapes: tuple[int, ...]) -> list[TensorType]:
+    """Several tensors of each device."""
+    return [TensorType("fp32", shape, device) for device in (3, 0, 2) for shape in shapes]
+
+
 TALKS: list[tuple[str, Sequence[TensorType], Any]] = [
     *((kind, *EXAMPLES[kind]) for kind, each in OPERATORS.items() if each.pattern),
     ("allreduce", rows("int16", 3), ()),
@@ -183,8 +188,12 @@ TALKS: list[tuple[str, Sequence[TensorType], Any]] = [
     ("allreduce", rows("fp16", 3)[:1], ()),
     ("reduce_scatter", rows("fp32", 3, 5), (("axis", 0),)),
     ("reduce_scatter", rows("bool", 3, 5), (("axis", 0),)),
+    ("alltoall", rows("fp32", 3, 4), (("axis", 0), ("joined", 1))),
     ("allgather", rows("bool", 2, 3), (("axis", -1),)),
     ("allgather", rows("bf16", 2, 0), (("axis", -1),)),
+    ("allreduce", pairs((3, 5), (4,)), (("tensors", 2),)),
+    ("reduce_scatter", pairs((2, 3), (6,)), (("axis", (1, 0)), ("tensors", 2))),
+    ("allgather", pairs((2, 3), (6,)), (("axis", 0), ("tensors", 2))),
     ("gather", rows("int16", 2, 3), (("axis", 1), ("to", 1))),
     ("reduce", rows("fp32", 2, 3), (("to", 3),)),
     ("broadcast", rows("int16", 2)[:1], (("devices", (0, 2)),)),

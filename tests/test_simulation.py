@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from helpers.programs import spread
+from helpers.programs import spread, stream_by_hand
 from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
@@ -63,12 +63,16 @@ def test_what_is_held_when_by_hand() -> None:
 
 
 def test_collectives_go_around_in_rings() -> None:
-    """Four devices on two nodes, 4,000 bytes: 2·3 steps of 1,000 bytes at the pace of the link between nodes."""
+    """Four devices on two nodes, 4,000 bytes: two rails of 1e8 B/s carry 2 · 3/4 of the bytes.
+
+    A tree's latency, 1e-5 between the nodes and 1e-6 inside each, is shorter than a ring's.
+    """
     costs, types = MeshCosts(mesh(4)), [TensorType("fp32", (1000,), d) for d in (1, 2, 3, 4)]
-    step = 1e-5 + 1000 / 1e8
-    assert costs.seconds("allreduce", types, types, {}) == pytest.approx(dict.fromkeys((1, 2, 3, 4), 6 * step))
+    once = 1.1e-5 + 3000 / 2e8
+    assert costs.seconds("allreduce", types, types, {}) == pytest.approx(dict.fromkeys((1, 2, 3, 4), 2 * once))
     assert costs.seconds("allreduce", types[:2], types[:2], {})[1] == pytest.approx(2 * (1e-6 + 2000 / 1e9))
-    assert costs.seconds("allgather", types, types, {"axis": 0})[1] == pytest.approx(3 * (1e-5 + 4000 / 1e8))
+    whole = [each.resized(0, 4000) for each in types]
+    assert costs.seconds("allgather", types, whole, {"axis": 0})[1] == pytest.approx(1.1e-5 + 12000 / 2e8)
     assert costs.seconds("send", types[:1], types[1:2], {"to": 2})[1] == pytest.approx(1e-6 + 4000 / 1e9)
     assert costs.seconds("broadcast", types[:1], types, {})[3] == pytest.approx(2 * 1e-6 + 1e-5 + 4000 / 1e8)
 
@@ -99,18 +103,18 @@ def plainly(program: Program, costs: Costs, overlap: bool) -> tuple[dict[int, fl
     """Per operation, its start and end: the earliest that its inputs and every earlier one on its streams allow."""
     starts: dict[int, float] = {}
     ends: dict[int, float] = {}
-    busy: list[tuple[set[tuple[int, bool]], dict[int, float], float]] = []
+    busy: list[tuple[set[tuple[int, str]], dict[int, float], float]] = []
     made_by = {value: i for i, op in enumerate(program.ops) for value in op.outputs}
     for i, op in enumerate(program.ops):
         spans = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
-        communicates = bool(find_operator(op.kind).pattern) and overlap
+        stream = stream_by_hand(program, op) if overlap else ""
         start = max([ends[made_by[value]] for value in op.inputs if value in made_by], default=0.0)
         for streams, before, began in busy:
             for device in spans:
-                if (device, communicates) in streams:
+                if (device, stream) in streams:
                     start = max(start, began + before[device])
         starts[i], ends[i] = start, start + max(spans.values())
-        busy.append(({(device, communicates) for device in spans}, spans, start))
+        busy.append(({(device, stream) for device in spans}, spans, start))
     return starts, ends
 
 

@@ -61,6 +61,8 @@ class Term:
 
 FOUR = tuple(X.on(d) for d in (1, 2, 3, 4))
 SIZE, COUNT = float(X.bytes), 1e6
+TREE = 2 * LATENCY
+"""A tree of two nodes with two devices each: a hop between the nodes and one inside, where a ring has three."""
 MEAN = (2 * NEAR + 4 * FAR) / 6
 """Over all pairs of the four workers."""
 SEVERAL = 7 * (LAUNCH + 2 * SIZE / DRAM + COUNT / FLOPS) + LAUNCH + SIZE / DRAM + COUNT / FLOPS
@@ -149,14 +151,14 @@ TERMS = [
         (("axis", 0),),
     ),
     Term("sends", "send", (X,), (X.on(2),), SIZE / NEAR, LATENCY + SIZE / NEAR, (("to", 2),)),
-    Term("all-reductions", "allreduce", FOUR, FOUR, 2 * SIZE * 3 / 4 / MEAN, 6 * (LATENCY + SIZE / 4 / FAR)),
+    Term("all-reductions", "allreduce", FOUR, FOUR, 2 * SIZE * 3 / 4 / MEAN, 2 * TREE + 2 * 3 / 4 * SIZE / (2 * FAR)),
     Term(
         "all-gathers",
         "allgather",
         FOUR,
         tuple(each.shaped((4000, 1000)) for each in FOUR),
         2 * SIZE * 3 / 4 / MEAN,
-        3 * (LATENCY + SIZE / FAR),
+        TREE + 3 * SIZE / (2 * FAR),
         (("axis", 0),),
     ),
     Term(
@@ -165,7 +167,7 @@ TERMS = [
         FOUR,
         tuple(each.shaped((250, 1000)) for each in FOUR),
         2 * SIZE * 3 / 4 / MEAN,
-        3 * (LATENCY + SIZE / 4 / FAR),
+        TREE + 3 / 4 * SIZE / (2 * FAR),
         (("axis", 0),),
     ),
     Term(

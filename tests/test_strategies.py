@@ -18,7 +18,8 @@ from tessel_core.model import DeviceMesh, Link
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.places import nodes_of, places_of
-from tessel_core.strategies.strategy import Semantics, Strategy, equal_devices, simulate_strategy
+from tessel_core.strategies.ranks import Ranks, every_rank_order
+from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy, equal_devices, simulate_strategy
 
 MLP, GPT = find_family("mlp"), find_family("gpt")
 ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
@@ -27,12 +28,17 @@ ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
 def drawn(choose: random.Random, *, zero: bool) -> Configuration:
     """Odd numbers of everything, stages of unequal depth, K = 1 with P > 1, small and large operations."""
     data, tensor, pipeline = (choose.choice((1, 2, 3, 4)) for _ in range(3))
-    micro_batches = choose.choice((1, 2, 3, 4, 5, 7))
-    layers, width = choose.randint(pipeline, pipeline + 4), 12 * choose.choice((1, 5, 9, 40, 100, 300))
+    several = choose.choice((1, 1, 2)) if pipeline > 1 else 1
+    micro_batches = choose.choice((1, 2)) * pipeline if several > 1 else choose.choice((1, 2, 3, 4, 5, 7))
+    layers = choose.randint(pipeline * several, pipeline * several + 4)
+    width = 12 * choose.choice((1, 5, 9, 40, 100, 300))
     batch = data * micro_batches * choose.choice((1, 4, 100, 1000))
     spec = MLP.spec(layers, width, batch, choose.choice(("fp16", "fp32")))
-    how = choose.choice(ORDERS), choose.random() < 0.3, zero and choose.random() < 0.5
-    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, *how))
+    order = choose.choice(ORDERS) if several == 1 else "interleaved"
+    how = choose.random() < 0.3, zero and choose.random() < 0.5, several
+    ranks = choose.choice((None, *every_rank_order())) if zero else None
+    bucket = choose.choice((0, 100_000, BUCKET_BYTES))
+    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, order, *how, ranks, bucket))
 
 
 def drawn_mesh(choose: random.Random) -> DeviceMesh:
@@ -53,7 +59,7 @@ def test_together_is_as_operation_by_operation(seed: int, monkeypatch: pytest.Mo
     some = [drawn(choose, zero=True) for _ in range(12)]
     nodes = nodes_of(mesh)
     assert nodes is not None
-    some = [each for each in some if places_of(nodes, *_degrees(each.strategy)) is not None]
+    some = [each for each in some if places_of(nodes, each.strategy.ranks(Semantics.DEFAULT), True) is not None]
     with monkeypatch.context() as patch:
         patch.setattr(
             "tessel_core.strategies.evaluation._Evaluator.alone",
@@ -64,12 +70,13 @@ def test_together_is_as_operation_by_operation(seed: int, monkeypatch: pytest.Mo
         trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
         assert outcome.reason == ""
         assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        stages = each.strategy.pipeline
-        assert outcome.peaks * (len(trace.devices) // stages) == trace.peak_memory
+        assert of_workers(outcome.peaks, each.strategy) == trace.peak_memory
 
 
-def _degrees(strategy: Strategy) -> tuple[int, int, int]:
-    return strategy.data, strategy.tensor, strategy.pipeline
+def of_workers(peaks: tuple[int, ...], strategy: Strategy) -> tuple[int, ...]:
+    """What the devices of each place in the pipeline hold, for every worker."""
+    ranks = strategy.ranks(Semantics.DEFAULT)
+    return tuple(peaks[ranks.coordinate(worker, "pipeline")] for worker in range(1, ranks.count + 1))
 
 
 def test_distirs_rules_are_followed_one_by_one() -> None:
@@ -86,7 +93,7 @@ def test_groups_that_lie_differently_are_simulated_one_by_one() -> None:
     mesh = replace(find_mesh("h200-16"), name="pairs")
     mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
     each = Configuration(MLP.spec(3, 12, 24, "fp16"), Strategy(data=2, tensor=3))
-    assert places_of(nodes_of(mesh) or (), 2, 3, 1) is None
+    assert places_of(nodes_of(mesh) or (), Ranks(2, 3, 1)) is None
     (found,) = evaluate(MLP, [each], mesh)
     trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
     assert (found.latency, found.peaks) == (trace.latency, (max(trace.peak_memory),))
@@ -208,4 +215,4 @@ def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
         (found,) = evaluate(MLP, [each], mesh)
         trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
         assert found.latency == pytest.approx(trace.latency, rel=1e-9)
-        assert found.peaks == trace.peak_memory[: each.strategy.pipeline]
+        assert of_workers(found.peaks, each.strategy) == trace.peak_memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -39,9 +39,12 @@ class Case:
 
     @cached_property
     def spread(self) -> Distributed:
-        """On the strategy's devices; raises InputError where that cannot be."""
+        """On the strategy's devices; raises InputError where that cannot be.
+
+        Gradients are reduced one by one, as in the runs that were measured.
+        """
         check_strategy(self.family, self.spec, self.strategy)
-        return build_program(self.family, self.spec, self.strategy)
+        return build_program(self.family, self.spec, replace(self.strategy, bucket_bytes=0))
 
     @cached_property
     def whole(self) -> Distributed:

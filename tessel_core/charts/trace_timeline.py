@@ -77,18 +77,19 @@ def _ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _lanes(trace: Trace, names: list[str]) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Devices in order, computing above communication where there is any, and each event's lane.
+    """Devices in order, computing above as many lanes of communication as it takes, and each event's lane.
 
     What takes no time, or runs on the host, has none: -1.
     """
     place = np.full(max((*trace.devices, *trace.device.tolist(), 0)) + 1, -1)
     place[list(trace.devices)] = np.arange(len(names))
-    stream = 2 * place[trace.device] + trace.communicates
+    most = 1 + int(trace.lane.max(initial=0))
+    stream = most * place[trace.device] + trace.lane
     shown = (place[trace.device] >= 0) & (trace.seconds > 0)
-    used = np.unique(np.concatenate((stream[shown], 2 * np.arange(len(names)))))
+    used = np.unique(np.concatenate((stream[shown], most * np.arange(len(names)))))
     lanes = [
-        {"name": names[d] + f" {_COMMUNICATION}" * communicates, "device": d, "communicates": bool(communicates)}
-        for d, communicates in (divmod(each, 2) for each in used.tolist())
+        {"name": names[d] + f" {_COMMUNICATION}" * (lane > 0), "device": d, "communicates": lane > 0}
+        for d, lane in (divmod(each, most) for each in used.tolist())
     ]
     return lanes, np.where(shown, np.searchsorted(used, stream), -1)
 

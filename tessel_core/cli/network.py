@@ -9,17 +9,22 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli.output import option, print_notes
-from tessel_core.cli.simulation_problem import given_sizes
+from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
 from tessel_core.errors import InputError
 from tessel_core.formats.files import read_bytes
 from tessel_core.networks.programs.program_file import ProgramFile, open_sizes, read_program_file
 from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
-from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
+from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, DISTIR_RANK_ORDER, read_rank_order
 from tessel_core.strategies.strategy import Strategy
+from tessel_core.units import counted
 
 _OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
 _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "context")
-_OF_STRATEGIES = ("tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+_OF_STRATEGIES = (
+    *("tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
+    *("stages_per_device", "rank_order", "bucket"),
+)
 """Without `data`, which ONNX models know too."""
 
 
@@ -36,7 +41,20 @@ _MicroBatches = Annotated[
     int | None,
     typer.Option(help="Number of micro-batches, into which a replica's batch is cut. Default: 1; of a plan, 8."),
 ]
-_Order = Annotated[str, typer.Option(help=f"Order of the pipeline: {', '.join(chain_schedulers())}.")]
+_MicroBatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Samples of a micro-batch. With --micro-batches, the batch of the step follows."),
+]
+_Order = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Order of the pipeline: {', '.join(chain_schedulers())}. "
+        f"Default: {DEFAULT_ORDER}; with several stages per device, {INTERLEAVED_ORDER}."
+    ),
+]
+_StagesPerDevice = Annotated[
+    int, typer.Option(help="Pipeline stages on each device. The pipeline then goes round the devices that often.")
+]
 _Recompute = Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")]
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
 _Sizes = Annotated[
@@ -70,10 +88,21 @@ class AskedNetwork:
     data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
     tensor: Annotated[int, typer.Option(help="Number of devices that share each layer.")] = 1
     pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
+    stages_per_device: _StagesPerDevice = 1
     micro_batches: _MicroBatches = None
-    schedule: _Order = DEFAULT_ORDER
+    micro_batch_size: _MicroBatchSize = None
+    schedule: _Order = None
     recompute: _Recompute = False
     zero: _Zero = False
+    rank_order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help=f"Dimensions, innermost first: those named first are neighbouring devices. Default: "
+            f"{','.join(DEFAULT_RANK_ORDER)}; with --compat distir, {','.join(DISTIR_RANK_ORDER)}.",
+        ),
+    ] = None
+    bucket: Bucket = BUCKET_MIB
     sizes: _Sizes = None
 
     @property
@@ -83,17 +112,44 @@ class AskedNetwork:
 
     @property
     def strategy(self) -> Strategy:
-        """InputError for a degree below 1."""
-        given = {name: value for name in _OF_STRATEGIES if (value := getattr(self, name)) is not None}
-        return Strategy(self.data, **given)
+        """InputError for a degree below 1, a rank order that makes no sense, and micro-batches that do not add up."""
+        return Strategy(
+            self.data,
+            self.tensor,
+            self.pipeline,
+            self._micro_batches,
+            usual_order(self.stages_per_device) if self.schedule is None else self.schedule,
+            self.recompute,
+            self.zero,
+            self.stages_per_device,
+            None if self.rank_order is None else read_rank_order(self.rank_order, "--rank-order"),
+            bucket_bytes(self.bucket),
+        )
+
+    @property
+    def _micro_batches(self) -> int:
+        """Per replica and step; with --micro-batch-size alone, as many as the batch has."""
+        if self.micro_batches is not None or self.micro_batch_size is None or not self.in_family:
+            return 1 if self.micro_batches is None else self.micro_batches
+        batch, samples = self.network[1].batch, max(1, self.data) * self.micro_batch_size
+        if batch % samples:
+            why = f"a batch of {batch} does not divide among {counted(self.data, 'replica')} into micro-batches of "
+            raise InputError("--micro-batch-size", f"{why}{self.micro_batch_size}")
+        return batch // samples
 
     @property
     def network(self) -> tuple[Family, Spec]:
         """The family and the network of it; InputError for sizes that it does not have."""
         if self.sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {self.what} is a family")
-        family = find_family(self.what)
-        return family, family.spec(**given_sizes(family, {name: getattr(self, name) for name in _OF_FAMILIES}))
+        family, given = find_family(self.what), {name: getattr(self, name) for name in _OF_FAMILIES}
+        if self.micro_batches is not None and self.micro_batch_size is not None:
+            batch = self.data * self.micro_batches * self.micro_batch_size
+            if self.batch not in (None, batch):
+                parts = f"{counted(self.data, 'replica')} of {counted(self.micro_batches, 'micro-batch')}"
+                raise InputError("--batch", f"{parts} of {self.micro_batch_size} make {batch}, got {self.batch}")
+            given["batch"] = batch
+        return family, family.spec(**given_sizes(family, given))
 
     def file(self) -> ProgramFile:
         """The program in the file, whose warnings are noted.
@@ -101,7 +157,8 @@ class AskedNetwork:
         InputError for options that a file does not take, which says itself what it is.
         """
         given = [name for name in _OF_FAMILIES if getattr(self, name) is not None]
-        given += [name for name in _OF_STRATEGIES if getattr(self.strategy, name) != getattr(Strategy(), name)]
+        usual = type(self)(self.what)
+        given += [name for name in _OF_STRATEGIES if getattr(self, name) != getattr(usual, name)]
         if given:
             why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
             raise InputError(option(given[0]), why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,17 +18,50 @@ from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
 from tessel_core.ir.types import HOST
 from tessel_core.model import DeviceMesh, Status
-from tessel_core.simulation import Trace
+from tessel_core.simulation import Trace, memory_parts
 from tessel_core.simulation import simulate as simulated
 from tessel_core.simulation.idle import ProgramIdle, idle_of
-from tessel_core.simulation.trace import device_name, shortage, worker_peaks
-from tessel_core.strategies.strategy import Semantics, simulate_strategy
+from tessel_core.simulation.trace import shortage, worker_peaks
+from tessel_core.strategies.evaluation import Configuration, evaluate_quickly
+from tessel_core.strategies.ranks import Ranks
+from tessel_core.strategies.rates import StepRates, step_rates
+from tessel_core.strategies.strategy import (
+    MOST_TRACED,
+    Semantics,
+    count_operations,
+    refuse_impossible,
+    simulate_strategy,
+)
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.program import idle_sentence, pace
+from tessel_core.workbench.messages.ranks import group_names, groups_of
 
 _SUFFIXES = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
 
 _MOST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is known of a simulation; lists are of workers 1 to the last that the program uses."""
+
+    name: str
+    latency: float
+    ends: list[float]
+    peaks: list[int]
+    trace: Trace | None
+    """None where operations were not simulated one by one."""
+    samples: int | None = None
+    rates: StepRates | None = None
+    ranks: Ranks | None = None
+
+    @classmethod
+    def of(cls, trace: Trace, samples: int | None = None, *more: StepRates | Ranks | None) -> _Found:
+        """What a trace says, and what is known besides."""
+        ends = dict(zip(trace.devices, trace.device_end, strict=True))
+        workers = range(1, max(trace.devices, default=0) + 1)
+        known = [ends.get(worker, 0.0) for worker in workers], list(worker_peaks(trace))
+        return cls(trace.program.name, trace.latency, *known, trace, samples, *more)  # type: ignore[arg-type]
 
 
 @options.field_by_field
@@ -42,63 +76,101 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Time and live memory of a network under a strategy, or of a program."""
-    semantics, samples = semantics_of(compat), None
+    semantics = semantics_of(compat)
     if out is not None:
         simulation_export_for(out.name)
         check_place(out, Path(asked.what))
     if asked.in_family:
-        family, spec = asked.network
         devices = given_mesh(mesh, uniform_mesh, asked.strategy.devices, semantics)
-        samples = spec.batch
-        trace = simulate_strategy(
-            family, spec, asked.strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
-        ).trace
+        quick = semantics is Semantics.DEFAULT and overlap and not link_sharing and out is None
+        found = _of_family(asked, devices, semantics, quick=quick, overlap=overlap, link_sharing=link_sharing)
     else:
         program = asked.file().program
         devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
-        trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
-    if out is not None:
+        how = {"compat": semantics.compat, "overlap": overlap, "link_sharing": link_sharing}
+        found = _Found.of(simulated(program, devices, **how))  # type: ignore[arg-type]
+    if out is not None and found.trace is not None:
         by_mesh = semantics is Semantics.DEFAULT
-        write_file(out, simulation_export_for(out.name).made(trace, devices, by_mesh))
-    note_what_is_shared(devices, trace.devices, semantics, link_sharing=link_sharing)
-    missing = shortage(worker_peaks(trace), devices)
-    _show(trace, devices, missing, samples, as_json=json)
+        write_file(out, simulation_export_for(out.name).made(found.trace, devices, by_mesh))
+    note_what_is_shared(devices, range(1, len(found.ends) + 1), semantics, link_sharing=link_sharing)
+    missing = shortage(found.peaks, devices)
+    _show(found, devices, missing, as_json=json)
     if missing:
         sys.stderr.write(f"does not fit: {missing}\n")
     raise typer.Exit(1 if missing else 0)
 
 
-def _show(trace: Trace, mesh: DeviceMesh, missing: str, samples: int | None, *, as_json: bool) -> None:
-    """For people, or as one JSON document; `samples` of a step where they are known."""
-    print_notes(trace.program.name, trace.warnings)
+def _of_family(
+    asked: AskedNetwork, mesh: DeviceMesh, semantics: Semantics, *, quick: bool, overlap: bool, link_sharing: bool
+) -> _Found:
+    """A strategy, operation by operation unless it has too many of them and the quick way does as well."""
+    (family, spec), strategy = asked.network, asked.strategy
+    refuse_impossible(family, spec, strategy, mesh, semantics)
+    ranks = strategy.ranks(semantics)
+    operations = count_operations(family, spec, strategy) if quick else 0
+    if operations > MOST_TRACED:
+        outcome = evaluate_quickly(family, Configuration(spec, strategy), mesh)
+        if outcome is not None:
+            why = f"about {operations:,} operations are timed run by run and not one by one"
+            print_notes(str(strategy), [f"{why}, so idle time and parts of memory are not known"])
+            rates = step_rates(family, spec, strategy, mesh, outcome.latency)
+            spread = ranks.spread(outcome.ends), ranks.spread(outcome.peaks)
+            return _Found(family.describe(spec), outcome.latency, *spread, None, spec.batch, rates, ranks)
+    trace = simulate_strategy(family, spec, strategy, mesh, semantics, overlap=overlap, link_sharing=link_sharing).trace
+    return _Found.of(trace, spec.batch, step_rates(family, spec, strategy, mesh, trace.latency), ranks)
+
+
+def _show(found: _Found, mesh: DeviceMesh, missing: str, *, as_json: bool) -> None:
+    """For people, or as one JSON document."""
+    idle = None if found.trace is None else idle_of(found.trace)
+    if found.trace is not None:
+        print_notes(found.name, found.trace.warnings)
     if as_json:
-        print_json(_document(trace, missing, samples))
+        print_json(_document(found, mesh, missing, idle))
         return
-    screen = console(f"{trace.program.name} on {len(trace.devices)} of {mesh.name}'s devices")
-    time = show_time(trace.latency, "s") if samples is None else pace(trace.latency, samples)
-    screen.print(f"{time}, {trace.events:,} events")
-    if idle := idle_of(trace):
-        screen.print(idle_sentence(idle), soft_wrap=True)
+    used = range(1, len(found.ends) + 1) if found.trace is None else found.trace.devices
+    screen = console(f"{found.name} on {len(used)} of {mesh.name}'s devices")
+    time = show_time(found.latency, "s") if found.samples is None else pace(found.latency, found.samples)
+    screen.print(time if found.trace is None else f"{time}, {found.trace.events:,} events")
+    for line in filter(None, (idle_sentence(idle) if idle else "", _rates(found.rates))):
+        screen.print(line, soft_wrap=True)
+    for each in groups_of(found.ranks, mesh) if found.ranks else []:
+        screen.print(each.sentence, soft_wrap=True)
     devices = table("device", "ends", "peak memory", header_style="bold")
-    for device, end, peak in list(zip(trace.devices, trace.device_end, trace.peak_memory, strict=True))[:_MOST_ROWS]:
-        devices.add_row(device_name(device, mesh), show_time(end, "s"), show_memory(peak, "B"))
+    for worker in list(used)[:_MOST_ROWS]:
+        end, peak = found.ends[worker - 1], found.peaks[worker - 1]
+        devices.add_row(mesh.devices[worker - 1].name, show_time(end, "s"), show_memory(peak, "B"))
     screen.print(devices)
-    if len(trace.devices) > _MOST_ROWS:
-        screen.print(f"… and {len(trace.devices) - _MOST_ROWS} more devices")
+    if len(used) > _MOST_ROWS:
+        screen.print(f"… and {len(used) - _MOST_ROWS} more devices")
 
 
-def _document(trace: Trace, missing: str, samples: int | None) -> dict[str, object]:
-    """Lists are of workers 1 to the last that the program uses; idle time is of those that it uses."""
-    ends, peaks = (dict(zip(trace.devices, column, strict=True)) for column in (trace.device_end, trace.peak_memory))
-    workers = range(1, max(trace.devices, default=0) + 1)
+def _rates(rates: StepRates | None) -> str:
+    """Tokens per second and device, and the model FLOPs utilisation, as far as they are known."""
+    if rates is None:
+        return ""
+    tokens, share = rates.tokens_per_s_per_device, rates.model_flops_utilization
+    words = [] if tokens is None else [f"{tokens:,.0f} tokens per second and device"]
+    return ", ".join(words + ([] if share is None else [f"model FLOPs utilisation {share:.1%}"]))
+
+
+def _document(found: _Found, mesh: DeviceMesh, missing: str, idle: ProgramIdle | None) -> dict[str, object]:
+    """Idle time is of the devices that the program uses; parts of memory are those of the fullest one."""
+    fullest = max(range(len(found.peaks)), key=found.peaks.__getitem__, default=None)
+    parts = None if found.trace is None or fullest is None else memory_parts(found.trace, fullest + 1)
+    rates = dict.fromkeys(StepRates.__dataclass_fields__) if found.rates is None else asdict(found.rates)
     return {
         **({"status": str(Status.INFEASIBLE), "reason": missing} if missing else {}),
-        "latency_s": trace.latency,
-        "device_end_s": [ends.get(worker, 0.0) for worker in workers],
-        "peak_memory": [peaks.get(worker, 0) for worker in workers],
-        "events": trace.events,
-        "seconds_per_sample": None if samples is None else trace.latency / samples,
-        **_idle(idle_of(trace)),
+        "latency_s": found.latency,
+        "device_end_s": found.ends,
+        "peak_memory": found.peaks,
+        "events": None if found.trace is None else found.trace.events,
+        "seconds_per_sample": None if found.samples is None else found.latency / found.samples,
+        **rates,
+        "memory_parts": parts,
+        "rank_order": None if found.ranks is None else ",".join(found.ranks.order),
+        "groups": None if found.ranks is None else group_names(found.ranks, mesh),
+        **_idle(idle),
     }
 
 

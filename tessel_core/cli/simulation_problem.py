@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tessel_core.cli.output import print_notes
 from tessel_core.cli.problem import find_mesh_file
@@ -12,11 +15,29 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.model.mesh import MOST_DEVICES
 from tessel_core.strategies.families import Family
-from tessel_core.strategies.strategy import Semantics, equal_devices
+from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, equal_devices
 
 _DISTIR_MESH = "1.4e13,9e11,25"
 """The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
 _PER_NODE = 8
+
+BUCKET_MIB = BUCKET_BYTES / 2**20
+Bucket = Annotated[
+    float,
+    typer.Option(
+        metavar="MIB",
+        min=0,
+        help="Gradients that replicas reduce together, in MiB. Larger buckets pay less latency and start later; "
+        "0 reduces each gradient on its own.",
+    ),
+]
+
+
+def bucket_bytes(mebibytes: float) -> int:
+    """The bytes of `--bucket`; InputError for what is no finite number."""
+    if not math.isfinite(mebibytes):
+        raise InputError("--bucket", f"must be a finite number of MiB, got {mebibytes}")
+    return round(mebibytes * 2**20)
 
 
 def given_sizes(family: Family, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,15 @@ import typer
 
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
+from tessel_core.cli.simulation_problem import (
+    BUCKET_MIB,
+    Bucket,
+    bucket_bytes,
+    given_mesh,
+    given_sizes,
+    note_what_is_shared,
+    semantics_of,
+)
 from tessel_core.cli.solving import solve
 from tessel_core.cli.sweep_schedules import schedules
 from tessel_core.errors import InputError
@@ -23,7 +31,8 @@ from tessel_core.strategies.evaluation import NOT_REACHED
 from tessel_core.strategies.families import FAMILIES, Family, Value, find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
-from tessel_core.strategies.strategy import Semantics, simulate_strategy
+from tessel_core.strategies.ranks import RankOrder, every_rank_order, read_rank_order
+from tessel_core.strategies.strategy import MOST_TRACED, Semantics, count_operations, simulate_strategy
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 
@@ -58,9 +67,20 @@ class AskedGrid:
     micro_batch_size: Annotated[
         str | None, typer.Option(metavar="RANGE", help="Samples in a micro-batch, in place of --micro-batches.")
     ] = None
+    stages_per_device: Annotated[
+        str | None, typer.Option(metavar="RANGE", help="Pipeline stages on each device. Default: 1.")
+    ] = None
     schedule: _Orders = DEFAULT_ORDER
     recompute: Annotated[bool, typer.Option("--recompute", help="Try both with and without recomputation.")] = False
     zero: Annotated[bool, typer.Option("--zero", help="Try both with and without ZeRO-1.")] = False
+    rank_order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST|all",
+            help="Dimensions, innermost first, as of tessel simulate; all: each order that differs on the mesh.",
+        ),
+    ] = None
+    bucket: Bucket = BUCKET_MIB
 
     def of(self, network: Family, most: int) -> Grid:
         """The grid of a network on up to `most` devices; InputError for what is no range, and sizes that it has not."""
@@ -80,6 +100,9 @@ class AskedGrid:
             (False, True) if self.recompute else (False,),
             (False, True) if self.zero else (False,),
             read_range(self.micro_batch_size or "", "--micro-batch-size"),
+            (1,) if self.stages_per_device is None else read_range(self.stages_per_device, "--stages-per-device"),
+            _rank_orders(self.rank_order),
+            (bucket_bytes(self.bucket),),
         )
 
 
@@ -132,6 +155,13 @@ def _range_or_all(text: str | None, flag: str, most: int) -> tuple[int, ...]:
     return doubling(most) if text is None else read_range(text, flag)
 
 
+def _rank_orders(text: str | None) -> tuple[RankOrder | None, ...]:
+    """The orders to try; None for the usual one."""
+    if text == "all":
+        return every_rank_order()
+    return (None if text is None else read_rank_order(text, "--rank-order"),)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
 
@@ -146,8 +176,10 @@ def _show(found: GridResult, most: int) -> None:
             best_ones.add_row(objective.title.lower(), *_row(found, i))
     if feasible:
         screen.print(best_ones)
-    if feasible and not found.unreached:  # to explain the best takes seconds, which who stops a sweep does not wait for
-        best = found.configurations[found.ranked("throughput")[0]]
+    best = found.configurations[found.ranked("throughput")[0]] if feasible else None
+    # To explain the best takes seconds, which nobody waits for who stops a sweep.
+    few = best is not None and count_operations(found.family, best.spec, best.strategy) <= MOST_TRACED
+    if best is not None and few and not found.unreached:
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
         trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
         screen.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.share import Share
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Tensor
 from tessel_core.ir.operators.attributes import axis_of
+from tessel_core.ir.operators.communication import tensors_of
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
@@ -55,7 +56,17 @@ class Talk:
 
     def run(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
         """This rank's part of an operation; `given` are its inputs here."""
-        return _PATTERNS[each.op.kind](self, each, given, values)
+        count = tensors_of(values)
+        if count == 1:
+            return _PATTERNS[each.op.kind](self, each, given, values)
+        axes = values.get("axis")
+        made: Made = {}
+        for i in range(count):
+            op = replace(each.op, inputs=each.op.inputs[i::count], outputs=each.op.outputs[i::count])
+            one = replace(each, op=op, inputs=each.inputs[i : i + 1], outputs=each.outputs[i : i + 1])
+            along = {} if axes is None else {"axis": axes[i] if isinstance(axes, tuple) else axes}
+            made |= _PATTERNS[op.kind](self, one, given, along)
+        return made
 
     def finish(self, at_most: int = 0) -> None:
         """Wait until all but so many sends are received."""
@@ -156,6 +167,12 @@ class Talk:
         dist.reduce_scatter(total, [part.contiguous() for _, part in by_rank], group=group)
         return {each.outputs[0]: total}
 
+    def alltoall(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """This device's part of every input, joined; gloo has no exchange of its own, so all are gathered."""
+        at = each.op.inputs.index(each.inputs[0])
+        parts = [_parts(one, len(each.op.inputs), values)[at] for one in self._all(each, given[each.inputs[0]])]
+        return {each.outputs[0]: _joined(parts, {"axis": values["joined"]})}
+
     def _all(self, each: RankOp, mine: Tensor) -> list[Tensor]:
         """Every rank's input, in the order of the inputs."""
         group = self._group(each)
@@ -184,6 +201,7 @@ _PATTERNS: dict[str, Callable[[Talk, RankOp, Mapping[int, Tensor], Values], Made
     "allgather": Talk.allgather,
     "allgather_in_place": Talk.allgather,
     "reduce_scatter": Talk.reduce_scatter,
+    "alltoall": Talk.alltoall,
 }
 COMMUNICATIONS = frozenset(_PATTERNS)
 """Kinds of operations that are run by `Talk`."""

@@ -17,7 +17,7 @@ from tessel_core.ir.project import RankProgram, project
 
 LOSS = "loss"
 """The name of the output that training makes less."""
-_ALL_TOGETHER = ("allreduce", "allgather", "reduce_scatter", "broadcast")
+_ALL_TOGETHER = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast")
 """Patterns in which a whole group acts as one; the others are sends and receives."""
 
 

@@ -1,4 +1,4 @@
-"""A simulation in the Trace Event Format: a process a device, with a thread for computing and one for communication.
+"""A simulation in the Trace Event Format: a process per device, a thread for computing and more for communication.
 
 The rules are those of `chrome_trace`; times are rounded to nanoseconds.
 """
@@ -21,7 +21,6 @@ from tessel_core.simulation import Trace
 from tessel_core.simulation.costs import MeshCosts, formula
 from tessel_core.simulation.trace import device_name, kind_of
 
-_THREADS = ("computing", "communication")
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
 """Patterns in which one device gives, or one takes."""
 
@@ -62,12 +61,13 @@ class _Parts:
         self._process = {device: 1 + i for i, device in enumerate(trace.devices)}
         self._begin = _ns(trace.start)
         self._end = _ns(trace.start + trace.seconds)
-        self._thread = trace.communicates.astype(int).tolist()
+        self._thread = trace.lane.tolist()
 
     def names(self) -> Iterator[str]:
         for device, process in self._process.items():
             yield from track_names(self._track(device, 0), "process", device_name(device, self._mesh), process)
-            for thread, what in enumerate(_THREADS):
+            lanes = 1 + int(self._trace.lane[self._trace.device == device].max(initial=0))
+            for thread, what in enumerate(("computing", *["communication"] * (lanes - 1))):
                 yield from track_names(self._track(device, thread), "thread", what, thread)
 
     def slices(self) -> Iterator[str]:

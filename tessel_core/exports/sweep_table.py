@@ -10,8 +10,13 @@ from collections.abc import Sequence
 
 from tessel_core.strategies.evaluation import Configuration
 from tessel_core.strategies.grid import OBJECTIVES, GridResult
+from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, rank_order_words
+from tessel_core.strategies.strategy import Strategy
 
-_STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero")
+_STRATEGY = (
+    *("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
+    *("stages_per_device", "rank_order"),
+)
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
@@ -23,7 +28,8 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     for i in numbers:
         spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
         degrees = (strategy.data, strategy.tensor, strategy.pipeline, *_micro_batches(sweep.configurations[i]))
-        how = (strategy.schedule, strategy.recompute, strategy.zero)
+        ranks = ",".join(strategy.ranks(sweep.semantics).order)
+        how = (strategy.schedule, strategy.recompute, strategy.zero, strategy.stages_per_device, ranks)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
@@ -47,7 +53,7 @@ def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     found = list[dict[str, object]]()
     for i in numbers:
         spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
-        how = {"Order": strategy.schedule, "Recomputes": strategy.recompute, "Shares state": strategy.zero}
+        how = _how(strategy)
         sizes = {name.capitalize(): value for name, value in sweep.family.sizes_of(spec).items()}
         row: dict[str, object] = {
             "D": strategy.data,
@@ -63,6 +69,17 @@ def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     return found
 
 
+def _how(strategy: Strategy) -> dict[str, object]:
+    """What a strategy chooses besides its degrees, by heading."""
+    return {
+        "Order": strategy.schedule,
+        "Recomputes": strategy.recompute,
+        "Shares state": strategy.zero,
+        "Stages per device": strategy.stages_per_device,
+        "Ranks": rank_order_words(strategy.rank_order or DEFAULT_RANK_ORDER),
+    }
+
+
 def _varying(sweep: GridResult) -> set[str]:
     """Headings of what differs between configurations; a table has room for no others."""
     specs = dict.fromkeys(each.spec for each in sweep.configurations)
@@ -71,8 +88,7 @@ def _varying(sweep: GridResult) -> set[str]:
         for name, value in sweep.family.sizes_of(spec).items():
             values.setdefault(name.capitalize(), set()).add(value)
     for each in sweep.configurations:
-        how = each.strategy
-        for name, choice in (("Order", how.schedule), ("Recomputes", how.recompute), ("Shares state", how.zero)):
+        for name, choice in _how(each.strategy).items():
             values.setdefault(name, set()).add(choice)
     return {name for name, found in values.items() if len(found) > 1}
 

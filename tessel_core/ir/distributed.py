@@ -12,7 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes, AttributeValue, Program
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, interned
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,18 @@ class Distributed:
         """The role of the tensor that a piece belongs to."""
         return self.roles[piece.name]
 
+    def on_devices(self, device_of: Callable[[int], int]) -> Distributed:
+        """The same model on other devices: those of `device_of`, which gives each device one of its own."""
+        program = self.program
+        there = {each: interned(each.on(device_of(each.device))) for each in set(program.types)}
+        attributes = {op.attributes: elsewhere(op.attributes, device_of) for op in program.ops}
+        ops = tuple(
+            op if attributes[op.attributes] == op.attributes else replace(op, attributes=attributes[op.attributes])
+            for op in program.ops
+        )
+        types = tuple(there[each] for each in program.types)
+        return replace(self, program=replace(program, types=types, ops=ops))
+
     def joined(self, found: Iterable[tuple[Piece, Array]]) -> dict[str, Array]:
         """Whole outputs by name, from their pieces; where pieces are the same, the last one counts."""
         pairs = zip(self.program.outputs, self.outputs, strict=True)
@@ -118,6 +130,11 @@ def divided(whole: TensorType, axis: int, parts: int, name: str, grain: int = 1)
         what = f"{groups} groups of {grain}" if grain > 1 else f"{groups}"
         raise InputError(name, f"its {what} along axis {axis} do not divide into {parts} equal parts")
     return whole.resized(axis, whole.shape[axis] // parts)
+
+
+def tensors_together(count: int) -> dict[str, AttributeValue]:
+    """The attributes of a collective that takes so many tensors of each device."""
+    return {"tensors": count} if count > 1 else {}
 
 
 def elsewhere(attributes: Attributes, device_of: Callable[[int], int]) -> Attributes:

@@ -83,6 +83,14 @@ def memory_shares(trace: Trace, device: int) -> tuple[MemoryShare, ...]:
     return _summed(MemoryShare(each.what, each.stage, each.micro_batch, each.bytes, 1) for each in held)
 
 
+def memory_parts(trace: Trace, device: int) -> dict[str, int]:
+    """Bytes at a device's peak by kind of value, the most first."""
+    shares: dict[str, int] = {}
+    for each in memory_shares(trace, device):
+        shares[each.what] = shares.get(each.what, 0) + each.bytes
+    return dict(sorted(shares.items(), key=lambda each: -each[1]))
+
+
 def over_micro_batches(shares: Sequence[MemoryShare]) -> tuple[MemoryShare, ...]:
     """Those of one kind and stage together, whatever their micro-batches; the largest first."""
     return _summed(replace(each, micro_batch=None) for each in shares)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from tessel_core.costs.collectives import SEND, Collective, Wires, collective, measured_fraction, ring_order, wires_of
 from tessel_core.costs.costed import OperatorTerms, operator_terms
 from tessel_core.costs.fit import CostFit
 from tessel_core.costs.kernels import BYTES_OF
@@ -73,7 +74,9 @@ class MeshCosts(Costs):
     fit: CostFit | None = None
     """Calibrated parameters of the devices; None for those shipped."""
     allreduce: AllreduceFit | None = None
-    """All-reductions as measured, of those sizes of groups that were; others go around the ring."""
+    """All-reductions as measured, of those sizes of groups that were; others go around the rings."""
+    _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Wires of groups that were asked about."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per device, seconds of an operation; raises InputError for a device that the mesh does not have."""
@@ -93,10 +96,26 @@ class MeshCosts(Costs):
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
         """The transfers of a communication."""
-        found = transfers_of(find_operator(kind).pattern, types, outputs, self.link)
-        if kind == "allreduce" and self.allreduce is not None and len(types) in self.allreduce.per_byte:
-            return tuple(self.allreduce.applied(each, len(types), types[0].bytes) for each in found)
+        found = transfers_of(find_operator(kind).pattern, types, outputs, self)
+        if kind == "allreduce" and self.allreduce is not None:
+            devices = len({each.device for each in types})
+            if devices in self.allreduce.per_byte:
+                amount = sum(each.bytes for each in types if each.device == types[0].device)
+                return tuple(self.allreduce.applied(each, devices, amount) for each in found)
         return found
+
+    def by_node(self, devices: Sequence[int]) -> list[list[int]]:
+        """The workers of each node; the host, whose transfers are free, is left out."""
+        workers = [device for device in devices if device != HOST]
+        return ring_order(workers, [self.mesh.devices[self.position(each)].node for each in workers])
+
+    def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
+        """The collective of a group of workers that leaves or finds `amount` bytes on each."""
+        positions = tuple(map(self.position, devices))
+        wires = self._groups.get(positions)
+        if wires is None:
+            wires = self._groups[positions] = wires_of(self.mesh, positions)
+        return collective(pattern, amount, wires, measured_fraction(self.mesh, positions, pattern, wires))
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """The terms of the time of an operation on one worker."""
@@ -114,7 +133,10 @@ class MeshCosts(Costs):
         """The link between two of a program's devices; None where it is free."""
         if HOST in (one, other) or one == other:
             return None
-        return self.mesh.link(self.position(one), self.position(other))
+        ends = self.position(one), self.position(other)
+        found = self.mesh.link(*ends)
+        fraction = measured_fraction(self.mesh, ends, SEND, wires_of(self.mesh, ends))
+        return found if fraction == 1 else replace(found, bandwidth=found.bandwidth * fraction)
 
 
 def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
@@ -165,7 +187,10 @@ def _moved(transfers: Sequence[Transfer]) -> str:
     if not transfers:
         return "free"
     first = transfers[0]
-    one = f"{show_memory(first.amount, 'B')} ÷ {show_memory(first.link.bandwidth, 'B')}/s"
-    one += f" + {show_time(first.link.latency, 's')}" if first.link.latency else ""
-    times = first.steps * len(transfers)
-    return f"{times} × ({one})" if times > 1 else one
+    one = f"{show_memory(first.amount, 'B')} ÷ {show_memory(first.bandwidth, 'B')}/s"
+    if first.rails > 1:
+        one += f" on {first.rails} rails"
+    if first.latency:
+        by = "" if not first.by_node else " of a tree" if first.tree else " of a ring"
+        one += f" + {show_time(first.latency, 's')}{by}"
+    return f"{len(transfers)} × ({one})" if len(transfers) > 1 else one

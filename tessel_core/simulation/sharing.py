@@ -21,8 +21,8 @@ from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
 from tessel_core.simulation.costs import Costs, MeshCosts
 from tessel_core.simulation.live_memory import per_operation
-from tessel_core.simulation.streams import COMPUTE, Effect, effect_of, traced
-from tessel_core.simulation.trace import Trace
+from tessel_core.simulation.streams import Effect, effect_of, traced
+from tessel_core.simulation.trace import COMPUTE, Stream, Trace
 
 Uplink = tuple[int, str]
 """Node, and "out" or "in"."""
@@ -49,17 +49,18 @@ def flow_of(costs: MeshCosts, program: Program, op: Op) -> Flow | None:
     transfers = costs.transfers(op.kind, program.types_of(op.inputs), program.types_of(op.outputs))
     loads: dict[Uplink, float] = defaultdict(float)
     for transfer in transfers:
-        for one, other in transfer.pairs:
+        share = transfer.amount / transfer.rails
+        for one, other in transfer.all_pairs:
             if HOST in (one, other):
                 continue
             nodes = [costs.mesh.devices[costs.position(device)].node for device in (one, other)]
             if nodes[0] != nodes[1]:
-                loads[nodes[0], "out"] += transfer.steps * transfer.amount
-                loads[nodes[1], "in"] += transfer.steps * transfer.amount
-    amount = sum(each.steps * each.amount for each in transfers)
+                loads[nodes[0], "out"] += share
+                loads[nodes[1], "in"] += share
+    amount = sum(each.amount / each.rails for each in transfers)
     if not loads or not amount:
         return None
-    alone = sum(each.steps * each.amount / each.link.bandwidth for each in transfers)
+    alone = sum(each.amount / each.bandwidth for each in transfers)
     uses = tuple((uplink, load / amount) for uplink, load in sorted(loads.items()))
     return Flow(sum(each.latency for each in transfers), amount, amount / alone, uses)
 
@@ -121,7 +122,7 @@ class _Shared:
     def _link(self) -> list[int]:
         """How many each operation waits for: the makers of its inputs, and what is before it on its streams."""
         made_by: dict[int, int] = {}
-        last: dict[tuple[int, int], int] = {}
+        last: dict[tuple[int, Stream], int] = {}
         missing = [0] * len(self._program.ops)
         for i, op in enumerate(self._program.ops):
             stream, seconds, _ = self._effects[i]

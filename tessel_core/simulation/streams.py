@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,33 +12,27 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.simulation.costs import Costs
 from tessel_core.simulation.live_memory import makers, memory_steps, per_operation, takers
-from tessel_core.simulation.trace import Trace
+from tessel_core.simulation.trace import COMPUTE, Stream, Trace, stream_of
 
-COMPUTE, COMMUNICATION = 0, 1
-"""Streams of a device."""
-
-Effect = tuple[int, tuple[tuple[int, float], ...], float]
+Effect = tuple[Stream, tuple[tuple[int, float], ...], float]
 """Its stream, seconds per device that an operation keeps busy, and how long it takes at least."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """Each device has a stream for computing and, with `overlap`, one for communication, each in program order.
+    """Each device has a stream for computing and, with `overlap`, one per process group, each in program order.
 
-    An operation on several devices starts when the streams of all of them are free.  A value is held from the start
+    An operation on several devices starts when its stream is free on all of them.  A value is held from the start
     of the operation that makes it to the end of the last that takes it; program outputs to the end, inputs always.
     Views hold nothing of their own, and keep what they look at.  Every transfer goes as fast as if it were alone.
     Raises InputError for devices that the costs do not know.
     """
-    last = max(program.devices) + 1
-    clock = [[0.0] * last, [0.0] * last]
-    if not overlap:
-        clock[COMMUNICATION] = clock[COMPUTE]
+    clock: dict[Stream, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     ready = [0.0] * len(program.types)
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
     op_start, op_end = array("d"), array("d")
     effects = per_operation(program, lambda op: effect_of(program, op, costs))
     for i, (op, (stream, seconds, least)) in enumerate(zip(program.ops, effects, strict=True)):
-        free = clock[stream]
+        free = clock[stream if overlap else COMPUTE]
         start = max([ready[value] for value in op.inputs], default=0.0)
         for device, _ in seconds:
             start = max(start, free[device])
@@ -53,7 +48,10 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
         op_end.append(end)
         for value in op.outputs:
             ready[value] = end
-    ends = [max(one, other) for one, other in zip(*clock, strict=True)]
+    ends = [0.0] * (max(program.devices) + 1)
+    for of_stream in clock.values():
+        for device, end in of_stream.items():
+            ends[device] = max(ends[device], end)
     return traced(program, (ops, on, starts, spans), op_start, op_end, ends)
 
 
@@ -61,7 +59,7 @@ def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
     """The effect of an operation on its devices."""
     operator = find_operator(op.kind)
     seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
-    stream = COMMUNICATION if operator.pattern else COMPUTE
+    stream = stream_of(program, op)
     if not operator.occupies:
         return stream, (), max(seconds.values())
     return stream, tuple(seconds.items()), 0.0

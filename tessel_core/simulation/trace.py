@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,34 @@ from tessel_core.ir.project import RankProgram, rank_lines
 from tessel_core.ir.types import HOST
 from tessel_core.ir.verify import unfreed
 from tessel_core.model import BlockKind, DeviceMesh
-from tessel_core.simulation.live_memory import MemorySteps
+from tessel_core.simulation.live_memory import SAME_MOMENT, MemorySteps, per_operation
 from tessel_core.units import show_memory
 
 Events = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
 """Columns: operation, device, start, seconds."""
 
 _KINDS = {kind.value: kind for kind in BlockKind}
+
+
+class Stream(NamedTuple):
+    """What a device does in turn; different streams of a device run at the same time."""
+
+    what: str
+    """compute, send, or group for a collective."""
+    devices: tuple[int, ...] = ()
+    """The sender and the receiver, or the devices of the process group in order; empty for computing."""
+
+
+COMPUTE = Stream("compute")
+
+
+def stream_of(program: Program, op: Op) -> Stream:
+    """The stream of an operation: computing, one per process group, and one per direction between two devices."""
+    pattern = find_operator(op.kind).pattern
+    if not pattern:
+        return COMPUTE
+    devices = program.devices_of(op)
+    return Stream("send", devices) if pattern == "send" else Stream("group", tuple(sorted(devices)))
 
 
 def kind_of(op: Op) -> BlockKind:
@@ -103,16 +125,36 @@ class Trace:
         return max((float(self.ready[value]) for value in self.program.ops[op].inputs), default=0.0)
 
     @cached_property
-    def previous(self) -> list[tuple[int, int]]:
-        """Per event, the one before it on its device's other stream and the one on its own; -1 where there is none."""
-        latest: dict[int, list[int]] = {device: [-1, -1] for device in self.program.devices}
+    def previous(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Per event, the one before it on its stream of its device, -1 if none, and the latest on each other stream."""
+        latest: dict[int, dict[Stream, int]] = {device: {} for device in self.program.devices}
+        streams = list(per_operation(self.program, lambda op: stream_of(self.program, op)))
         found = []
-        for event, (device, communicates) in enumerate(
-            zip(self.device.tolist(), self.communicates.tolist(), strict=True)
-        ):
-            last = latest[device]
-            found.append((last[1 - communicates], last[communicates]))
-            last[communicates] = event
+        for event, (op, device) in enumerate(zip(self.op.tolist(), self.device.tolist(), strict=True)):
+            stream, last = streams[op], latest[device]
+            found.append((last.get(stream, -1), tuple(e for each, e in last.items() if each != stream)))
+            last[stream] = event
+        return found
+
+    @cached_property
+    def lane(self) -> NDArray[np.int64]:
+        """Per event, 0 for computing, else a lane of communication from 1 on; events of a lane do not overlap.
+
+        A device has as few lanes as that takes.
+        """
+        found = np.zeros(len(self.op), np.int64)
+        talking = np.flatnonzero(self.communicates & (self.seconds > 0))
+        order = talking[np.lexsort((self.start[talking], self.device[talking]))]
+        found[self.communicates] = 1
+        columns = (self.device[order], self.start[order], (self.start + self.seconds)[order])
+        device_now, free = -1, list[float]()
+        for event, device, start, end in zip(order.tolist(), *(each.tolist() for each in columns), strict=True):
+            if device != device_now:
+                device_now, free = device, []
+            # Ends and starts of one moment differ by rounding.
+            lane = next((i for i, until in enumerate(free) if until <= start * (1 + SAME_MOMENT)), len(free))
+            free[lane : lane + 1] = [end]
+            found[event] = 1 + lane
         return found
 
     @cached_property

@@ -1,105 +1,149 @@
 """Transfers of communication over the links of a mesh, by formulas and as measured.
 
-Collectives run as rings over the devices in their order, at the pace of the ring's slowest link: latencies are counted
-per step [Patarasuk 2009]; a broadcast and a reduction go along a chain in pieces, and scatter and gather part by part.
+Collectives run on rails (`costs/collectives.py`); a broadcast and a reduction go along a chain in pieces, and scatter
+and gather part by part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
+from typing import Protocol
 
 import numpy as np
 
+from tessel_core.costs.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    REDUCE_SCATTER,
+    SEND,
+    Collective,
+    ring_pairs,
+)
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import Types
 from tessel_core.model import Link
 
-LinkOf = Callable[[int, int], Link | None]
-"""The link between two of a program's devices; None where it is free."""
+Pairs = tuple[tuple[int, int], ...]
+"""Pairs of devices, the sender first."""
+
+
+class Wiring(Protocol):
+    """How the devices of a program are linked."""
+
+    def link(self, one: int, other: int) -> Link | None:
+        """The link between two devices; None where it is free."""
+
+    def by_node(self, devices: Sequence[int]) -> list[list[int]]:
+        """The devices of each node, in the order in which nodes come."""
+
+    def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
+        """The collective of a group that leaves or finds `amount` bytes on each device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`steps` times, one after another, each of `pairs` passes `amount` bytes on, at the pace of `link`."""
+    """`amount` bytes over one or several paths side by side, which are `bandwidth` bytes per second together."""
 
-    steps: int
+    latency: float
+    """Seconds in which nothing flows."""
     amount: float
-    link: Link
-    pairs: tuple[tuple[int, int], ...]
+    """Bytes that pass each point of the paths, all paths together."""
+    bandwidth: float
+    """Bytes per second of all paths together."""
     devices: tuple[int, ...]
     """Those that it keeps busy."""
+    pairs: Pairs = ()
+    """Neighbours on a path that is no ring."""
+    by_node: tuple[tuple[int, ...], ...] = ()
+    """Devices of a ring by node."""
+    rails: int = 1
+    """Paths side by side."""
+    tree: bool = False
+    """Whether the latency is that of a tree."""
 
     @property
     def seconds(self) -> float:
-        """steps · (latency + amount / bandwidth)."""
-        return self.steps * self.link.seconds(self.amount)
+        """latency + amount / bandwidth."""
+        return self.latency + self.amount / self.bandwidth
 
     @property
-    def latency(self) -> float:
-        """Seconds of it in which nothing flows."""
-        return self.steps * self.link.latency
+    def all_pairs(self) -> Pairs:
+        """Neighbours on all paths, each of which carries amount / rails bytes."""
+        return tuple(ring_pairs(self.by_node, self.rails)) if self.by_node else self.pairs
 
 
-Rule = Callable[[Types, Types, LinkOf], tuple[Transfer, ...]]
+Rule = Callable[[Types, Types, Wiring], tuple[Transfer, ...]]
 """Transfers from input and output types."""
 
 
-def transfers_of(pattern: str, types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
+def transfers_of(pattern: str, types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
     """The transfers of a communication of that pattern, one after another; KeyError for an unknown pattern."""
-    return _PATTERNS[pattern](types, outputs, link_of)
+    return _PATTERNS[pattern](types, outputs, wiring)
 
 
-def _ring(passes: int, split: bool) -> Rule:
-    """So many rounds of n - 1 steps of an n-th of the input, or of all of it."""
+def _collective(pattern: str) -> Rule:
+    """All tensors of the operation together; its whole amount lies on each device before or after it."""
 
-    def transfers(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
-        devices, count = tuple(each.device for each in types), len(types)
-        amount = types[0].bytes / count if split else types[0].bytes
-        pairs = tuple(pairwise((*devices, devices[0])))
-        links = _links(pairs, link_of)
-        if count == 1 or not links:
+    def transfers(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
+        devices = tuple(dict.fromkeys(each.device for each in types))
+        whole = outputs if pattern == ALL_GATHER else types
+        amount = sum(each.bytes for each in whole if each.device == devices[0])
+        by_node = wiring.by_node(devices)
+        if sum(map(len, by_node)) < 2:
             return ()
-        slowest = max(links, key=lambda link: link.seconds(amount))
-        return (Transfer(passes * (count - 1), amount, slowest, pairs, devices),)
+        found = wiring.collective(pattern, tuple(device for mine in by_node for device in mine), amount)
+        rings = tuple(map(tuple, by_node))
+        moved = found.latency, found.amount, found.bandwidth
+        return (Transfer(*moved, devices, by_node=rings, rails=found.rails, tree=found.tree),)
 
     return transfers
 
 
-def _chain(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
+def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
+    """Every device sends every other one its part, all at once."""
+    devices = tuple(dict.fromkeys(each.device for each in types))
+    by_node = wiring.by_node(devices)
+    workers = tuple(device for mine in by_node for device in mine)
+    if len(workers) < 2:
+        return ()
+    found = wiring.collective(ALL_TO_ALL, workers, types[0].bytes)
+    paths = round(found.amount * len(workers) / types[0].bytes) if types[0].bytes else 1
+    return (
+        Transfer(found.latency, found.amount, found.bandwidth, devices, tuple(permutations(workers, 2)), rails=paths),
+    )
+
+
+def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
     """Along a chain in pieces: every latency once, the bytes once at the slowest link."""
     devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
     pairs = tuple(pairwise(devices))
-    links = _links(pairs, link_of)
+    links = [link for pair in pairs if (link := wiring.link(*pair)) is not None]
     if not links:
         return ()
-    whole = Link(min(link.bandwidth for link in links), sum(link.latency for link in links))
-    return (Transfer(1, types[0].bytes, whole, pairs, devices),)
+    latency, slowest = sum(link.latency for link in links), min(link.bandwidth for link in links)
+    return (Transfer(latency, types[0].bytes, slowest, devices, pairs),)
 
 
-def _links(pairs: tuple[tuple[int, int], ...], link_of: LinkOf) -> list[Link]:
-    return [link for pair in pairs if (link := link_of(*pair)) is not None]
-
-
-def _in_turn(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
+def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
     """One device with each of the others in turn, a part at a time; a send has one part."""
     gathers = len(types) > 1
     many, one = (types, outputs[0].device) if gathers else (outputs, types[0].device)
     found = []
     for part in many:
         pair = (part.device, one) if gathers else (one, part.device)
-        link = link_of(*pair)
+        link = wiring.link(*pair)
         if link is not None:
-            found.append(Transfer(1, part.bytes, link, (pair,), pair))
+            found.append(Transfer(link.latency, part.bytes, link.bandwidth, pair, (pair,)))
     return tuple(found)
 
 
 _PATTERNS: Mapping[str, Rule] = {
-    "send": _in_turn,
-    "allreduce": _ring(2, split=True),
-    "allgather": _ring(1, split=False),
-    "reduce_scatter": _ring(1, split=True),
+    SEND: _in_turn,
+    **{each: _collective(each) for each in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)},
+    ALL_TO_ALL: _all_to_all,
     "broadcast": _chain,
     "reduce": _chain,
     "scatter": _in_turn,
@@ -134,11 +178,9 @@ class AllreduceFit:
         return self.per_device * devices + self.constant
 
     def applied(self, transfer: Transfer, devices: int, amount: int) -> Transfer:
-        """The ring's steps over a link that makes them take this long."""
-        if not amount:
-            return replace(transfer, link=replace(transfer.link, latency=self.start(devices) / transfer.steps))
-        flowing = self.per_byte[devices] * amount / transfer.steps
-        return replace(transfer, link=Link(transfer.amount / flowing, self.start(devices) / transfer.steps))
+        """The same transfer with the latency and the bandwidth that make it take this long."""
+        bandwidth = transfer.amount / (self.per_byte[devices] * amount) if amount else transfer.bandwidth
+        return replace(transfer, latency=self.start(devices), bandwidth=bandwidth)
 
 
 def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:

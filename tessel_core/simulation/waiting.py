@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tessel_core.inspection.stretches import union
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
 from tessel_core.model.intervals import worked_until
@@ -49,8 +50,8 @@ class Neighbour:
 def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
     """The operations that make its inputs and those before it on its devices, the last to end first.
 
-    Computing and communication of a device have a stream each; the one before on the other stream counts only where
-    nothing else says why the operation did not start sooner.
+    A device has several streams; the one before on another stream counts only where nothing else says why the
+    operation did not start sooner.
     """
     program, start = trace.program, trace.start_of(op)
     found = dict[int, Neighbour]()
@@ -60,12 +61,13 @@ def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
             _add(found, Neighbour(maker, f"%{program.value_name(value)}", start - float(trace.ready[value])))
     others = list[Neighbour]()
     for event in trace.events_of(op):
-        for before, same in zip(trace.previous[event], (False, True), strict=True):
+        own, elsewhere = trace.previous[event]
+        for before in (own, *elsewhere):
             if before < 0:
                 continue
             gap = start - float(trace.start[before] + trace.seconds[before])
             each = Neighbour(int(trace.op[before]), f"in turn on device {int(trace.device[event])}", gap)
-            if same:
+            if before == own:
                 _add(found, each)
             else:
                 others.append(each)
@@ -103,12 +105,13 @@ def _sorted(found: dict[int, Neighbour], tolerance: float) -> tuple[Neighbour, .
 
 
 def _next(trace: Trace, event: int) -> Iterator[int]:
-    """The event after this one on each stream of its device."""
-    here = trace.device[event + 1 :] == trace.device[event]
-    for communicates in (True, False):
-        later = np.flatnonzero(here & (trace.communicates[event + 1 :] == communicates))
-        if len(later):
-            yield event + 1 + int(later[0])
+    """The events before which this one is the latest of a stream of its device."""
+    for later in np.flatnonzero(trace.device[event + 1 :] == trace.device[event]).tolist():
+        own, elsewhere = trace.previous[event + 1 + later]
+        if event == own or event in elsewhere:
+            yield event + 1 + later
+        if event == own:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +132,11 @@ def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
 
 
 def _device_time(trace: Trace, device: int) -> DeviceTime:
-    here = trace.device == device
+    here, end = trace.device == device, trace.start + trace.seconds
     computes, communicates = here & ~trace.communicates, here & trace.communicates
-    worked, talked = float(trace.seconds[computes].sum()), float(trace.seconds[communicates].sum())
-    start, end = trace.start[communicates], trace.start[communicates] + trace.seconds[communicates]
-    ticks = np.column_stack((start, end)).ravel()
+    talking = union(trace.start[communicates], end[communicates])
+    worked, talked = float(trace.seconds[computes].sum()), float((talking.end - talking.start).sum())
+    ticks = np.column_stack(talking).ravel()
     both = float(np.diff(worked_until(ticks, trace.start[computes], trace.seconds[computes]))[::2].sum())
     neither = max(0.0, trace.latency - worked - talked + both)
     return DeviceTime(device, worked, talked, both, neither)
@@ -214,7 +217,9 @@ class _Causes:
         inputs = trace.program.ops[op].inputs
         found = [(float(trace.ready[value]), 2, int(trace.made_by[value])) for value in inputs]
         for event in trace.events_of(op):
-            for rank, before in enumerate(trace.previous[event]):
+            own, elsewhere = trace.previous[event]
+            for before in (*elsewhere, own):
+                rank = int(before == own)
                 if before >= 0 and self._end[before] <= start + self._tolerance:
                     found.append((self._end[before], rank, int(trace.op[before])))
         end, _, held_by = max(found, default=(0.0, 0, -1))

@@ -12,10 +12,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.costs.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.transforms.update import part_shape
 from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.simulation.costs import Costs
+from tessel_core.simulation.costs import MeshCosts
 from tessel_core.strategies.places import Group, Places
 from tessel_core.strategies.skeleton import Column, Kind, Shape, Step
 
@@ -35,6 +36,8 @@ class Sizes:
     data: int
     dtype: str
     micro_batches: int
+    bucket_bytes: int = 1
+    """Gradients that replicas sum together; with 1, each on its own."""
     shares: int = 1
     """Parts into which replicas cut the optimizer's state, and gradients and weights for it; 1 without ZeRO."""
 
@@ -54,9 +57,18 @@ class Sizes:
 class CostTable:
     """Seconds of operations, asked of the costs once per question and sizes."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: MeshCosts) -> None:
         self._costs = costs
         self._answers: dict[Hashable, dict[Hashable, float]] = defaultdict(dict)
+        self._collectives: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
+
+    def collective(self, pattern: str, group: Group) -> tuple[float, float]:
+        """Latency and seconds per byte of a collective of a group."""
+        key = pattern, group.pattern
+        if key not in self._collectives:
+            one = self._costs.collective(pattern, group.devices, 1.0)
+            self._collectives[key] = one.latency, one.amount / one.bandwidth
+        return self._collectives[key]
 
     def answers(self, question: Hashable) -> dict[Hashable, float]:
         """The known answers to a question, by sizes."""
@@ -109,7 +121,11 @@ class Amounts:
 
     def patterns(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """How the devices lie that share the layers of a stage; stages that differ in it take different times."""
-        return tuple(each.tensor[stage].pattern for each in self.places)
+        return tuple(group.pattern for group in self._sharing(stage))
+
+    def _sharing(self, stage: int) -> list[Group]:
+        """The devices that share the layers of a stage."""
+        return [each.tensor[stage % len(each.tensor)] for each in self.places]
 
     def several(self) -> Flags:
         """Whether there are several replicas."""
@@ -143,7 +159,7 @@ class Amounts:
     def seconds_of(self, kind: Kind, stage: int) -> Seconds:
         """The time of one run; a collective is among all devices that share a layer."""
         if kind.communicates:
-            return self._asked(kind, [each.tensor[stage] for each in self.places])
+            return self._asked(kind, self._sharing(stage))
         return self._of_kind(kind)
 
     @_remembered
@@ -155,26 +171,45 @@ class Amounts:
     def send(self, shape: Shape, one: int, other: int) -> Seconds:
         """The time of a transfer between neighbouring stages."""
         kind = Kind("send", (shape,), (shape,), (("to", 2),), communicates=True)
-        return self._asked(kind, [each.onward[min(one, other)] for each in self.places])
+        return self._asked(kind, [each.onward[min(one, other) % len(each.onward)] for each in self.places])
 
-    @_remembered
-    def summing(self, shape: Shape, stage: int) -> Seconds:
-        """The time of a gradient's sum among replicas, each of which is left with all of it or with a part.
+    def buckets(self, sizes: Bytes, which: NDArray[np.int64]) -> list[tuple[list[int], NDArray[np.int64]]]:
+        """Where each bucket of gradients begins, and the configurations of which that is so.
 
-        0 where there is one replica.
+        `sizes` has the bytes of each shape, and `which` the shape of each gradient in the order in which they come.
         """
-        cut, several = self.cuts(shape) > 1, self.several()
-        found = self._among_replicas("allreduce", shape, stage, several & ~cut)
-        return found + self._among_replicas("reduce_scatter", shape, stage, cut) if cut.any() else found
+        limits = np.array([each.bucket_bytes for each in self.sizes], np.int64)
+        different, alike = np.unique(np.vstack((sizes, limits)), axis=1, return_inverse=True)
+        found = []
+        for i, column in enumerate(different.T.tolist()):
+            *of_shape, limit = column
+            begins, held = [0], 0
+            for place, shape in enumerate(which.tolist()):
+                if held >= limit:
+                    begins.append(place)
+                    held = 0
+                held += of_shape[shape]
+            found.append((begins, np.flatnonzero(alike.ravel() == i)))
+        return found
 
-    @_remembered
-    def gathering(self, shape: Shape, stage: int) -> Seconds:
-        """The time to gather a weight from its parts; 0 where replicas do not cut it."""
-        return self._among_replicas("allgather_in_place", shape, stage, self.cuts(shape) > 1)
+    def reducing(self, device: int, whole: Bytes, cut: Bytes) -> tuple[Seconds, Seconds]:
+        """The time to sum buckets among replicas, and to gather the weights again, shaped (buckets, configurations).
 
-    def _among_replicas(self, name: str, shape: Shape, stage: int, which: Flags) -> Seconds:
-        kind = Kind(name, (shape,), (shape,), communicates=True)
-        return self._asked(kind, [each.data[stage] for each in self.places], which)
+        `whole` has the bytes of each bucket, `cut` those of them that each replica is left with a part of.
+        """
+        both = np.array([self._among_replicas(each, device) for each in (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER)])
+        latency, per_byte = both[:, 0], both[:, 1]
+
+        def seconds(way: int, amount: Bytes) -> Seconds:
+            return np.asarray(np.where(amount > 0, latency[way] + amount * per_byte[way], 0.0))
+
+        return seconds(0, whole - cut) + seconds(1, cut), seconds(2, cut)
+
+    def _among_replicas(self, pattern: str, device: int) -> Seconds:
+        """Latency and seconds per byte of a collective among replicas, shaped (2, configurations); 0 for one."""
+        groups = [each.data[device] for each in self.places]
+        found = (self.table.collective(pattern, group) if len(group.devices) > 1 else (0.0, 0.0) for group in groups)
+        return np.array(list(found)).T
 
     def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
         """The optimizer's step on these weights, which replicas may cut, and whose costs add up."""
@@ -245,13 +280,12 @@ class Amounts:
         sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
         if not targets or (kind.communicates and len(devices) == 1):
             return 0.0
-        parts = len(devices) if kind.name == "allgather_in_place" else 1
         # Most of what an operation makes is like what it takes.
         types: dict[tuple[Shape, int], TensorType] = {}
         for shape in (*kind.taken, *kind.made):
             for device in (*sources, *targets):
                 if (shape, device) not in types:
-                    types[shape, device] = sizes.part_of(shape, device, parts)
+                    types[shape, device] = sizes.type_of(shape, device)
         taken = [types[shape, device] for shape in kind.taken for device in sources]
         made = [types[shape, device] for shape in kind.made for device in targets]
         sized = tuple((name, sizes.numbers[name]) for name in kind.sized)

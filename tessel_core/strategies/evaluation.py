@@ -20,6 +20,7 @@ from tessel_core.strategies.layers import Structure, structure_of
 from tessel_core.strategies.orders import IssueOrder, issue_order
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
+from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy, why_not
 
 NOT_REACHED = "the sweep was stopped before its turn"
@@ -50,9 +51,11 @@ class Outcome:
     latency: float
     """Seconds of one step."""
     peaks: tuple[int, ...]
-    """Bytes that the devices of each stage hold at most."""
+    """Bytes that the devices of each place in the pipeline hold at most."""
     reason: str
     """Why it is infeasible, as one sentence; empty where it is not."""
+    ends: tuple[float, ...] = ()
+    """Seconds until the devices of each place in the pipeline are done."""
 
 
 _MOST_AT_ONCE = 256
@@ -106,6 +109,16 @@ def evaluate(
     return found
 
 
+def evaluate_quickly(family: Family, asked: Configuration, mesh: DeviceMesh) -> Outcome | None:
+    """The outcome without a simulation of every operation; None where groups lie too differently for that.
+
+    It is that of the operation-by-operation simulation, by the default semantics with overlap.
+    """
+    evaluator = _Evaluator(family, mesh, Semantics.DEFAULT, overlap=True, link_sharing=False)
+    places = evaluator.places(asked)
+    return None if places is None else evaluator.together([_Member(0, asked, places)])[0]
+
+
 @dataclass(frozen=True, slots=True)
 class _Member:
     """One of those that are evaluated together."""
@@ -146,14 +159,14 @@ class _Evaluator:
         if structure not in self._alike:
             structural_key = tuple(stage.structural_key for stage in structure.stages)
             self._alike[structure] = self._structural_keys.setdefault(structural_key, len(self._structural_keys))
-        return self._alike[structure], each.strategy.schedule
+        return self._alike[structure], each.strategy.schedule, each.strategy.stages_per_device
 
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
         strategy = each.strategy
         if not self._together or self._nodes is None or not self._order(each).in_turn:
             return None
-        return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
+        return places_of(self._nodes, self._ranks(each), strategy.stages_per_device > 1)
 
     def _structure(self, each: Configuration) -> Structure:
         spec, strategy = each.spec, each.strategy
@@ -161,11 +174,12 @@ class _Evaluator:
         if example is None:
             example = self._examples[spec] = self._family.example(spec, spec.layers)
         sharded, several = strategy.tensor > 1, strategy.micro_batches > 1
-        return structure_of(self._family, example, sharded, strategy.recompute, strategy.pipeline, several)
+        return structure_of(self._family, example, sharded, strategy.recompute, strategy.stages, several)
 
     def _order(self, each: Configuration) -> IssueOrder:
         training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
-        return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
+        shape = strategy.pipeline, strategy.micro_batches, training, strategy.stages_per_device
+        return issue_order(strategy.schedule, *shape)
 
     def together(self, members: Sequence[_Member]) -> list[Outcome]:
         """Evaluate configurations of one key."""
@@ -187,8 +201,8 @@ class _Evaluator:
         outcomes = list[Outcome]()
         for i, each in enumerate(members):
             held = tuple(peaks[i].tolist())
-            reason = shortage(held * (each.strategy.data * each.strategy.tensor), self._mesh) if tight[i] else ""
-            outcomes.append(Outcome(latency[i], held, reason))
+            reason = shortage(self._ranks(each).spread(held), self._mesh) if tight[i] else ""
+            outcomes.append(Outcome(latency[i], held, reason, tuple(end[:, i].tolist())))
         return outcomes
 
     def alone(self, each: Configuration) -> Outcome:
@@ -198,12 +212,20 @@ class _Evaluator:
             found = simulate_strategy(*asked, overlap=self._overlap, link_sharing=self._link_sharing)
         except InputError as error:
             return Outcome(float("nan"), (), str(error))
-        peaks = np.array(found.trace.peak_memory).reshape(-1, each.strategy.pipeline).max(axis=0)
-        return Outcome(found.trace.latency, tuple(peaks.tolist()), found.shortage)
+        ranks, trace = self._ranks(each), found.trace
+        peaks, ends = [0] * each.strategy.pipeline, [0.0] * each.strategy.pipeline
+        for worker, peak, end in zip(trace.devices, trace.peak_memory, trace.device_end, strict=True):
+            place = ranks.coordinate(worker, "pipeline")
+            peaks[place], ends[place] = max(peaks[place], peak), max(ends[place], end)
+        return Outcome(trace.latency, tuple(peaks), found.shortage, tuple(ends))
+
+    def _ranks(self, each: Configuration) -> Ranks:
+        return each.strategy.ranks(self._semantics)
 
     def _sizes(self, each: Configuration) -> Sizes:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
         shares = strategy.data if strategy.zero else 1
         numbers = self._family.numbers(spec, rows, strategy.tensor)
-        return Sizes(numbers, strategy.data, spec.dtype, strategy.micro_batches, shares)
+        bucket = max(1, strategy.bucket_bytes)
+        return Sizes(numbers, strategy.data, spec.dtype, strategy.micro_batches, bucket, shares)

@@ -60,6 +60,10 @@ class Family(ABC):
         """The optimizer that ends a step; None for inference, which has no backward either."""
 
     @abstractmethod
+    def tokens(self, spec: Any) -> int | None:
+        """Tokens of one sample that a step takes; None for networks without tokens."""
+
+    @abstractmethod
     def objection(self, spec: Any, tensor: int) -> str:
         """Why layers do not divide among so many devices, as one sentence; empty where they do."""
 
@@ -110,6 +114,9 @@ class MlpFamily(Family):
 
     def optimizer(self, spec: MlpSpec) -> Optimizer:
         return SgdUpdate()
+
+    def tokens(self, spec: MlpSpec) -> None:
+        return None
 
     def objection(self, spec: MlpSpec, tensor: int) -> str:
         """Weights are cut by columns and by rows."""
@@ -211,6 +218,9 @@ class GptFamily(Family):
         """Adam with its state in fp32."""
         return AdamUpdate() if spec.mode == "training" else None
 
+    def tokens(self, spec: GptWork) -> int:
+        return {"training": spec.network.sequence, "prefill": spec.context, "decode": 1}[spec.mode]
+
     def objection(self, spec: GptWork, tensor: int) -> str:
         """Heads stay whole, and with them the hidden size divides."""
         heads = spec.network.heads
@@ -230,7 +240,7 @@ class GptFamily(Family):
         """`shard`, `qkv_shard` and `up_shard` are a device's parts; `room` is that of the cache."""
         network = spec.network
         hidden, positions = network.hidden, network.sequence
-        tokens = {"training": positions, "prefill": spec.context, "decode": 1}[spec.mode]
+        tokens = self.tokens(spec)
         before = spec.context if spec.mode == "decode" else 0
         return {
             "shard": hidden // tensor,

@@ -19,8 +19,10 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome, evaluate
 from tessel_core.strategies.families import Family, Spec, Value
-from tessel_core.strategies.orders import DEFAULT_ORDER
-from tessel_core.strategies.strategy import Semantics, Strategy
+from tessel_core.strategies.orders import DEFAULT_ORDER, usual_order
+from tessel_core.strategies.places import nodes_of
+from tessel_core.strategies.ranks import RankOrder, distinct_orders
+from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy
 
 MOST_CONFIGURATIONS = 200_000
 """Some minutes of work; more are refused before any is done."""
@@ -57,14 +59,20 @@ class Grid:
     zero: tuple[bool, ...] = (False,)
     micro_batch_size: tuple[int, ...] = ()
     """Samples; where there are any, they take the place of `micro_batches`, whose number is batch / (D · size)."""
+    stages_per_device: tuple[int, ...] = (1,)
+    """Where it is several, the usual order gives way to interleaved 1F1B."""
+    rank_order: tuple[RankOrder | None, ...] = (None,)
+    """Of several, those count that place the ranks differently; None for the usual one."""
+    bucket_bytes: tuple[int, ...] = (BUCKET_BYTES,)
 
     def __post_init__(self) -> None:
         for name, values in self._all():
             if not values:
                 raise InputError(name, "its range has no values")
             numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
-            if min(numbers, default=1) < 1:
-                raise InputError(name, f"must be at least 1, got {min(numbers)}")
+            least = 0 if name == "bucket_bytes" else 1
+            if min(numbers, default=least) < least:
+                raise InputError(name, f"must be at least {least}, got {min(numbers)}")
         if self.size > MOST_CONFIGURATIONS:
             why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
             raise InputError("grid", why)
@@ -79,12 +87,23 @@ class Grid:
         strategies = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != unused]
         return [*self.sizes, *(pair for pair in strategies if pair[0] != "sizes")]
 
-    def configurations(self, family: Family, devices: int | None = None) -> list[Configuration]:
-        """All of them, those that take more than so many devices left out."""
-        how = self.schedule, self.recompute, self.zero
+    def configurations(
+        self, family: Family, devices: int | None = None, nodes: Sequence[int] | None = None
+    ) -> list[Configuration]:
+        """All of them, those left out that take more than so many devices.
+
+        `nodes` has the node of each device; without it, each device has its own.
+        """
+        how = self.schedule, self.recompute, self.zero, self.stages_per_device
         parts = self.micro_batch_size or self.micro_batches
         degrees = product(self.data, self.tensor, self.pipeline, parts, *how)
-        some = [each for each in degrees if devices is None or math.prod(each[:3]) <= devices]
+        fitting = [each for each in degrees if devices is None or math.prod(each[:3]) <= devices]
+        some = [
+            (*each[:4], _order_of(each), *each[5:], order, bucket)
+            for each in fitting
+            for order in self._orders(each[:3], nodes)
+            for bucket in self.bucket_bytes
+        ]
         strategies = [] if self.micro_batch_size else [Strategy(*each) for each in some]
         found = list[Configuration]()
         for sizes in product(*(values for _, values in self.sizes)):
@@ -94,10 +113,23 @@ class Grid:
                 found += [_of_size(spec, *each) for each in some]
         return found
 
+    def _orders(self, degrees: tuple[int, int, int], nodes: Sequence[int] | None) -> Sequence[RankOrder | None]:
+        """The rank orders to try for D, T and P."""
+        named = [order for order in self.rank_order if order is not None]
+        if len(named) < 2:
+            return self.rank_order
+        return distinct_orders(named, *degrees, range(math.prod(degrees)) if nodes is None else nodes)
+
     def too_large(self, devices: int) -> int:
         """How many take more than so many devices."""
         degrees = list(product(self.data, self.tensor, self.pipeline))
         return self.size // len(degrees) * sum(math.prod(each) > devices for each in degrees)
+
+
+def _order_of(each: Sequence[Any]) -> str:
+    """The order of a strategy's fields D, T, P, K, order, recomputation, ZeRO, stages per device."""
+    asked, several = str(each[4]), int(each[7])
+    return usual_order(several) if asked == DEFAULT_ORDER else asked
 
 
 def _of_size(spec: Spec, data: int, tensor: int, pipeline: int, size: int, *how: Any) -> Configuration:
@@ -290,7 +322,7 @@ def evaluate_grid(
     `known` outcomes, of the same family and mesh by the same rules, are taken over instead of being evaluated again.
     """
     most = most or len(mesh.devices)
-    configurations = grid.configurations(family, most)
+    configurations = grid.configurations(family, most, nodes_of(mesh))
     new = [each for each in configurations if each not in known]
     fresh = evaluate(family, new, mesh, semantics, control, overlap=overlap, link_sharing=link_sharing)
     found = {**known, **dict(zip(new, fresh, strict=True))}

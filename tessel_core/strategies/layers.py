@@ -37,22 +37,20 @@ class Structure:
 
 
 @lru_cache(maxsize=1024)
-def structure_of(
-    family: Family, example: Spec, sharded: bool, recompute: bool, pipeline: int, several: bool
-) -> Structure:
-    """The structure of a family's `example`, with as many layers as it has; `several` micro-batches."""
-    whole = layers_of_stages(example.layers, pipeline)
-    few = _MOST if pipeline == 1 else _MOST + _NEIGHBOURS
+def structure_of(family: Family, example: Spec, sharded: bool, recompute: bool, count: int, several: bool) -> Structure:
+    """The structure of a family's `example` with all of its layers, in `count` stages; `several` micro-batches."""
+    whole = layers_of_stages(example.layers, count)
+    few = _MOST if count == 1 else _MOST + _NEIGHBOURS
     if example.layers > few + _WORTH:
         skeleton = skeleton_of(family, family.example(example, few), sharded, recompute)
         ends = pairwise([0, *accumulate(whole)]) if _alike(skeleton) else ()
         stages = [_deep(skeleton, *pair, example.layers, several) for pair in ends]
         found = tuple(each for each in stages if each is not None)
-        if len(found) == pipeline:
+        if len(found) == count:
             return Structure(skeleton, found)
     skeleton = skeleton_of(family, example, sharded, recompute)
     exact = stages_of(skeleton, whole, several)
-    return Structure(skeleton, tuple(stage_runs(skeleton, exact, s) for s in range(pipeline)))
+    return Structure(skeleton, tuple(stage_runs(skeleton, exact, s) for s in range(count)))
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""When stages are done and what they hold at most, from the timeline of their runs."""
+"""When devices are done and what they hold at most, from the timeline of their stages' runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
 from tessel_core.strategies.layers import Structure
 from tessel_core.strategies.orders import IssueOrder
 from tessel_core.strategies.runs import NEVER, Numbers, Run, StageRuns
-from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Shape, Step
-from tessel_core.strategies.streams import COMMUNICATION, COMPUTE, Moments, Timeline, run_shapes, timeline
+from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Column, Shape, Step
+from tessel_core.strategies.streams import Moments, Timeline, run_shapes, timeline
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
@@ -25,7 +25,7 @@ _MOST_EVENTS = 4_000_000
 def evaluate_streams(
     structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts
 ) -> tuple[Seconds, Bytes]:
-    """When each stage is done, and the most that each of its devices holds, shaped (stages, configurations).
+    """When each device of the pipeline is done, and the most that it holds, shaped (devices, configurations).
 
     The optimizer's step is included; orders are by numbers of micro-batches.
 
@@ -34,69 +34,84 @@ def evaluate_streams(
     """
     stages = structures[0].stages
     shapes, held = run_shapes(stages, amounts), {stage: holding(stage, amounts) for stage in stages}
-    updating, states = _optimizers(structures, amounts)
+    devices = next(iter(orders.values())).devices
+    updating, states = _optimizers(structures, devices, amounts)
     parts = [
         _Part(stages, timeline(stages, shapes, orders[count], amounts.some(columns), columns), held, count, columns)
         for count, columns in amounts.by_micro_batches().items()
     ]
-    shape, order = (len(stages), len(amounts.sizes)), np.argsort(np.concatenate([part.columns for part in parts]))
+    shape, order = (devices, len(amounts.sizes)), np.argsort(np.concatenate([part.columns for part in parts]))
     ends, peaks = np.zeros(shape), np.zeros(shape, np.int64)
-    for s, stage in enumerate(stages):
-        when = [part.times.moments(s) for part in parts]
-        last = [part.last(s, each[BACKWARD]) for part, each in zip(parts, when, strict=True)]
-        finish = _finish(stage, s, updating[s], amounts, np.concatenate(last, axis=1)[:, order])
-        ends[s] = finish.end
+    for d in range(devices):
+        mine = range(d, len(stages), devices)
+        when = [{s: part.times.moments(s) for s in mine} for part in parts]
+        last = [part.last(d, each) for part, each in zip(parts, when, strict=True)]
+        finish = _finish([stages[s] for s in reversed(mine)], d, updating[d], amounts, np.hstack(last)[:, order])
+        ends[d] = finish.end
         for part, each in zip(parts, when, strict=True):
-            peaks[s, part.columns] = part.peak(s, each, finish)
+            peaks[d, part.columns] = part.peak(each, finish)
     return ends, peaks + states
 
 
-def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seconds, Bytes]:
-    """The optimizer's time and state, per stage and configuration."""
-    shape = len(structures[0].stages), len(structures)
+def _optimizers(structures: Sequence[Structure], devices: int, amounts: Amounts) -> tuple[Seconds, Bytes]:
+    """The optimizer's time and state, per device and configuration."""
+    shape = devices, len(structures)
     updating, states = np.zeros(shape), np.zeros(shape, np.int64)
     for structure in dict.fromkeys(structures):
         step, columns = structure.skeleton.step, np.flatnonzero([each is structure for each in structures])
         some = amounts.some(columns)
-        for s, stage in enumerate(structure.stages):
-            if step is not None:
-                updating[s, columns] = some.update_parts(step, stage.weights)
-                states[s, columns] = state(stage, step, some)
+        for d in range(devices if step is not None else 0):
+            assert step is not None
+            weights = sum((stage.weights for stage in structure.stages[d::devices]), Counter[Column]())
+            updating[d, columns] = some.update_parts(step, weights)
+            states[d, columns] = state(weights, step, some)
     return updating, states
 
 
 @dataclass(frozen=True)
 class _Finish:
-    """The end of a stage after its last run: when both streams are done, and how its memory changes."""
+    """The end of a device after its last run: when all streams are done, and how its memory changes."""
 
     end: Seconds
     moments: Seconds
     changes: Bytes
 
 
-def _finish(stage: StageRuns, s: int, updating: Seconds, amounts: Amounts, last: Seconds) -> _Finish:
-    """Sums of gradients among replicas, as soon as each is there, the step, and the weights gathered again.
+def _finish(stages: Sequence[StageRuns], d: int, updating: Seconds, amounts: Amounts, last: Seconds) -> _Finish:
+    """Sums of gradients among replicas, bucket by bucket, the step, and the weights gathered again.
 
-    `last` has when the streams are free and when each gradient is there.
+    `last` has when computing and communication are done and when each gradient is there, in the order of `stages`.
     """
-    compute, communication, ready = last[COMPUTE], last[COMMUNICATION], last[2:]
-    several, gathering = amounts.several(), np.zeros_like(communication)
-    moments, changes = np.zeros((0, len(communication))), np.zeros((0, len(communication)), np.int64)
-    if len(ready):
-        distinct, which = np.unique(stage.gradients[:, 1], return_inverse=True)
-        shapes = [stage.shapes[shape] for shape in distinct]
-        summing = np.array([amounts.summing(shape, s) for shape in shapes])[which]
-        done = np.cumsum(summing, axis=0)
-        # Each sum waits for its gradient and for the sum before.
-        waited = np.maximum(communication, np.maximum.accumulate(ready - (done - summing), axis=0))
-        moments = np.concatenate((waited + done - summing, waited + done))
-        whole = np.array([amounts.bytes_of(shape) for shape in shapes])[which]
-        part = np.array([amounts.part_bytes(shape) for shape in shapes])[which]
-        changes = np.concatenate((part, -whole)) * several
-        communication = np.where(several, waited[-1] + done[-1], communication)
-        compute = np.maximum(compute, np.where(several, communication, ready.max(axis=0)))
-        gathering = np.array([amounts.gathering(shape, s) for shape in shapes])[which].sum(axis=0)
-    return _Finish(np.asarray(np.maximum(compute + updating, communication) + gathering), moments, changes)
+    compute, communication, ready = last[0], last[1], last[2:]
+    count = len(compute)
+    if not len(ready):
+        empty = np.zeros((0, count))
+        return _Finish(np.maximum(compute + updating, communication), empty, empty.astype(np.int64))
+    shapes = [stage.shapes[shape] for stage in stages for shape in stage.gradients[:, 1].tolist()]
+    place = {shape: i for i, shape in enumerate(dict.fromkeys(shapes))}
+    which = np.array([place[shape] for shape in shapes])
+    sizes = np.array([amounts.bytes_of(shape) for shape in place])
+    parts = np.array([amounts.part_bytes(shape) for shape in place])
+    buckets = amounts.buckets(sizes, which)
+    most = max(len(begins) for begins, _ in buckets)
+    moments, changes = np.zeros((2 * most, count)), np.zeros((2 * most, count), np.int64)
+    done, gathering = ready.max(axis=0), np.zeros(count)
+    for begins, columns in buckets:
+        some, whole, part = amounts.some(columns), *(each[:, columns][which] for each in (sizes, parts))
+        several = some.several()
+        totals = np.add.reduceat(whole, begins), np.add.reduceat(np.where(part < whole, whole, 0), begins)
+        summing, gathered = some.reducing(d, *totals)
+        ends = np.cumsum(summing, axis=0)
+        # Each bucket waits for its gradients and for the bucket before.
+        there = np.maximum.reduceat(ready[:, columns], begins)
+        starts = np.maximum.accumulate(there - (ends - summing), axis=0) + ends - summing
+        rows = slice(0, len(begins)), slice(most, most + len(begins))
+        moments[rows[0], columns], moments[rows[1], columns] = starts, starts + summing
+        changes[rows[0], columns] = np.add.reduceat(part, begins) * several
+        changes[rows[1], columns] = -totals[0] * several
+        done[columns] = np.where(several, starts[-1] + summing[-1], done[columns])
+        gathering[columns] = gathered.sum(axis=0)
+    return _Finish(np.maximum(np.maximum(compute, done) + updating + gathering, communication), moments, changes)
 
 
 class _Part:
@@ -113,21 +128,27 @@ class _Part:
         self._stages, self.times, self.columns = stages, times, columns
         self._held = {stage: each.some(columns, count) for stage, each in held.items()}
 
-    def last(self, s: int, when: Moments) -> Seconds:
-        """When a stage's streams are free after the last run, and when each gradient is there; a row each."""
-        ready = when.last_ends(self._stages[s].gradients[:, 0])
-        return np.concatenate(([self.times.compute[s], self.times.communication[s]], ready))
+    def last(self, d: int, when: Mapping[int, tuple[Moments, Moments]]) -> Seconds:
+        """When a device's computing and communication are done, and when each gradient is there; a row each.
 
-    def peak(self, s: int, when: tuple[Moments, Moments], finish: _Finish) -> Bytes:
-        """The most that one of a stage's devices holds."""
-        changes = [(finish.moments[:, self.columns], finish.changes[:, self.columns]), *self._arriving(s)]
-        for phase in (FORWARD, BACKWARD):
-            changes += self._changing(s, phase, when[phase])
+        Gradients come in the order in which they are complete: later stages end before earlier ones.
+        """
+        ready = [when[s][BACKWARD].last_ends(self._stages[s].gradients[:, 0]) for s in reversed(list(when))]
+        return np.concatenate(([self.times.compute[d], self.times.communication[d]], *ready))
+
+    def peak(self, when: Mapping[int, tuple[Moments, Moments]], finish: _Finish) -> Bytes:
+        """The most that a device holds, from the moments of each of its stages."""
+        changes = [(finish.moments[:, self.columns], finish.changes[:, self.columns])]
+        for s, moments_of in when.items():
+            changes += self._arriving(s)
+            for phase in (FORWARD, BACKWARD):
+                changes += self._changing(s, phase, moments_of[phase])
         moments, bytes_ = (np.concatenate([_rows(pair[i]) for pair in changes]).T for i in (0, 1))
         end, step = finish.end[self.columns], max(1, _MOST_EVENTS // moments.shape[1])
         slices = (slice(i, i + step) for i in range(0, len(end), step))
         parts = [_most(moments[some], bytes_[some], end[some]) for some in slices]
-        return self._held[self._stages[s]].always + np.concatenate(parts)
+        always = sum(self._held[self._stages[s]].always for s in when)
+        return np.asarray(always + np.concatenate(parts))
 
     def _changing(self, s: int, phase: int, when: Moments) -> Iterator[tuple[Seconds, Bytes]]:
         """Moments, and how many bytes the items of a direction take or free then."""
@@ -223,10 +244,10 @@ def _inputs(stage: StageRuns, amounts: Amounts) -> Bytes:
     return held
 
 
-def state(stage: StageRuns, step: Step, amounts: Amounts) -> Bytes:
-    """The bytes of the optimizer's state."""
+def state(weights: Counter[Column], step: Step, amounts: Amounts) -> Bytes:
+    """The bytes of the optimizer's state for these weights."""
     count_of = Counter(step.rest)
-    for (taken, _), count in stage.weights.items():
+    for (taken, _), count in weights.items():
         for shape in taken[1:-1]:
             count_of[shape] += count
     return np.asarray(sum(count * amounts.part_bytes(shape) for shape, count in count_of.items()))

@@ -13,6 +13,7 @@ from tessel_core.model import Block, BlockKind, Dependency, DeviceMesh, MicroBat
 from tessel_core.simulation import Trace
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.orders import stage_order
+from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Simulated, Strategy
 from tessel_core.units import show_time, to_ticks
 
@@ -43,41 +44,50 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
 
     InputError where there is one stage only, or where the groups of devices that run a stage take different times.
     """
-    stages, trace = strategy.pipeline, found.trace
+    stages, devices, trace = strategy.stages, strategy.pipeline, found.trace
     if stages == 1:
         raise InputError(f"strategy {strategy}", "has one stage, so it has no pipeline to schedule")
-    groups = _costs(trace, strategy)
+    groups = _costs(trace, found.ranks, strategy)
     _check_alike(groups, strategy)
     down = [(BlockKind.FORWARD, stage) for stage in range(stages)]
     up = [(BlockKind.BACKWARD, stage) for stage in reversed(range(stages))]
     runs = [run for run in (*down, *up) if run in groups[0].busy]
-    held = [_held(trace, 1 + stage, strategy) for stage in range(stages)]
+    workers = [found.ranks.worker(0, 0, place) for place in range(devices)]
+    held = _held(trace, workers, strategy)
     blocks = []
     for kind, stage in runs:
         memory = held[stage] if kind is BlockKind.FORWARD else -held[stage]
-        blocks.append(Block(_name((kind, stage)), kind, (stage,), to_ticks(groups[0].busy[kind, stage]), memory))
-    static = _static(trace, strategy, held)
-    devices = [PlanDevice(mesh.devices[s].name, mesh.devices[s].memory_capacity, static[s]) for s in range(stages)]
-    name = f"{found.program.name} D{strategy.data} H{strategy.tensor} P{stages} K{strategy.micro_batches}"
-    return MicroBatchPlan(name, tuple(devices), tuple(blocks), _links(runs, groups[0]), "ns", "B")
+        duration = to_ticks(groups[0].busy[kind, stage])
+        blocks.append(Block(_name((kind, stage)), kind, (stage % devices,), duration, memory))
+    static = _static(trace, workers, strategy, held)
+    places = [mesh.devices[worker - 1] for worker in workers]
+    plan_devices = [PlanDevice(each.name, each.memory_capacity, static[p]) for p, each in enumerate(places)]
+    several = f"x{strategy.stages_per_device}" if strategy.stages_per_device > 1 else ""
+    name = f"{found.program.name} D{strategy.data} H{strategy.tensor} P{devices}{several} K{strategy.micro_batches}"
+    return MicroBatchPlan(name, tuple(plan_devices), tuple(blocks), _links(runs, groups[0]), "ns", "B")
 
 
-def _costs(trace: Trace, strategy: Strategy) -> list[_Costs]:
-    """Per group; worker g·P + s + 1 is stage s of group g."""
-    stages, parts = strategy.pipeline, strategy.micro_batches
-    found = [_Costs() for _ in range(strategy.data * strategy.tensor)]
+def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
+    """Per group of devices that has all stages."""
+    parts = strategy.micro_batches
+    chains = ranks.groups("pipeline")
+    group_of = {worker: group for group, chain in enumerate(chains) for worker in chain}
+    found = [_Costs() for _ in chains]
     spans: dict[tuple[int, Run, int], list[tuple[float, float]]] = defaultdict(list)
     columns = (trace.op.tolist(), trace.device.tolist(), trace.start.tolist(), trace.seconds.tolist())
     for number, device, start, seconds in zip(*columns, strict=True):
         op = trace.program.ops[number]
         kind, part = _KINDS.get(op.tag.phase), op.tag.micro_batch
-        if kind is None or part is None or not device:
+        if kind is None or part is None or op.tag.stage is None or not device:
             continue
-        group, stage = divmod(device - 1, stages)
+        group, stage = group_of[device], op.tag.stage
         if op.kind != "send":
             spans[group, (kind, stage), part].append((start, start + seconds))
         elif device == trace.program.types[op.inputs[0]].device:
-            to = (trace.program.types[op.outputs[0]].device - 1) % stages
+            place = ranks.coordinate(trace.program.types[op.outputs[0]].device, "pipeline")
+            # Forward, the next stage there is the one that takes it; backward, the one before.
+            way = 1 if kind is BlockKind.FORWARD else -1
+            to = stage + way * ((place - stage) * way % strategy.pipeline)
             found[group].lag[(kind, stage), (kind, to)] += seconds / parts
     for (group, run, _), each in spans.items():
         found[group].busy[run] += _covered(each) / parts
@@ -105,25 +115,34 @@ def _check_alike(groups: list[_Costs], strategy: Strategy) -> None:
                 raise InputError(f"strategy {strategy}", why)
 
 
-def _held(trace: Trace, device: int, strategy: Strategy) -> int:
-    """Bytes that backward operations on a device take of the forward of their own micro-batch, mean, rounded up."""
+def _held(trace: Trace, workers: list[int], strategy: Strategy) -> list[int]:
+    """Per stage, bytes that backward operations on its device take of the forward of their own micro-batch.
+
+    They are a mean over micro-batches, rounded up.
+    """
     program, owner, maker = trace.program, owners(trace.program).tolist(), trace.made_by.tolist()
-    taken = set[int]()
+    found, mine = [0] * strategy.stages, set(workers)
+    taken: dict[int, int] = {}
     for op in program.ops:
-        if op.tag.phase == "backward":
-            taken.update(owner[value] for value in op.inputs if program.types[value].device == device)
-    made = [value for value in taken if maker[value] >= 0 and program.ops[maker[value]].tag.phase == "forward"]
-    return -(-sum(program.types[value].bytes for value in made) // strategy.micro_batches)
+        if op.tag.phase == "backward" and op.tag.stage is not None:
+            here = (owner[value] for value in op.inputs if program.types[value].device in mine)
+            taken.update(dict.fromkeys(here, op.tag.stage))
+    for value, stage in taken.items():
+        if maker[value] >= 0 and program.ops[maker[value]].tag.phase == "forward":
+            found[stage] += program.types[value].bytes
+    return [-(-each // strategy.micro_batches) for each in found]
 
 
-def _static(trace: Trace, strategy: Strategy, held: list[int]) -> list[int]:
-    """Per stage, its peak without what the most micro-batches under way at once hold."""
+def _static(trace: Trace, workers: list[int], strategy: Strategy, held: list[int]) -> list[int]:
+    """Per device of the pipeline, its peak without the most that micro-batches under way hold at once."""
     running, most = [0] * strategy.pipeline, [0] * strategy.pipeline
-    for _, stage, kind, _ in stage_runs(stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches)):
-        running[stage] += 1 if kind is BlockKind.FORWARD else -1
-        most[stage] = max(most[stage], running[stage])
+    shape = strategy.pipeline, strategy.micro_batches, True, strategy.stages_per_device
+    for _, stage, kind, _ in stage_runs(stage_order(strategy.schedule, *shape)):
+        device = stage % strategy.pipeline
+        running[device] += held[stage] if kind is BlockKind.FORWARD else -held[stage]
+        most[device] = max(most[device], running[device])
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
-    return [max(0, peaks[1 + stage] - most[stage] * held[stage]) for stage in range(strategy.pipeline)]
+    return [max(0, peaks[worker] - held_then) for worker, held_then in zip(workers, most, strict=True)]
 
 
 def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:

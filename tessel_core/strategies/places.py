@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessel_core.model import DeviceMesh
+from tessel_core.strategies.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Per stage, one group that stands for all that lie like it."""
+    """Per device of the pipeline, one group that stands for all that lie like it."""
 
     tensor: tuple[Group, ...]
     """Those that share layers."""
     data: tuple[Group, ...]
     """The replicas of one device."""
     onward: tuple[Group, ...]
-    """A device and its next stage; one less than there are stages."""
+    """A device and the next one of the pipeline; where it goes round, after the last comes the first."""
 
 
 def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
@@ -40,25 +41,25 @@ def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
 
 
 @lru_cache(maxsize=4096)
-def places_of(nodes: tuple[int, ...], data: int, tensor: int, pipeline: int) -> Places | None:
-    """The groups of D·H·P devices, device d·H·P + h·P + p; None where not all groups of a stage lie alike."""
+def places_of(nodes: tuple[int, ...], ranks: Ranks, loop: bool = False) -> Places | None:
+    """The groups of the ranks on devices of these nodes; None where not all groups of a device lie alike.
 
-    def worker(d: int, h: int, p: int) -> int:
-        return 1 + d * tensor * pipeline + h * pipeline + p
+    With `loop` the pipeline goes round its devices.
+    """
+    pipeline, pairs = range(ranks.pipeline), range(ranks.pipeline if loop else ranks.pipeline - 1)
+    mine: dict[str, list[list[tuple[int, ...]]]] = {name: [[] for _ in pipeline] for name in ("tensor", "data")}
+    for name, found in mine.items():
+        for group in ranks.groups(name):
+            found[ranks.coordinate(group[0], "pipeline")].append(group)
+    chains = ranks.groups("pipeline")
+    onward = [[(chain[p], chain[(p + 1) % ranks.pipeline]) for chain in chains] for p in pairs]
+    every = [[_alike(nodes, groups) for groups in each] for each in (mine["tensor"], mine["data"], onward)]
+    known = [tuple(group for group in groups if group is not None) for groups in every]
+    return Places(*known) if list(map(len, known)) == list(map(len, every)) else None
 
-    replicas, shards = range(data), range(tensor)
-    pairs = [(d, h) for d in replicas for h in shards]
-    sharing = [_alike(nodes, ([worker(d, h, p) for h in shards] for d in replicas)) for p in range(pipeline)]
-    copies = [_alike(nodes, ([worker(d, h, p) for d in replicas] for h in shards)) for p in range(pipeline)]
-    onward = [_alike(nodes, ([worker(d, h, p), worker(d, h, p + 1)] for d, h in pairs)) for p in range(pipeline - 1)]
-    found = [tuple(group for group in groups if group is not None) for groups in (sharing, copies, onward)]
-    if [len(each) for each in found] != [pipeline, pipeline, pipeline - 1]:
-        return None
-    return Places(*found)
 
-
-def _alike(nodes: tuple[int, ...], groups: Iterable[list[int]]) -> Group | None:
-    found = [Group(tuple(group), _pattern([nodes[worker - 1] for worker in group])) for group in groups]
+def _alike(nodes: tuple[int, ...], groups: Iterable[tuple[int, ...]]) -> Group | None:
+    found = [Group(group, _pattern([nodes[worker - 1] for worker in group])) for group in groups]
     return found[0] if len({group.pattern for group in found}) == 1 else None
 
 

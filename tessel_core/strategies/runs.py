@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ class StageRuns:
     sends: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
     """Shapes, and how many stages ahead they go."""
     gradients: Numbers
-    """Backward item that completes it, and shape, in the order in which replicas sum them."""
+    """Backward item that completes it, and shape, in the order in which they are complete."""
     inputs: Counter[tuple[Shape, bool]]
     """Inputs of the program that it holds, and whether micro-batches have parts of their own."""
     weights: Counter[Column]
@@ -181,7 +182,7 @@ def stage_runs(skeleton: Skeleton, stages: Sequence[Stage], number: int) -> Stag
         (runs[FORWARD], runs[BACKWARD]),
         shapes,
         (sends[FORWARD], sends[BACKWARD]),
-        table_of([(last[value], shape_of[value]) for value in stage.gradients], 2),
+        table_of(sorted(((last[value], shape_of[value]) for value in stage.gradients), key=itemgetter(0)), 2),
         Counter((skeleton.shapes[value], value in skeleton.joined) for value in stage.inputs),
         Counter() if skeleton.step is None else Counter(map(skeleton.step.column, sorted(stage.weights))),
     )

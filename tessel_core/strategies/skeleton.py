@@ -270,7 +270,7 @@ class Stage:
     inputs: tuple[int, ...]
     """Inputs of the program that it holds."""
     gradients: tuple[int, ...]
-    """Gradients in the order in which replicas sum them."""
+    """Gradients in the order of the outputs."""
     weights: frozenset[int]
     """Those that it has gradients of."""
 

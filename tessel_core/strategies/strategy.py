@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tessel_core.errors import InputError
@@ -19,61 +19,17 @@ from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.trace import shortage, worker_peaks
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, order_objection, stage_order
+from tessel_core.strategies.ranks import (
+    DEFAULT_RANK_ORDER,
+    DISTIR_RANK_ORDER,
+    RankOrder,
+    Ranks,
+    rank_order_words,
+    read_rank_order,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """`data` replicas of `pipeline` stages of `tensor` devices; device d·H·P + h·P + p is stage p of replica d.
-
-    Raises InputError for a degree below 1.
-    """
-
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    micro_batches: int = 1
-    schedule: str = DEFAULT_ORDER
-    """The scheduler that orders the micro-batches."""
-    recompute: bool = False
-    """Whether layers are computed again for their backward instead of being kept."""
-    zero: bool = False
-    """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
-
-    def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "micro_batches"):
-            check_degree(name.replace("_", "-"), getattr(self, name))
-
-    @property
-    def devices(self) -> int:
-        """The number of devices."""
-        return self.data * self.tensor * self.pipeline
-
-    def __str__(self) -> str:
-        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
-
-    @property
-    def summary(self) -> str:
-        """The strategy in words, without what is not divided: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
-        degrees = (
-            (self.data, f"{self.data} replicas"),
-            (self.pipeline, f"{self.pipeline} stages"),
-            (self.tensor, f"tensors over {self.tensor}"),
-            (self.micro_batches, f"{self.micro_batches} micro-batches"),
-        )
-        words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
-        words += ["recomputing"] * self.recompute + ["ZeRO"] * self.zero
-        return ", ".join(words if self.devices > 1 else ["one device", *words])
-
-    @property
-    def how(self) -> str:
-        """The strategy without its degrees."""
-        return f"{self.schedule}{', recomputing' if self.recompute else ''}{', ZeRO' if self.zero else ''}"
-
-
-MOST_LAYERS = 10_000
-"""Most layers of a network."""
-MOST_PARTS = 500_000
-"""Most layers of a program, counted on each device and for each micro-batch: some million operations."""
+BUCKET_BYTES = 25 * 2**20
+"""Gradients that PyTorch's DistributedDataParallel reduces together by default (`bucket_cap_mb`)."""
 
 
 class Semantics(StrEnum):
@@ -90,26 +46,121 @@ class Semantics(StrEnum):
         return None if self is Semantics.DEFAULT else self.value
 
 
-def build_program(family: Family, spec: Spec, strategy: Strategy, *, gradients: bool = False) -> Distributed:
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """`data` replicas of a pipeline over `pipeline` groups of `tensor` devices.
+
+    Raises InputError for a degree below 1, and for a rank order that does not name each dimension once.
+    """
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    micro_batches: int = 1
+    schedule: str = DEFAULT_ORDER
+    """The scheduler that orders the micro-batches."""
+    recompute: bool = False
+    """Whether layers are computed again for their backward instead of being kept."""
+    zero: bool = False
+    """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
+    stages_per_device: int = 1
+    """Stages on each device of the pipeline, which then goes round the devices as often (the loop form)."""
+    rank_order: RankOrder | None = None
+    """Which dimensions are neighbours, innermost first; None for the usual order of the semantics."""
+    bucket_bytes: int = BUCKET_BYTES
+    """Gradients that replicas reduce together; 0 to reduce them one by one."""
+
+    def __post_init__(self) -> None:
+        for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device"):
+            check_degree(name.replace("_", "-"), getattr(self, name))
+        if self.rank_order is not None:
+            read_rank_order(",".join(self.rank_order))
+        if self.bucket_bytes < 0:
+            raise InputError("bucket", f"must not be negative, got {self.bucket_bytes}")
+
+    @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def stages(self) -> int:
+        """The number of stages of the pipeline."""
+        return self.pipeline * self.stages_per_device
+
+    def ranks(self, semantics: Semantics) -> Ranks:
+        """How its devices are numbered."""
+        order = self.rank_order or (DEFAULT_RANK_ORDER if semantics is Semantics.DEFAULT else DISTIR_RANK_ORDER)
+        return Ranks(self.data, self.tensor, self.pipeline, order)
+
+    def __str__(self) -> str:
+        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
+
+    @property
+    def summary(self) -> str:
+        """The strategy in words, without what is not divided: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
+        degrees = (
+            (self.data, f"{self.data} replicas"),
+            (self.pipeline, f"{self.stages} stages"),
+            (self.tensor, f"tensors over {self.tensor}"),
+            (self.micro_batches, f"{self.micro_batches} micro-batches"),
+        )
+        words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
+        words += ["recomputing"] * self.recompute + ["ZeRO"] * self.zero + self._placed
+        return ", ".join(words if self.devices > 1 else ["one device", *words])
+
+    @property
+    def how(self) -> str:
+        """The strategy without its degrees."""
+        words = [self.schedule] + ["recomputing"] * self.recompute + ["ZeRO"] * self.zero + self._placed
+        return ", ".join(words)
+
+    @property
+    def _placed(self) -> list[str]:
+        """What is not as usual about stages and ranks, in words."""
+        several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
+        return several + ([] if self.rank_order is None else [f"ranks {rank_order_words(self.rank_order)}"])
+
+
+MOST_LAYERS = 10_000
+"""Most layers of a network."""
+MOST_TRACED = 400_000
+"""Operations of a program that is simulated one by one unless somebody asks for its trace: some seconds of work."""
+MOST_PARTS = 500_000
+"""Most layers of a program, counted on each device and for each micro-batch: some million operations."""
+
+
+def build_program(
+    family: Family,
+    spec: Spec,
+    strategy: Strategy,
+    semantics: Semantics = Semantics.DEFAULT,
+    *,
+    gradients: bool = False,
+) -> Distributed:
     """The network on the strategy's devices; in training the optimizer's step is included.
 
-    With `gradients`, which the step takes, they are outputs too.
+    With `gradients`, which the step takes, they are outputs too.  DistIR's semantics number the devices by its order
+    and reduce gradients one by one.
 
     Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
     model, optimizer = family.build(spec), family.optimizer(spec)
     model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
-    order = stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, optimizer is not None)
-    model = DataParallel(strategy.data)(Pipeline(order)(model))
+    shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
+    bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
+    model = Pipeline(stage_order(strategy.schedule, *shape))(model)
+    model = DataParallel(strategy.data, bucket_bytes=bucket)(model)
+    ranks = strategy.ranks(semantics)
     if optimizer is None:
-        return model
+        return ranks.numbered(model)
     updated = ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
-    return with_gradients(model, updated) if gradients else updated
+    return ranks.numbered(with_gradients(model, updated) if gradients else updated)
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     """About how many its program has, from the program of one device, which is quick to build."""
-    alone = build_program(family, spec, replace(strategy, data=1, tensor=1, pipeline=1, micro_batches=1, zero=False))
+    alone = build_program(family, spec, Strategy(recompute=strategy.recompute))
     return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
 
 
@@ -134,8 +185,12 @@ def _objections(
         yield objection
     if spec.layers > MOST_LAYERS:
         yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
-    if strategy.pipeline > spec.layers:
-        yield f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
+    if strategy.stages_per_device > 1 and strategy.pipeline == 1:
+        yield "several stages per device need a pipeline over at least 2 devices"
+    if strategy.stages > spec.layers:
+        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+    if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
+        yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
     if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
         yield "inference has neither a backward to recompute for nor an optimizer to share"
     if strategy.zero and semantics is Semantics.DISTIR:
@@ -143,8 +198,18 @@ def _objections(
     if strategy.zero and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
         why = f"weights {side} wide do not divide among {strategy.data} replicas"
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
-    if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
+    shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
+    if objection := order_objection(strategy.schedule, *shape):
         yield objection
+
+
+def refuse_impossible(
+    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics
+) -> None:
+    """Raise InputError where a strategy cannot be, as `why_not`."""
+    objection = why_not(family, spec, strategy, mesh, semantics)
+    if objection:
+        raise InputError(f"strategy {strategy}", objection)
 
 
 def check_strategy(
@@ -155,9 +220,7 @@ def check_strategy(
     semantics: Semantics = Semantics.DEFAULT,
 ) -> None:
     """Raise InputError where a strategy cannot be, as `why_not`, or its program would be too long."""
-    objection = why_not(family, spec, strategy, mesh, semantics)
-    if objection:
-        raise InputError(f"strategy {strategy}", objection)
+    refuse_impossible(family, spec, strategy, mesh, semantics)
     parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
     if parts > MOST_PARTS:
         most = f"more than the {MOST_PARTS:,} that are taken one by one"
@@ -170,6 +233,8 @@ class Simulated:
 
     program: Program
     trace: Trace
+    ranks: Ranks
+    """How the program's devices are numbered."""
     shortage: str = ""
     """Why it does not fit the mesh's memory; empty where it does."""
 
@@ -186,9 +251,9 @@ def simulate_strategy(
 ) -> Simulated:
     """The strategy on the first devices of the mesh, in their order; raises InputError where it cannot be."""
     check_strategy(family, spec, strategy, mesh, semantics)
-    program = build_program(family, spec, strategy).program
+    program = build_program(family, spec, strategy, semantics).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
-    return Simulated(program, trace, shortage(worker_peaks(trace), mesh))
+    return Simulated(program, trace, strategy.ranks(semantics), shortage(worker_peaks(trace), mesh))
 
 
 def equal_devices(count: int, flops: float, bytes_per_second: float, gigabits: float) -> DeviceMesh:

@@ -1,8 +1,9 @@
-"""The default simulation for many configurations at once: `simulate_streams`, with the two streams of each stage.
+"""The default simulation for many configurations at once: `simulate_streams`, with the streams of each device.
 
-A run of a stage turns the moments at which its streams are free and its input arrives into those at which its
-operations start and end; each is the latest of three, each a fixed time after one of them (max-plus linear).  So
-the operations are looked at once, and runs are a few additions of arrays.
+A run of a stage takes two streams of its device, computing and the collectives of those that share its layers.  It
+turns the moments at which these are free and its input arrives into those at which its operations start and end; each
+is the latest of three, each a fixed time after one of them (max-plus linear).  So the operations are looked at once,
+and runs are a few additions of arrays.  Sends have streams of their own, one per direction between two devices.
 """
 
 from __future__ import annotations
@@ -104,9 +105,10 @@ class Timeline:
     send_start: dict[tuple[int, int], Seconds]
     """Shaped (micro-batches in turn, configurations), where a stage sends something."""
     send_end: dict[tuple[int, int], Seconds]
-    compute: list[Seconds]
-    communication: list[Seconds]
-    """When the streams are free after the last run, per stage."""
+    compute: Seconds
+    """When the computing of each device is done, shaped (devices, configurations)."""
+    communication: Seconds
+    """When its sharing of layers and its sends are done, shaped alike."""
 
     def moments(self, stage: int) -> tuple[Moments, Moments]:
         """The moments of a stage's items, forward and backward."""
@@ -171,27 +173,30 @@ def timeline(
     few = {id(pair): (pair[0].some(columns, amounts), pair[1].some(columns, amounts)) for pair in shapes}
     parts = tuple(few[id(pair)] for pair in shapes)
     count, turns = len(amounts.sizes), amounts.micro_batches
-    free = np.zeros((len(stages), 2, count))
+    free, sending = np.zeros((order.devices, 2, count)), dict[tuple[int, int], Seconds]()
     begins = tuple((np.zeros((turns, 3, count)), np.zeros((turns, 3, count))) for _ in stages)
     ready, arrived = dict[tuple[int, int], Seconds](), dict[tuple[int, int, int], Seconds]()
     send_start: dict[tuple[int, int], Seconds] = {}
     send_end: dict[tuple[int, int], Seconds] = {}
     for issue in order.issues:
         s, phase, here = issue.stage, issue.phase, (issue.stage, issue.phase)
+        device = s % order.devices
         if not issue.sends:
             begin = begins[s][phase][issue.turn]
-            begin[:ARRIVAL] = free[s]
+            begin[:ARRIVAL] = free[device]
             begin[ARRIVAL] = arrived.pop((s, phase, issue.micro_batch), 0.0)
             outcome = parts[s][phase].outcome
             after = (outcome[:, :, min(issue.turn, outcome.shape[2] - 1)] + begin).max(axis=1)
-            free[s], ready[here] = after[:2], after[2]
+            free[device], ready[here] = after[:2], after[2]
             continue
         for shape, ahead in stages[s].sends[phase]:
-            to = s + ahead
-            start = np.maximum(np.maximum(free[s, COMMUNICATION], free[to, COMMUNICATION]), ready[here])
+            to, way = s + ahead, (device, (s + ahead) % order.devices)
+            start = np.maximum(sending[way], ready[here]) if way in sending else ready[here]
             end = start + amounts.send(stages[s].shapes[shape], s, to)
-            free[s, COMMUNICATION] = free[to, COMMUNICATION] = arrived[to, phase, issue.micro_batch] = end
+            sending[way] = arrived[to, phase, issue.micro_batch] = end
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
-    compute, communication = list(free[:, COMPUTE]), list(free[:, COMMUNICATION])
-    return Timeline(amounts, parts, begins, send_start, send_end, compute, communication)
+    communication = free[:, COMMUNICATION]
+    for way, end in sending.items():
+        communication[list(way)] = np.maximum(communication[list(way)], end)
+    return Timeline(amounts, parts, begins, send_start, send_end, free[:, COMPUTE], communication)

@@ -56,6 +56,7 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "allreduce": (tuple(X.on(d) for d in (1, 2, 3)), ()),
     "allgather": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
     "allgather_in_place": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
+    "alltoall": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 1), ("joined", 0))),
     "reduce_scatter": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 1),)),
     "broadcast": ((X,), (("devices", (1, 2, 5)),)),
     "scatter": ((X,), (("axis", 0), ("devices", (2, 3)))),

@@ -10,7 +10,7 @@ import numpy as np
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.program import Program
+from tessel_core.ir.program import Op, Program
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
@@ -136,3 +136,13 @@ def uniform_workers(count: int) -> MeshCosts:
         Device(f"d{i}", "gpu", 0, None, (PeakRate("fp32", 1e12), PeakRate("fp16", 1e12)), 1e12) for i in range(count)
     )
     return MeshCosts(DeviceMesh("workers", found, same_node_link=Link(1e11, 1e-6)))
+
+
+def stream_by_hand(program: Program, op: Op) -> str:
+    """The stream of an operation: a word for computing, for each direction between two devices, for each group."""
+    if not find_operator(op.kind).pattern:
+        return ""
+    devices = [program.types[value].device for value in (*op.inputs, *op.outputs)]
+    if op.kind == "send":
+        return f"{devices[0]} to {devices[1]}"
+    return f"among {sorted(set(devices))}"

@@ -32,7 +32,7 @@ def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorTyp
     """
     operator, values = find_operator(kind), dict(attributes)
     missing = [name for name in operator.attributes if name not in values]
-    unknown = [name for name in values if name not in operator.attributes]
+    unknown = [name for name in values if name not in (*operator.attributes, *operator.optional)]
     if missing or unknown:
         why = f"has no attribute {missing[0]}" if missing else f"takes no attribute {unknown[0]}"
         raise InputError(kind, why)

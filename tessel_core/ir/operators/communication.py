@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.ir.operators.attributes import axis_of, device_list, integer
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, need
+from tessel_core.ir.operators.operator import Array, Arrays, Compute, Operator, Types, Values, need
 from tessel_core.ir.operators.rules import count, no_work, part_of
 from tessel_core.ir.types import TensorType
 
@@ -19,16 +19,35 @@ def _send(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0].on(to),)
 
 
-def _from_each(types: Types) -> None:
-    """One input from each of several devices, alike but for the device."""
+def tensors_of(values: Values) -> int:
+    """How many tensors of each device an operation takes together: the attribute `tensors`, 1 without it."""
+    return integer(values, "tensors", least=1) if "tensors" in values else 1
+
+
+def axes_of_tensors(values: Values, ranks: Sequence[int]) -> list[int]:
+    """Per tensor of a device its axis: the attribute `axis`, one for all or a list, counted from the front."""
+    axis = values["axis"]
+    each = axis if isinstance(axis, tuple) else (axis,) * len(ranks)
+    need(len(each) == len(ranks), f"axis has {len(each)} entries for {len(ranks)} tensors of each device")
+    return [axis_of({"axis": one}, rank) for one, rank in zip(each, ranks, strict=True)]
+
+
+def _from_each(types: Types, values: Values) -> list[Types]:
+    """Per device its tensors, which stand together and are alike on all devices but for the device."""
+    count, wanted = tensors_of(values), "one input" if tensors_of(values) == 1 else f"{tensors_of(values)} inputs"
+    found = [types[i : i + count] for i in range(0, len(types), count)]
     devices = [each.device for each in types]
     need(len(types) >= 1, "takes at least one input")
-    need(len(set(devices)) == len(devices), f"takes one input from each device, got those of {devices}")
-    need(len({each.on(0) for each in types}) == 1, f"takes inputs of one type, got {', '.join(map(str, types))}")
+    apart = all({each.device for each in mine} == {mine[0].device} for mine in found)
+    single = len(types) % count == 0 and len(set(devices)) == len(found)
+    need(apart and single, f"takes {wanted} from each device, got those of {devices}")
+    alike = len({tuple(each.on(0) for each in mine) for mine in found}) == 1
+    need(alike, f"takes inputs of one type, got {', '.join(map(str, types))}")
+    return found
 
 
 def _allreduce(types: Types, values: Values) -> tuple[TensorType, ...]:
-    _from_each(types)
+    _from_each(types, values)
     return tuple(types)
 
 
@@ -41,9 +60,9 @@ def _sum(arrays: Arrays) -> Array:
 
 
 def _allgather(types: Types, values: Values) -> tuple[TensorType, ...]:
-    _from_each(types)
-    axis = axis_of(values, len(types[0].shape))
-    return tuple(each.resized(axis, each.shape[axis] * len(types)) for each in types)
+    found = _from_each(types, values)
+    axes = axes_of_tensors(values, [len(each.shape) for each in found[0]]) * len(found)
+    return tuple(each.resized(axis, each.shape[axis] * len(found)) for each, axis in zip(types, axes, strict=True))
 
 
 def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -51,9 +70,16 @@ def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _reduce_scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
-    _from_each(types)
-    part = part_of(types[0], len(types), values)
-    return tuple(part.on(each.device) for each in types)
+    found = _from_each(types, values)
+    axes = axes_of_tensors(values, [len(each.shape) for each in found[0]]) * len(found)
+    return tuple(part_of(each, len(found), {"axis": axis}) for each, axis in zip(types, axes, strict=True))
+
+
+def _alltoall(types: Types, values: Values) -> tuple[TensorType, ...]:
+    devices = len(_from_each(types, {}))
+    axis = axis_of({"axis": values["joined"]}, len(types[0].shape))
+    parts = [part_of(each, devices, values) for each in types]
+    return tuple(each.resized(axis, each.shape[axis] * devices) for each in parts)
 
 
 def _scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -69,7 +95,7 @@ def _broadcast(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
-    _from_each(types)
+    _from_each(types, values)
     return (types[0].on(integer(values, "to")),)
 
 
@@ -81,12 +107,32 @@ def _split(array: Array, parts: int, values: Values) -> Sequence[Array]:
     return np.split(array, parts, axis=axis_of(values, array.ndim))
 
 
+def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[Array]:
+    """The meaning of each tensor, from the arrays of all devices, for all devices."""
+    count = tensors_of(values)
+    axes: Sequence[int | None] = [None] * count
+    if "axis" in values:
+        axes = axes_of_tensors(values, [each.ndim for each in arrays[:count]])
+    made = [meaning(arrays[i::count], {"axis": axis} if axis is not None else {}) for i, axis in enumerate(axes)]
+    return [each[device] for device in range(len(arrays) // count) for each in made]
+
+
+def _add_up(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return _tensor_by_tensor(arrays, values, lambda some, _: [_sum(some).copy() for _ in some])
+
+
 def _gather_everywhere(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [_joined(arrays, values) for _ in arrays]
+    return _tensor_by_tensor(arrays, values, lambda some, along: [_joined(some, along) for _ in some])
 
 
 def _sum_parts(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _split(_sum(arrays), len(arrays), values)
+    return _tensor_by_tensor(arrays, values, lambda some, along: _split(_sum(some), len(some), along))
+
+
+def _exchange(arrays: Arrays, values: Values) -> Sequence[Array]:
+    parts = [_split(each, len(arrays), values) for each in arrays]
+    joined = {"axis": values["joined"]}
+    return [_joined([mine[device] for mine in parts], joined) for device in range(len(arrays))]
 
 
 def _copy_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -97,16 +143,26 @@ def _part_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
     return _split(arrays[0], len(device_list(values)), values)
 
 
+_TENSORS = ("tensors",)
+
 COMMUNICATION = (
     Operator("send", _send, lambda arrays, values: [arrays[0].copy()], no_work, ("to",), "send"),
-    Operator("allreduce", _allreduce, lambda a, values: [_sum(a).copy() for _ in a], no_work, (), "allreduce"),
-    Operator("allgather", _allgather, _gather_everywhere, no_work, ("axis",), "allgather"),
-    Operator("allgather_in_place", _allgather, _gather_everywhere, no_work, ("axis",), "allgather", in_place=True),
-    Operator("reduce_scatter", _reduce_scatter, _sum_parts, no_work, ("axis",), "reduce_scatter"),
+    Operator("allreduce", _allreduce, _add_up, no_work, (), "allreduce", optional=_TENSORS),
+    Operator("allgather", _allgather, _gather_everywhere, no_work, ("axis",), "allgather", optional=_TENSORS),
+    Operator(
+        *("allgather_in_place", _allgather, _gather_everywhere, no_work, ("axis",), "allgather"),
+        in_place=True,
+        optional=_TENSORS,
+    ),
+    Operator("reduce_scatter", _reduce_scatter, _sum_parts, no_work, ("axis",), "reduce_scatter", optional=_TENSORS),
+    Operator("alltoall", _alltoall, _exchange, no_work, ("axis", "joined"), "alltoall"),
     Operator("broadcast", _broadcast, _copy_to_each, no_work, ("devices",), "broadcast"),
     Operator("scatter", _scatter, _part_to_each, no_work, ("axis", "devices"), "scatter"),
     Operator("gather", _gather, lambda arrays, values: [_joined(arrays, values)], no_work, ("axis", "to"), "gather"),
     Operator("reduce", _reduce, lambda arrays, values: [_sum(arrays)], no_work, ("to",), "reduce"),
 )
 """Reductions are sums; parts along an axis are equal, in the devices' order.  `allgather_in_place` takes slices
-of tensors as large as the whole, into which it gathers the others."""
+of tensors as large as the whole, into which it gathers the others.  After an `alltoall`, device j has the j-th part
+of each tensor along `axis`, and these parts are joined along `joined`.  Where the attribute `tensors` says so,
+`allreduce`, `reduce_scatter` and the gatherings take several tensors of each device together, as a bucket of gradients
+is."""

@@ -72,6 +72,8 @@ class Operator:
     """Whether outputs are views of the first input."""
     stated: bool = False
     """Whether its attribute `seconds` says how long it takes, whatever the devices."""
+    optional: tuple[str, ...] = ()
+    """Names of attributes that it may have besides."""
     occupies: bool = True
     """Whether its devices are busy for as long as it takes."""
 

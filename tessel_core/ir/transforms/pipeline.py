@@ -195,7 +195,7 @@ class _Piping:
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:
         """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
-        tag, axis = Tag(None, micro_batch, self._last_phase), self._batch_axis[value]
+        tag, axis = Tag(self._stage_of_output[value], micro_batch, self._last_phase), self._batch_axis[value]
         parts = self._sums.setdefault(value, {})
         if value in self._apart:
             parts[micro_batch, micro_batch + 1] = made
@@ -212,6 +212,12 @@ class _Piping:
                 made = self._build.one("concat", pair, tag, axis=axis or 0)
                 span = min(part[0], span[0]), max(part[1], span[1])
         parts[span] = made
+
+    @cached_property
+    def _stage_of_output(self) -> dict[int, int]:
+        """Per output, the stage that makes it."""
+        pairs = zip(self._source.ops, self._stage_of, strict=True)
+        return {value: stage for op, stage in pairs for value in op.outputs if value in self._place_of}
 
     @cached_property
     def _last_phase(self) -> str:

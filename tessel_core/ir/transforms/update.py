@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Cut, Distributed, Piece, Role
+from tessel_core.ir.distributed import Cut, Distributed, Piece, Role, tensors_together
 from tessel_core.ir.operators.optimizers import NARROW
-from tessel_core.ir.program import Op, Program, Tag
+from tessel_core.ir.program import AttributeValue, Op, Program, Tag
 from tessel_core.ir.types import TensorType
 
 UPDATE = Tag(phase="update")
@@ -118,7 +118,9 @@ def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
             whole, now = model.program.types[value].shape, updated.program.types[value].shape
             axis = next((axis for axis, sizes in enumerate(zip(whole, now, strict=True)) if len(set(sizes)) > 1), 0)
             parts = whole[axis] // now[axis] if whole != now else 1
-            outputs.append((value, piece.cut(axis, parts, made_by[value].outputs.index(value))))
+            makers = made_by[value].outputs
+            replica = makers.index(value) * parts // len(makers)
+            outputs.append((value, piece.cut(axis, parts, replica)))
     program = replace(updated.program, outputs=tuple(value for value, _ in outputs))
     return replace(updated, program=program, outputs=tuple(piece for _, piece in outputs))
 
@@ -209,19 +211,34 @@ def _scattered(model: Distributed) -> tuple[Program, dict[int, tuple[Cut, Op]]]:
     program = model.program
     pairs = zip(program.outputs, model.outputs, strict=True)
     gradients = {value for value, piece in pairs if model.role_of(piece).gradient_of}
-    types, ops, cuts = list(program.types), list(program.ops), dict[int, tuple[Cut, Op]]()
-    for i, op in enumerate(ops):
+    types, ops, cuts = list(program.types), list[Op](), dict[int, tuple[Cut, Op]]()
+    for op in program.ops:
         if op.kind != "allreduce" or op.tag != UPDATE or not gradients.issuperset(op.outputs):
+            ops.append(op)
             continue
-        degree, shape = len(op.outputs), types[op.outputs[0]].shape
-        axis = scatter_axis(shape, degree)
-        if axis is None:
+        count = int(dict(op.attributes).get("tensors", 1))  # type: ignore[arg-type]
+        degree = len(op.outputs) // count
+        axes = [scatter_axis(types[value].shape, degree) for value in op.outputs[:count]]
+        whole = [t for t, axis in enumerate(axes) if axis is None]
+        if whole:
+            ops.append(_of_tensors(op, whole, count))
+        cut = {t: axis for t, axis in enumerate(axes) if axis is not None}
+        if not cut:
             continue
-        ops[i] = replace(op, kind="reduce_scatter", attributes=(("axis", axis),))
-        for replica, value in enumerate(op.outputs):
-            types[value] = types[value].shaped(part_shape(shape, degree))
-            cuts[value] = Cut(axis, degree, replica), op
+        axis = next(iter(cut.values())) if len(cut) == 1 else tuple(cut.values())
+        ops.append(replace(_of_tensors(op, list(cut), count, axis=axis), kind="reduce_scatter"))
+        for i, value in enumerate(ops[-1].outputs):
+            types[value] = types[value].shaped(part_shape(types[value].shape, degree))
+            cuts[value] = Cut(list(cut.values())[i % len(cut)], degree, i // len(cut)), ops[-1]
     return replace(program, types=tuple(types), ops=tuple(ops)), cuts
+
+
+def _of_tensors(op: Op, some: Sequence[int], count: int, **attributes: AttributeValue) -> Op:
+    """The same operation of some of the `count` tensors of each device."""
+    places = [first + t for first in range(0, len(op.inputs), count) for t in some]
+    inputs, outputs = (tuple(values[place] for place in places) for values in (op.inputs, op.outputs))
+    found = {**attributes, **tensors_together(len(some))}
+    return replace(op, inputs=inputs, outputs=outputs, attributes=tuple(sorted(found.items())))
 
 
 def _part(draft: Draft, whole: Parameter, cut: tuple[Cut, Op] | None) -> Parameter:
@@ -236,9 +253,10 @@ def _part(draft: Draft, whole: Parameter, cut: tuple[Cut, Op] | None) -> Paramet
 def _gather(
     draft: Draft, updated: dict[int, int], parameters: Mapping[int, list[Parameter]], cuts: Mapping[int, tuple[Cut, Op]]
 ) -> None:
-    """Replaces the updated parts of each weight, gradient by gradient, by the whole."""
+    """Replaces the updated parts of the weights by the whole, gradients that were reduced together at once."""
     weight_of = {each.gradient: each.weight for those in parameters.values() for each in those}
-    for gradients, axis in {op.outputs: cut.axis for cut, op in cuts.values()}.items():
-        weights = [weight_of[value] for value in gradients]
-        whole = draft.build.add("allgather_in_place", [updated[weight] for weight in weights], UPDATE, axis=axis)
+    for op in {op.outputs: op for _, op in cuts.values()}.values():
+        weights = [weight_of[value] for value in op.outputs]
+        taken = [updated[weight] for weight in weights]
+        whole = draft.build.append("allgather_in_place", taken, op.attributes, UPDATE)
         updated |= zip(weights, whole, strict=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
 
 _MODEL, _MESH, _BATCH = "gpt3-13b", "h200-16", 64
 _DEGREES, _PARTS = (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32, 64)
-_STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (4, 4, 1), (4, 2, 2), (2, 2, 4))
+_STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (8, 2, 1), (4, 2, 2), (2, 2, 4))
 """Copies, devices that share each operator, and stages, which are all sixteen devices together."""
 _NEVER = Fraction(10**9)
 """Seconds of a strategy that does not run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import Trace, device_times, memory_shares, why_waiting
+from tessel_core.simulation import Trace, device_times, memory_parts, why_waiting
 from tessel_core.simulation.idle import idle_of
 from tessel_core.strategies.strategy import Strategy
 from tessel_core.units import show_memory, show_time
@@ -41,7 +41,7 @@ def bottleneck(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> str:
     idlest = min(range(strategy.pipeline), key=lambda stage: times[1 + stage].computing)
     waits = _waits(trace, idlest, strategy) or "It waits for nothing: every device computes all the time."
     i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
-    shares = _by_what(trace, trace.devices[i])
+    shares = list(memory_parts(trace, trace.devices[i]).items())
     if not shares:
         return waits
     what, amount = shares[0]
@@ -73,17 +73,11 @@ def _memory(trace: Trace, mesh: DeviceMesh) -> str:
     device = mesh.devices[worker - 1]
     capacity = device.memory_capacity
     of_all = "" if capacity is None else f" of {show_memory(capacity, 'B')}"
-    shares = _listed([f"{what} {_percent(amount / peak)}" for what, amount in _by_what(trace, worker)[:_SHARES]])
+    shares = _listed(
+        [f"{what} {_percent(amount / peak)}" for what, amount in list(memory_parts(trace, worker).items())[:_SHARES]]
+    )
     full = "Memory does not do" if capacity is not None and peak > capacity else "Memory"
     return f"{full}: {device.name} holds {show_memory(peak, 'B')}{of_all} at its peak: {shares}."
-
-
-def _by_what(trace: Trace, worker: int) -> list[tuple[str, int]]:
-    """Kinds of values and their bytes at the peak, the most first."""
-    shares: dict[str, int] = {}
-    for each in memory_shares(trace, worker):
-        shares[each.what] = shares.get(each.what, 0) + each.bytes
-    return sorted(shares.items(), key=lambda each: -each[1])
 
 
 def _share(seconds: float, trace: Trace) -> str:

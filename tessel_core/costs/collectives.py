@@ -1,0 +1,210 @@
+"""Collectives of a group of devices on a mesh, as NCCL runs them: rails, bandwidth and latency.
+
+A group of N devices, g in each of n nodes, is served by several rings side by side, the *rails*.  Each rail leaves and
+enters a node through a port of its own, so there are min(g, ports) of them.  A ring moves 2 (N - 1) / N of the bytes
+for an all-reduce and half of that for an all-gather or a reduce-scatter [Patarasuk 2009], at the pace of the slower of
+all rails together and the links inside a node.  The latency is that of the ring or of a tree, whichever is shorter; a
+ring's grows with N, a tree's with log n [Hu 2025, "Demystifying NCCL", arXiv 2507.04786, section 5; NCCL, tuning.cc].
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from itertools import pairwise
+
+from tessel_core.model import DeviceMesh, Link
+
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "allreduce", "allgather", "reduce_scatter", "alltoall"
+SEND = "send"
+
+_ROUNDS = {ALL_REDUCE: 2, ALL_GATHER: 1, REDUCE_SCATTER: 1}
+"""How often each byte goes round the ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """The links that a group of devices communicates over."""
+
+    nodes: int
+    """Nodes that the group covers."""
+    per_node: int
+    """The fewest devices that the group has in one of them."""
+    devices: int
+    inside: Link | None
+    """The slowest link between devices of one node; None where no two are in one node."""
+    between: Link | None
+    """The slowest link between nodes, which is one port; None where the group is in one node."""
+    rails: int
+    """Rings that run side by side."""
+    uplink: float
+    """Bytes per second that leave a node together at most."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of all rails together."""
+        between = math.inf if self.between is None else min(self.rails * self.between.bandwidth, self.uplink)
+        return min(between, math.inf if self.inside is None else self.inside.bandwidth)
+
+    @property
+    def ring_latency(self) -> float:
+        """Seconds of one round: a hop between nodes for all nodes but one, and hops inside nodes for the rest."""
+        crossing = (self.nodes - 1) * (self.between.latency if self.between else 0.0)
+        return crossing + (self.devices - self.nodes) * (self.inside.latency if self.inside else 0.0)
+
+    @property
+    def tree_latency(self) -> float:
+        """Seconds up a binary tree of nodes, each of which is a chain of its devices; down takes as long."""
+        depth = math.ceil(math.log2(self.nodes))
+        crossing = depth * (self.between.latency if self.between else 0.0)
+        chain = -(-self.devices // self.nodes) - 1
+        return crossing + chain * (self.inside.latency if self.inside else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The time of a collective: latency + amount / bandwidth."""
+
+    amount: float
+    """Bytes that pass each point of the rings, all rails together."""
+    bandwidth: float
+    """Bytes per second."""
+    latency: float
+    """Seconds in which nothing flows."""
+    rails: int
+    tree: bool
+    """Whether the latency is that of a tree."""
+
+    @property
+    def seconds(self) -> float:
+        return self.latency + self.amount / self.bandwidth
+
+
+def collective(pattern: str, amount: float, wires: Wires, fraction: float = 1.0) -> Collective:
+    """A collective that leaves or finds `amount` bytes on each device: before a reduction, after a gathering.
+
+    `fraction` of the bandwidth is reached.  Raises KeyError for an unknown pattern.
+
+    >>> node = Wires(1, 8, 8, Link(450e9, 2e-6), None, 1, math.inf)
+    >>> round(collective(ALL_REDUCE, 4.5e9, node).seconds * 1e3, 3)  # 2 · 7/8 of 10 ms, and 14 hops of 2 µs
+    17.528
+    """
+    if pattern == ALL_TO_ALL:
+        return _all_to_all(amount, wires, fraction)
+    rounds, ring, tree = _ROUNDS[pattern], wires.ring_latency, wires.tree_latency
+    moved = rounds * (wires.devices - 1) / wires.devices * amount
+    return Collective(moved, wires.bandwidth * fraction, rounds * min(ring, tree), wires.rails, tree < ring)
+
+
+def _all_to_all(amount: float, wires: Wires, fraction: float) -> Collective:
+    """Each device sends a part of its `amount` bytes to every other one, over links and ports at the same time.
+
+    The longer of the two counts: what stays in the node over the device's links, what leaves it over its share of the
+    node's ports.  All parts are under way at once, so the latency is that of one transfer.
+    """
+    part, mates = amount / wires.devices, wires.per_node - 1
+    inside = Collective(0.0, math.inf, 0.0, 1, tree=False)
+    if wires.inside is not None:
+        inside = Collective(mates * part, wires.inside.bandwidth * fraction, wires.inside.latency, 1, tree=False)
+    if wires.between is None:
+        return inside
+    share = min(wires.between.bandwidth, wires.uplink / wires.per_node) * fraction
+    outside = Collective((wires.devices - mates - 1) * part, share, wires.between.latency, wires.rails, tree=False)
+    return max(inside, outside, key=lambda each: each.seconds)
+
+
+def ring_order(devices: Sequence[int], nodes: Sequence[int]) -> list[list[int]]:
+    """The devices node by node, in the order in which nodes come; `nodes` has the node of each device."""
+    found: dict[int, list[int]] = {}
+    for device, node in zip(devices, nodes, strict=True):
+        found.setdefault(node, []).append(device)
+    return list(found.values())
+
+
+def ring_pairs(by_node: Sequence[Sequence[int]], rails: int) -> list[tuple[int, int]]:
+    """Every pair of neighbours on each of so many rings; each ring leaves a node from another device.
+
+    >>> ring_pairs([[1, 2], [3, 4]], 2)
+    [(1, 2), (2, 3), (3, 4), (4, 1), (2, 1), (1, 4), (4, 3), (3, 2)]
+    """
+    found = list[tuple[int, int]]()
+    for rail in range(rails):
+        ring = [mine[(rail + i) % len(mine)] for mine in by_node for i in range(len(mine))]
+        found += pairwise((*ring, ring[0]))
+    return found
+
+
+def wires_of(mesh: DeviceMesh, positions: tuple[int, ...]) -> Wires:
+    """The wires of a group of devices, by their positions in the mesh."""
+    nodes = [mesh.devices[each].node for each in positions]
+    by_node = ring_order(positions, nodes)
+    per_node = min(map(len, by_node))
+    pairs = ring_pairs(by_node, 1) if mesh.connections else _some_pairs(by_node)
+    inside, between = list[Link](), list[Link]()
+    for one, other in pairs:
+        if one != other:
+            same = mesh.devices[one].node == mesh.devices[other].node
+            (inside if same else between).append(mesh.link(one, other))
+    port, uplink = _slowest(between), math.inf if mesh.node_uplink is None else mesh.node_uplink
+    # Devices with links of their own have no ports side by side that are known.
+    ports = 1 if mesh.connections or port is None else max(1, math.ceil(min(uplink / port.bandwidth, per_node)))
+    return Wires(len(by_node), per_node, len(positions), _slowest(inside), port, min(per_node, ports), uplink)
+
+
+def _some_pairs(by_node: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """A pair inside a node and one between nodes, where all such pairs are linked alike."""
+    inside = [tuple(mine[:2]) for mine in by_node if len(mine) > 1][:1]
+    return [*((one, other) for one, other in inside), *((a[0], b[0]) for a, b in pairwise(by_node[:2]))]
+
+
+def _slowest(links: Sequence[Link]) -> Link | None:
+    """The least bandwidth and the longest latency of several links."""
+    if not links:
+        return None
+    return Link(min(link.bandwidth for link in links), max(link.latency for link in links))
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The fraction of a link's nominal bandwidth that a collective reached."""
+
+    kind: str
+    pattern: str
+    devices: int | None
+    """Devices of the group inside a node; None for any number."""
+    inside: bool
+    fraction: float
+
+
+@lru_cache(maxsize=1)
+def _measured() -> tuple[_Measured, ...]:
+    """Rows of data/measured_collectives.csv, taken from the system files of SimuMax (Apache-2.0, © Moore Threads)."""
+    text = files("tessel_core.costs").joinpath("data/measured_collectives.csv").read_text("ascii")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return tuple(
+        _Measured(
+            row["device"],
+            row["pattern"],
+            int(row["devices"]) if row["devices"] else None,
+            row["link"] == "inside",
+            min(1.0, float(row["fraction"])),
+        )
+        for row in rows
+    )
+
+
+def measured_fraction(mesh: DeviceMesh, positions: Sequence[int], pattern: str, wires: Wires) -> float:
+    """The fraction of the data sheet's bandwidth that was measured for this kind of device and size of group.
+
+    1 where nothing was measured, or where kinds are mixed.
+    """
+    kinds = {mesh.devices[each].kind for each in positions}
+    inside = wires.between is None or (wires.inside is not None and wires.bandwidth == wires.inside.bandwidth)
+    found = [row for row in _measured() if kinds == {row.kind} and row.pattern == pattern and row.inside == inside]
+    # The row of the nearest size counts, of two that are as near the smaller group's.
+    nearest = min(found, key=lambda row: (abs((row.devices or 0) - wires.per_node), row.devices or 0), default=None)
+    return 1.0 if nearest is None else nearest.fraction

@@ -1,0 +1,130 @@
+"""Rank order: which dimensions of a strategy are neighbours, and the process groups that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations, product
+from typing import TypeVar
+
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed
+
+T = TypeVar("T")
+RankOrder = tuple[str, ...]
+"""Names of dimensions, the innermost first: neighbours in it are neighbouring devices."""
+
+DEFAULT_RANK_ORDER: RankOrder = ("tensor", "context", "expert", "data", "pipeline")
+"""As in torchtitan and Megatron-LM."""
+DISTIR_RANK_ORDER: RankOrder = ("pipeline", "tensor", "data")
+"""DistIR's numbering: worker 1 + d·H·P + h·P + p."""
+
+CUT_DIMENSIONS = ("tensor", "data", "pipeline")
+"""Dimensions that strategies cut; the others of `DEFAULT_RANK_ORDER` have degree 1, so an order may leave them out."""
+
+
+def read_rank_order(text: str, where: str = "rank order") -> RankOrder:
+    """An order as people write it; InputError for a dimension that is repeated, missing or unknown.
+
+    >>> read_rank_order("pipeline, tensor, data")
+    ('pipeline', 'tensor', 'data')
+    """
+    found = tuple(each.strip() for each in text.split(","))
+    known = ", ".join(DEFAULT_RANK_ORDER)
+    for name in found:
+        if name not in DEFAULT_RANK_ORDER:
+            raise InputError(where, f"{name!r} is no dimension, known are {known}")
+        if found.count(name) > 1:
+            raise InputError(where, f"names {name} {found.count(name)} times")
+    missing = [name for name in CUT_DIMENSIONS if name not in found]
+    if missing:
+        raise InputError(where, f"misses {', '.join(missing)}, it names each of {', '.join(CUT_DIMENSIONS)} once")
+    return found
+
+
+def rank_order_words(order: RankOrder) -> str:
+    """The dimensions that strategies cut, innermost first: "tensor, data, pipeline"."""
+    return ", ".join(name for name in order if name in CUT_DIMENSIONS)
+
+
+def every_rank_order() -> tuple[RankOrder, ...]:
+    """All orders of the dimensions that strategies cut, the default first."""
+    places = sorted(permutations(CUT_DIMENSIONS), key=lambda order: order != CUT_DIMENSIONS)
+    return (DEFAULT_RANK_ORDER, *places[1:])
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The devices of `data` x `tensor` x `pipeline`, numbered by a rank order; workers are numbered from 1."""
+
+    data: int
+    tensor: int
+    pipeline: int
+    order: RankOrder = DEFAULT_RANK_ORDER
+
+    @cached_property
+    def _stride(self) -> dict[str, int]:
+        """Per dimension, the distance of neighbours."""
+        found, stride = {}, 1
+        for name in self.order:
+            if name in CUT_DIMENSIONS:
+                found[name] = stride
+                stride *= getattr(self, name)
+        return found
+
+    @property
+    def count(self) -> int:
+        """The number of devices."""
+        return self.data * self.tensor * self.pipeline
+
+    def worker(self, data: int, tensor: int, pipeline: int) -> int:
+        """The worker at these coordinates."""
+        stride = self._stride
+        return 1 + data * stride["data"] + tensor * stride["tensor"] + pipeline * stride["pipeline"]
+
+    def coordinate(self, worker: int, dimension: str) -> int:
+        """The place of a worker along a dimension."""
+        return (worker - 1) // self._stride[dimension] % int(getattr(self, dimension))
+
+    def groups(self, dimension: str) -> list[tuple[int, ...]]:
+        """The workers of each process group of a dimension, in the order of their coordinates along it."""
+        others = [name for name in reversed(self.order) if name in CUT_DIMENSIONS and name != dimension]
+        places = product(*(range(getattr(self, name)) for name in others))
+        along, stride = range(getattr(self, dimension)), self._stride
+        firsts = [1 + sum(i * stride[name] for i, name in zip(at, others, strict=True)) for at in places]
+        return [tuple(first + i * stride[dimension] for i in along) for first in firsts]
+
+    def spread(self, of_place: Sequence[T]) -> list[T]:
+        """A thing for each place in the pipeline as one for each worker, from 1 on."""
+        return [of_place[self.coordinate(worker, "pipeline")] for worker in range(1, self.count + 1)]
+
+    def numbered(self, model: Distributed) -> Distributed:
+        """A model whose device d·H·P + h·P + p (from 1) is stage p of shard h of replica d, with ranks by the order."""
+        if self.order[: len(DISTIR_RANK_ORDER)] == DISTIR_RANK_ORDER or self.count == 1:
+            return model
+        worker_of = [0]
+        for at in product(range(self.data), range(self.tensor), range(self.pipeline)):
+            worker_of.append(self.worker(*at))
+        return model.on_devices(worker_of.__getitem__)
+
+
+def distinct_orders(
+    orders: Sequence[RankOrder], data: int, tensor: int, pipeline: int, nodes: Sequence[int]
+) -> list[RankOrder]:
+    """Those of the orders that place the ranks differently on devices of these nodes; of several alike the first."""
+    found: dict[object, RankOrder] = {}
+    for order in orders:
+        ranks = Ranks(data, tensor, pipeline, order)
+        lie = [
+            sorted((ranks.coordinate(group[0], "pipeline"), _nodes_of(group, nodes)) for group in ranks.groups(name))
+            for name in CUT_DIMENSIONS
+        ]
+        found.setdefault(repr(lie), order)
+    return list(found.values())
+
+
+def _nodes_of(group: Sequence[int], nodes: Sequence[int]) -> list[int]:
+    """Per device of the group its node, nodes numbered in the order in which they come."""
+    seen: dict[int, int] = {}
+    return [seen.setdefault(nodes[worker - 1], len(seen)) for worker in group]

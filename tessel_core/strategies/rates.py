@@ -1,0 +1,48 @@
+"""Rates by which people compare steps: samples, tokens, and model FLOPs utilisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessel_core.ir.operators import find_operator
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.strategy import Strategy
+
+_PRODUCTS = ("matmul", "linear", "attention")
+_BACKWARD_PRODUCTS = 2
+"""A product's backward is two products: by its input and by its weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRates:
+    """Rates of a step; None for what is not known."""
+
+    samples_per_s: float
+    tokens_per_s_per_device: float | None
+    model_flops_utilization: float | None
+    """FLOPs of the model, without recomputation / (step time x devices x peak of the format)."""
+
+
+def step_rates(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, seconds: float) -> StepRates:
+    """The rates of a step that takes so many seconds on the first devices of a mesh."""
+    tokens, device_seconds = family.tokens(spec), seconds * strategy.devices
+    peak = mesh.devices[0].peak(spec.dtype)
+    return StepRates(
+        spec.batch / seconds,
+        None if tokens is None else spec.batch * tokens / device_seconds,
+        None if peak is None else model_flops(family, spec) / (device_seconds * peak),
+    )
+
+
+@lru_cache(maxsize=256)
+def model_flops(family: Family, spec: Spec) -> float:
+    """FLOPs of the matrix products of one step; of causal attention only the scores that are not masked count."""
+    program = family.build(spec).program
+    forward = 0.0
+    for op in program.ops:
+        if op.kind in _PRODUCTS and op.tag.phase == "forward":
+            types = program.types_of(op.inputs), program.types_of(op.outputs)
+            forward += find_operator(op.kind).work(*types, dict(op.attributes)).flops
+    return forward * (1 + _BACKWARD_PRODUCTS * (family.optimizer(spec) is not None))

@@ -1,0 +1,78 @@
+"""Which devices form the process groups of a strategy, and which links they use."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessel_core.costs.collectives import Wires, wires_of
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies.ranks import CUT_DIMENSIONS, Ranks
+from tessel_core.units import counted, show_memory
+
+_LISTED = 8
+"""Devices of a group that are named; of a larger one the first and the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionGroups:
+    """The process groups of one dimension, in words."""
+
+    dimension: str
+    groups: str
+    """How many there are, and of how many devices."""
+    devices: str
+    """The devices of the first group."""
+    links: str
+    """How the groups lie and what carries their traffic."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it: "tensor: 8 groups of 8 devices (gpu0, gpu1, …), inside a node, 300 GB/s"."""
+        return f"{self.dimension}: {self.groups} (first: {self.devices}), {self.links}"
+
+
+def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
+    """The groups of each dimension that is cut, in the rank order, on the first devices of a mesh."""
+    found = []
+    for dimension in (name for name in ranks.order if name in CUT_DIMENSIONS and getattr(ranks, name) > 1):
+        groups = [tuple(worker - 1 for worker in group) for group in ranks.groups(dimension)]
+        chain = dimension == "pipeline"
+        lie = Counter(_links(mesh, group, chain=chain) for group in groups)
+        links = "; ".join(f"{count} {words}" if len(lie) > 1 else words for words, count in lie.most_common())
+        size = f"{counted(len(groups), 'group')} of {counted(len(groups[0]), 'device')}"
+        found.append(DimensionGroups(dimension, size, _named(mesh, groups[0]), links))
+    return found
+
+
+def group_names(ranks: Ranks, mesh: DeviceMesh) -> dict[str, list[list[str]]]:
+    """Per dimension, the names of the devices of each group."""
+    return {
+        dimension: [[mesh.devices[worker - 1].name for worker in group] for group in ranks.groups(dimension)]
+        for dimension in CUT_DIMENSIONS
+    }
+
+
+def _named(mesh: DeviceMesh, group: Sequence[int]) -> str:
+    names = [mesh.devices[each].name for each in group]
+    return ", ".join(names) if len(names) <= _LISTED else f"{names[0]}, {names[1]} … {names[-1]}"
+
+
+def _links(mesh: DeviceMesh, group: tuple[int, ...], *, chain: bool) -> str:
+    """Of a chain each hop is a transfer of its own; other groups communicate all together."""
+    wires = wires_of(mesh, group)
+    if wires.between is None:
+        return f"inside a node, {_rate(wires.inside.bandwidth if wires.inside else math.inf)}"
+    if wires.inside is None or chain:
+        return f"across {wires.nodes} nodes, {_rate(wires.between.bandwidth)} per device"
+    return f"across {wires.nodes} nodes, {_rails(wires)}, {_rate(wires.bandwidth)} together"
+
+
+def _rails(wires: Wires) -> str:
+    return f"on {counted(wires.rails, 'rail')}"
+
+
+def _rate(bandwidth: float) -> str:
+    return "free" if math.isinf(bandwidth) else f"{show_memory(bandwidth, 'B')}/s"
