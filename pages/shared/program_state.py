@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # every tab remembers this, and other pages load no simulatio
     from tessel_core.formats.onnx import OnnxModel
     from tessel_core.ir.program import Program
     from tessel_core.simulation import Trace
+    from tessel_core.strategies.ranks import Ranks
 
 STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
 SOURCES = (STRATEGY, SCHEDULE, FILE)
@@ -35,6 +36,8 @@ class Looked:
     """Of a step, where they are known."""
     in_steps: bool = False
     """Whether a second stands for one step of an abstract unit."""
+    ranks: Ranks | None = None
+    """How a strategy numbers the devices; None for other programs."""
 
     @property
     def priced(self) -> DeviceMesh | None:

@@ -22,8 +22,10 @@ from tessel_core.strategies.form import (
     FAMILY,
     MICRO_BATCH_SIZE,
     ORDERS,
+    RANK_ORDER,
     RECOMPUTE,
     SEMANTICS,
+    STAGES_PER_DEVICE,
     ZERO,
     Answer,
     Asked,
@@ -31,6 +33,7 @@ from tessel_core.strategies.form import (
     answer_to,
     asked_by,
     chosen,
+    rank_order_title,
     size_fields,
 )
 from tessel_core.strategies.grid import GridResult, evaluate_grid
@@ -62,7 +65,7 @@ def question() -> Asked | None:
         with buttons.container(horizontal=True, horizontal_alignment="right"):
             keeping()
     asked = asked_by(workspace().strategies, open_mesh())
-    count = _count(asked)
+    count = asked.configurations
     if count > MOST_AT_ONCE:
         room.caption(f"{count:,} configurations on {literal(asked.mesh)}")
         text = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
@@ -79,11 +82,7 @@ def question() -> Asked | None:
 def asked_before() -> Asked | None:
     """The question of the form, if it is not too much for a page."""
     asked = asked_by(workspace().strategies, open_mesh())
-    return asked if _count(asked) <= MOST_AT_ONCE else None
-
-
-def _count(asked: Asked) -> int:
-    return len(asked.grid.configurations(find_family(asked.family), len(asked.devices.devices)))
+    return asked if asked.configurations <= MOST_AT_ONCE else None
 
 
 def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
@@ -105,7 +104,9 @@ def _answers() -> dict[Field, Answer]:
     with st.container(**row):
         found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
     with st.container(**row):
-        found |= {field: _ask(field) for field in (*DEGREES, MICRO_BATCH_SIZE, ORDERS)}
+        found |= {field: _ask(field) for field in (*DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS)}
+        titles = {name: rank_order_title(name) for name in RANK_ORDER.choices}
+        found[RANK_ORDER] = _ask(RANK_ORDER, titles, width=190, help=RANK_ORDER.about)
         with labelled(width="content", gap="xxsmall"):
             return found | {field: _ask(field) for field in (RECOMPUTE, ZERO)}
 

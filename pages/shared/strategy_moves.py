@@ -55,7 +55,7 @@ def looked_at(asked: Asked, number: int) -> Looked:
     """The configuration as the Program page shows it."""
     known, each = simulated(asked, number), swept(asked).configurations[number]
     title, by_mesh = f"{known.program.name} D/H/P/K {each.strategy}", asked.semantics is Semantics.DEFAULT
-    return Looked(title, known.trace, asked.devices, by_mesh, each.spec.batch)
+    return Looked(title, known.trace, asked.devices, by_mesh, each.spec.batch, ranks=known.ranks)
 
 
 def looked_before() -> Looked | None:

@@ -11,6 +11,8 @@ from tessel_core.model import DeviceMesh
 from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.places import nodes_of
+from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, RankOrder, every_rank_order
 from tessel_core.strategies.strategy import Semantics, equal_devices
 
 Answer = str | bool
@@ -51,9 +53,25 @@ MICRO_BATCH_SIZE = Field(
     blank="from K",
     about="Samples of a micro-batch, as numbers and ranges; K is then batch / (D × size), and the field K is not read.",
 )
+STAGES_PER_DEVICE = Field(
+    "stages_per_device",
+    "Stages per device",
+    "1",
+    about="Pipeline stages on each device, as numbers and ranges. Where it is several, the pipeline goes round the "
+    "devices that often (interleaved 1F1B), which shortens its bubble and sends more.",
+)
+_EVERY = "all"
+RANK_ORDER = Field(
+    "rank_order",
+    "Rank order",
+    DEFAULT_RANK_ORDER[0],
+    (DEFAULT_RANK_ORDER[0], *("-".join(order) for order in every_rank_order()[1:]), _EVERY),
+    about="Which dimensions are neighbouring devices, innermost first. The usual order keeps tensor groups inside a "
+    "node; all tries each order that differs on the mesh.",
+)
 ORDERS = Field("orders", "Orders", DEFAULT_ORDER, chain_schedulers(), several=True)
-RECOMPUTE = Field("recompute", "Recomputation too", False)
-ZERO = Field("zero", "ZeRO too", False, about="Replicas that share the optimizer's state (ZeRO-1).")
+RECOMPUTE = Field("recompute", "Also try recomputation", False)
+ZERO = Field("zero", "Also try ZeRO-1", False, about="Replicas that share the optimizer's state.")
 
 _USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
 """Sizes of an MLP at first, so that there is something to choose between."""
@@ -77,7 +95,7 @@ def _size_field(family: Family, size: Size) -> Field:
 _FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in (
-        *(FAMILY, MESH, SEMANTICS, *DEGREES, MICRO_BATCH_SIZE, ORDERS, RECOMPUTE, ZERO),
+        *(FAMILY, MESH, SEMANTICS, *DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS, RANK_ORDER, RECOMPUTE, ZERO),
         *(field for family in FAMILIES for field in size_fields(family)),
     )
 }
@@ -97,6 +115,12 @@ class Asked:
     @property
     def devices(self) -> DeviceMesh:
         return self.open_mesh or mesh_named(self.mesh)
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations there are on these devices."""
+        mesh = self.devices
+        return len(self.grid.configurations(find_family(self.family), len(mesh.devices), nodes_of(mesh)))
 
 
 def answer_to(field: Field, answers: Mapping[str, Answer]) -> Answer:
@@ -146,14 +170,31 @@ def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None)
     sizes = {size.name: _values(field, answers) for size, field in pairs}
     data, tensor, pipeline, micro = (read_range(str(answer_to(each, answers)), each.label) for each in DEGREES)
     recompute, zero = ((False, True) if answer_to(each, answers) else (False,) for each in (RECOMPUTE, ZERO))
-    size = read_range(str(answer_to(MICRO_BATCH_SIZE, answers)), MICRO_BATCH_SIZE.label)
+    size, several = (
+        read_range(str(answer_to(field, answers)), field.label) for field in (MICRO_BATCH_SIZE, STAGES_PER_DEVICE)
+    )
+    (ranks,) = chosen(RANK_ORDER, answers)
     known = ranges(**{name: values for name, values in sizes.items() if values is not None})
     try:
-        grid = Grid(known, data, tensor, pipeline, micro, chosen(ORDERS, answers), recompute, zero, size)
+        how = chosen(ORDERS, answers), recompute, zero
+        grid = Grid(known, data, tensor, pipeline, micro, *how, size, several, _rank_orders(ranks))
     except InputError as error:
-        labels = {each.name: each.label for each in (*DEGREES, MICRO_BATCH_SIZE, *size_fields(family))}
+        fields = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, *size_fields(family))
+        labels = {each.name: each.label for each in fields}
         raise InputError(labels.get(error.where, error.where), error.why) from None
     return Asked(family, mesh if open_mesh is None else open_mesh.name, grid, Semantics(semantics), open_mesh)
+
+
+def _rank_orders(choice: str) -> tuple[RankOrder | None, ...]:
+    """The orders of one of the choices of `RANK_ORDER`; None for the usual one."""
+    if choice == _EVERY:
+        return every_rank_order()
+    return (None,) if choice == RANK_ORDER.usual else (tuple(choice.split("-")),)
+
+
+def rank_order_title(choice: str) -> str:
+    """The title of one of the choices of `RANK_ORDER`."""
+    return {_EVERY: "All orders", RANK_ORDER.usual: "Tensor innermost"}.get(choice, choice.replace("-", ", "))
 
 
 def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | None:

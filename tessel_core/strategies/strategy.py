@@ -119,7 +119,8 @@ class Strategy:
     def _placed(self) -> list[str]:
         """What is not as usual about stages and ranks, in words."""
         several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
-        return several + ([] if self.rank_order is None else [f"ranks {rank_order_words(self.rank_order)}"])
+        usual = self.rank_order in (None, DEFAULT_RANK_ORDER)
+        return several + ([] if usual else [f"ranks {rank_order_words(self.rank_order or ())}"])
 
 
 MOST_LAYERS = 10_000

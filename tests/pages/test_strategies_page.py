@@ -120,7 +120,7 @@ def test_infeasible_ones_have_reasons_that_can_be_chosen() -> None:
 def test_zero_and_sizes_of_micro_batches_are_asked_too() -> None:
     tab = page()
     before = len(tab.test.dataframe[0].value)
-    next(each for each in tab.test.toggle if each.label == "ZeRO too").set_value(True)
+    next(each for each in tab.test.toggle if each.label == "Also try ZeRO-1").set_value(True)
     write(tab, "Micro-batch size", "16,48")
     grid = Grid(
         data=doubling(16), tensor=doubling(16), pipeline=doubling(8), zero=(False, True), micro_batch_size=(16, 48)

@@ -7,6 +7,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.program_state import Looked, ProgramState
+from pages.shared.rank_groups import rank_groups
 from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.timeline.component import selected_in, trace_timeline
@@ -69,6 +70,8 @@ def program_view(looked: Looked) -> None:
         tab.wish(place_of(looked.trace, tab.selected))
     with right:
         trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=tab.wanted)
+        if looked.ranks is not None and looked.mesh is not None:
+            rank_groups(looked.ranks, looked.mesh)
         _idle_causes(looked)
     if tab.selected is not None:
         _closely(looked, tab.selected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.parts.strategies.points import identity
+from pages.shared.rank_groups import rank_groups
 from pages.shared.session import session
 from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
@@ -35,6 +36,8 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
     st.markdown(_facts(found, number))
     if outcome.reason:
         st.warning(literal(f"Infeasible: {outcome.reason}."), icon=":material/block:")
+    if outcome.peaks:
+        rank_groups(found.configurations[number].strategy.ranks(asked.semantics), asked.devices)
     if not outcome.peaks or not _wanted(asked, found, number):
         return
     known, mesh = simulated(asked, number), asked.devices

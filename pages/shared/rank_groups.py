@@ -1,0 +1,22 @@
+"""The process groups of a strategy: which devices form them, and which links they use."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.shared.widgets import literal
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies.ranks import Ranks
+from tessel_core.workbench.messages.ranks import groups_of
+
+
+def rank_groups(ranks: Ranks, mesh: DeviceMesh) -> None:
+    """A row per dimension that is cut, innermost first; nothing for one device."""
+    found = groups_of(ranks, mesh)
+    if not found:
+        return
+    cells = [(each.dimension, each.groups, each.devices, each.links) for each in found]
+    rows = [f"| {' | '.join(map(literal, row))} |" for row in cells]
+    head = ["| Dimension, innermost first | Process groups | First group | Links |", "|---|---|---|---|"]
+    with st.expander(f"Ranks: {', '.join(each.dimension for each in found)}", icon=":material/hub:"):
+        st.markdown("\n".join([*head, *rows]))
