@@ -10,6 +10,7 @@ from pages.shared.uploads import take_file
 from pages.shared.widgets import (
     button,
     choose,
+    complain,
     download,
     file_name,
     heading_row,
@@ -20,9 +21,11 @@ from pages.shared.widgets import (
     title_of,
 )
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
-from tessel_core.costs.devices import origin_of_times
-from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.costs.devices import find_device_kind, origin_of_times
+from tessel_core.costs.meshes import DEVICES_PER_NODE, INTERCONNECTS, MESHES, find_mesh
+from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile, mesh_text
+from tessel_core.model.mesh import MOST_DEVICES
 
 BANDWIDTH, LATENCY = "Bandwidth", "Latency"
 
@@ -41,14 +44,32 @@ def heading() -> DeltaGenerator:
 
 
 def open_menu() -> None:
-    """Presets, and files."""
+    """Presets, meshes of any size, and files."""
     with st.popover("Open", icon=":material/folder_open:"):
         name = choose("Preset", {each: preset.title for each, preset in MESHES.items()}, key="mesh-preset")
         st.caption(literal(MESHES[name].source))
         if button("Open preset", width="stretch"):
             session().change_placing(workspace().placing.on(MeshFile.of(find_mesh(name)), f"preset {name}"))
             st.rerun()
+        any_size()
         take_file("upload-mesh")
+
+
+def any_size() -> None:
+    """So many devices of a kind, in nodes of equal size."""
+    kind = choose("Kind", {each: find_device_kind(each).title for each in INTERCONNECTS}, key="mesh-kind")
+    left, right = st.columns(2)
+    count = left.number_input("Devices", 1, MOST_DEVICES, 64, key="mesh-count")
+    per_node = right.number_input("Per node", 1, DEVICES_PER_NODE, DEVICES_PER_NODE, key="mesh-per-node")
+    if not button("Open mesh", width="stretch"):
+        return
+    try:
+        mesh = find_mesh(f"{kind}-{count}", per_node)
+    except InputError as error:
+        complain(error)
+        return
+    session().change_placing(workspace().placing.on(MeshFile.of(mesh), f"{mesh.name}, {per_node} per node"))
+    st.rerun()
 
 
 def pictures() -> None:

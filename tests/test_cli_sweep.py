@@ -218,7 +218,7 @@ def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
         ("--out r.sqlite --memory inf", "--memory: must be whole numbers with commas between, got 'inf'"),
         ("--out r.sqlite --micro-batches ,", "numbers of micro-batches: a sweep needs at least one"),
         ("--out r.sqlite --dtype fp7", "--dtype: must be one of"),
-        ("--out r.sqlite --mesh h200-3", "--mesh: 'h200-3' is neither a file nor the name of a mesh"),
+        ("--out r.sqlite --mesh h20-3", "--mesh: 'h20-3' is neither a file nor the name of a mesh"),
         ("--out r.sqlite --graph none.json", "none.json: "),
         ("--out r.sqlite --executor threads", "--executor: must be processes or dask://HOST:PORT, got 'threads'"),
         ("--out r.sqlite --workers 0", "--workers: must be between 1 and 256, got 0"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessel_core.costs.costed import operator_terms, timed
 from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind, origin_of_times
-from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, rates_of
+from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, kind_fit, rates_of
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.costs.robust_fit import minimize
@@ -21,9 +21,11 @@ from tessel_core.formats.fields import read_with
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph, PeakRate
 from tools.cost_figures import peers_table, unseen_hidden
 from tools.cost_fitting import fit_all
-from tools.cost_report import shipped_sections
+from tools.cost_report import kinds_section, shipped_sections
 from tools.cost_rows import is_long, layer_errors, predicted
 from tools.gpt_layer import layer_cost
+from tools.measured_rows import KINDS as KINDS_WITH_ROWS
+from tools.measured_rows import fit_kind, unseen
 
 REPORT = Path(__file__).resolve().parent.parent / "docs" / "cost_model.md"
 ONE = H200.device("gpu0")
@@ -70,6 +72,24 @@ def test_the_model_is_closer_than_simpler_ones():
     model = lines["the model, hidden size left out"]
     for peer in ("curve through measured layers, hidden size left out", "roofline of the data sheet"):
         assert all(ours.median < theirs.median for ours, theirs in zip(model, lines[peer], strict=True))
+
+
+def test_kinds_with_measured_rows_are_closer_than_a_constant_share() -> None:
+    """Of sizes that the fit did not see, as the report says, and the shipped parameters are those of the rows."""
+    assert kinds_section() in REPORT.read_text(encoding="utf-8")
+    for kind in KINDS_WITH_ROWS:
+        fitted, constant, measured = (np.array(each) for each in unseen(kind))
+        ours, theirs = (np.abs(each / measured - 1) for each in (fitted, constant))
+        assert ours.mean() < theirs.mean()
+        assert np.quantile(ours, 0.9) < np.quantile(theirs, 0.9)
+        again, shipped = fit_kind(kind), kind_fit(kind)
+        for one, other in zip(again.kernels, shipped.kernels, strict=True):
+            assert (one.compute or 0, one.per_output) == pytest.approx((other.compute or 0, other.per_output), rel=1e-3)
+    product = Operator("w", "matmul", flops=2.0 * 4096 * 8192 * 8192, bytes=3e8, output_bytes=70_000_000)
+    times = {
+        kind: operator_terms(product, DEVICE_KINDS[kind].device("d"), "bf16").seconds for kind in ("a100", "a100-pcie")
+    }
+    assert times["a100-pcie"] != pytest.approx(times["a100"], rel=0.01)
 
 
 # Laws.
@@ -172,6 +192,7 @@ def test_training_launches_take_longer_than_inference():
 def test_times_of_other_kinds_than_the_fitted_one_are_called_estimates():
     assert origin_of_times(find_mesh("h200-8")) == "times fitted on an H200"
     assert origin_of_times(find_mesh("h200-8-a100-8")) == "times estimated for a100"
+    assert origin_of_times(find_mesh("b200-8")) == "times from fractions of the peak measured on b200"
 
 
 # Bad input.

@@ -39,7 +39,7 @@ def test_links_are_the_same_both_ways_and_all_are_listed(mesh: DeviceMesh) -> No
     ("change", "why"),
     [
         ({"devices": ()}, "devices: the mesh has none"),
-        ({"devices": tuple(Device(f"d{i}", "gpu") for i in range(1025))}, "devices: there are 1,025, more than"),
+        ({"devices": tuple(Device(f"d{i}", "gpu") for i in range(16_385))}, "devices: there are 16,385, more than"),
         ({"devices": (*DEVICES, DEVICES[0])}, "devices: duplicate name 'a'"),
         ({"name": ""}, "mesh: its name is empty"),
         ({"node_uplink": 0.0}, "mesh: node_uplink must be above 0"),
@@ -87,6 +87,8 @@ def test_presets_are_what_the_data_sheets_say() -> None:
     """Each way: half of what NVLink carries both ways; a port of 400, 200 or 100 Gb/s."""
     sheet = {"h200": (450e9, 50e9, 400e9), "h100": (450e9, 50e9, 400e9)}
     sheet |= {"a100": (300e9, 25e9, 200e9), "v100": (150e9, 12.5e9, 50e9)}
+    sheet |= {"b200": (900e9, 50e9, 400e9), "h100-500w-96gb": (450e9, 50e9, 400e9)}
+    sheet |= {"a100-pcie": (30e9, 25e9, 25e9), "mi300x": (448e9, 50e9, 400e9)}
     assert sheet.keys() == INTERCONNECTS.keys()
     for kind, rates in sheet.items():
         mesh = find_mesh(f"{kind}-16")
@@ -94,7 +96,52 @@ def test_presets_are_what_the_data_sheets_say() -> None:
         assert mesh.default_link is not None
         assert (mesh.same_node_link.bandwidth, mesh.default_link.bandwidth, mesh.node_uplink) == rates
         assert [device.node for device in mesh.devices] == [0] * 8 + [1] * 8
-        assert {count for count in range(1, 200) if f"{kind}-{count}" in MESHES} == {1, 2, 4, 8, 16, 32, 64, 128}
+        listed = {count for count in range(1, 200) if f"{kind}-{count}" in MESHES}
+        usual = kind in ("h200", "h100", "a100", "v100")
+        assert listed == ({1, 2, 4, 8, 16, 32, 64, 128} if usual else {8, 64})
+
+
+def test_a_mesh_of_any_size_has_a_name() -> None:
+    """Nodes of eight, or as many as are said; the largest is built in less than its JSON takes."""
+    mesh = find_mesh("a100-280")
+    assert (mesh.name, len(mesh.devices), mesh.devices[-1].node) == ("a100-280", 280, 34)
+    assert find_mesh("h100-500w-96gb-16").kinds == ("h100-500w-96gb",)
+    assert [device.node for device in find_mesh("h100-12", 4).devices] == [0] * 4 + [1] * 4 + [2] * 4
+    assert find_mesh("h100-12", 4).node_uplink == 4 * 50e9
+    assert {device.node for device in find_mesh("b200-5").devices} == {0}
+    for name in ("h200-16", "v100-2", "a100-128"):
+        assert find_mesh(name) == MESHES[name].build()
+    large = find_mesh("h100-16384")
+    assert (len(large.devices), large.devices[-1].node) == (16_384, 2047)
+    assert len(large.links) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "per_node", "why"),
+    [
+        ("h100-12", None, "mesh h100-12: 12 devices do not fill nodes of 8; the nearest that do are 8 and 16"),
+        ("h100-10", 4, "10 devices do not fill nodes of 4; the nearest that do are 8 and 12"),
+        ("h100-16392", None, "at most 8 devices per node and 16,384 in all"),
+        ("h100-0", None, "'h100-0' is not known"),
+        ("h300-8", None, "or KIND-COUNT, of h200, h100, "),
+        ("laptop-cpu", 4, "devices per node: are those of the preset laptop-cpu"),
+        ("h100-16", 0, "mesh: devices per node must be at least 1"),
+    ],
+)
+def test_names_of_meshes_that_make_no_sense(name: str, per_node: int | None, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_mesh(name, per_node)
+    assert why in str(caught.value)
+
+
+def test_capacities_are_what_cuda_reports() -> None:
+    """In bytes: GiB as PyTorch prints them, rounded to three digits."""
+    reported = {"a100": 79.15, "h100": 79.15, "a100-pcie": 79.15, "h200": 139.7, "v100": 31.75}
+    reported |= {"b200": 178.4, "h100-500w-96gb": 95.0, "mi300x": 191.98}
+    for kind, gibibytes in reported.items():
+        capacity = DEVICE_KINDS[kind].memory_capacity
+        assert capacity is not None
+        assert capacity == pytest.approx(gibibytes * 2**30, rel=5e-3)
 
 
 def test_the_mixed_mesh_has_the_links_of_both_nodes_and_the_slower_network() -> None:
@@ -117,8 +164,8 @@ def test_some_ports_stay_dark_where_a_node_is_not_full() -> None:
     [
         (("h300", 1, 8), "device kind: 'h300' is not known, known are h200"),
         (("h200", 0, 8), "mesh: nodes must be at least 1, got 0"),
-        (("h200", 1, 9), "must have at most 8 devices per node and 1,024 in all, got 1 nodes of 9"),
-        (("h200", 129, 8), "got 129 nodes of 8"),
+        (("h200", 1, 9), "must have at most 8 devices per node and 16,384 in all, got 1 nodes of 9"),
+        (("h200", 2049, 8), "got 2049 nodes of 8"),
         (("cpu", 1, 2), "mesh: links between devices of the kind 'cpu' are not known, only of h200"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tessel_core.costs.fit import CostFit, KernelFit
 from tools.cost_figures import (
     Figures,
@@ -15,6 +17,7 @@ from tools.cost_figures import (
     unseen_kernels_table,
 )
 from tools.cost_rows import predicted
+from tools.measured_rows import KINDS, unseen
 
 _INTRODUCTION = """\
 # The cost model and how well it fits
@@ -89,9 +92,33 @@ def report_text(fit: CostFit) -> str:
         activations,
         "## Beside simpler models\n\n" + _markdown(peers_table(fit, unseen)),
         _markdown(overlaps_table()),
+        kinds_section(),
         _UNKNOWN,
     )
     return "\n".join(sections)
+
+
+def kinds_section() -> str:
+    """Kinds with measured fractions of the peak, and how far the parameters are from sizes that they did not see."""
+    head = (
+        "## Other kinds\n\n"
+        "A B200 and an A100 PCIe card have parameters of their own for matrix products and fused attention. They are "
+        "fitted on\nfractions of the peak that others measured (`costs/data/measured_operators.csv`, taken from the "
+        "system files of SimuMax,\nApache-2.0, © Moore Threads). All else is as on an H200. Each row is predicted by a "
+        "fit that saw no row of its size.\nThe constant, the dumbest competitor, is the median fraction of the same "
+        "rows. Errors are in per cent of the measured time.\n\n"
+        "| kind | rows | fitted: median | mean | 90th | constant: median | mean | 90th |\n"
+        "|---|---|---|---|---|---|---|---|\n"
+    )
+    rows = []
+    for kind in KINDS:
+        fitted, constant, measured = (np.array(each) for each in unseen(kind))
+        cells = [kind, str(len(measured))]
+        for errors in (np.abs(fitted / measured - 1), np.abs(constant / measured - 1)):
+            cells += [f"{100 * each:.1f}" for each in (np.median(errors), errors.mean(), np.quantile(errors, 0.9))]
+        rows.append(f"| {' | '.join(cells)} |\n")
+    note = "\nThe rows differ by the layout of the factors and by fp32 accumulation, which operators here do not say.\n"
+    return head + "".join(rows) + note
 
 
 def _parameters(fit: CostFit) -> str:

@@ -19,7 +19,13 @@ _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(Cost
 Graph = Annotated[
     str, typer.Argument(help="A sample's name, a tessel-graph or ONNX file, or the published device-placement JSON.")
 ]
-Mesh = Annotated[str | None, typer.Option(help="Devices and links: a file, a sample or a preset such as h200-16.")]
+Mesh = Annotated[
+    str | None,
+    typer.Option(help="Devices and links: a file, a sample, or KIND-COUNT such as h100-512 in nodes of eight."),
+]
+PerNode = Annotated[
+    int | None, typer.Option(min=1, max=8, help="Devices per node of a --mesh named KIND-COUNT. Default: 8.")
+]
 Transfers = Annotated[
     Communication | None, typer.Option(help="Whether transfers on a mesh keep devices busy. Default: overlapped.")
 ]
@@ -56,7 +62,8 @@ MeshOrH200s = Annotated[
     str | None,
     typer.Option(
         "--mesh",
-        help="Devices and links: a file, a sample or a preset such as h200-16. Default: as many H200s as needed.",
+        help="Devices and links: a file, a sample, or KIND-COUNT such as h100-512 in nodes of eight. "
+        "Default: as many H200s as needed.",
     ),
 ]
 UniformMesh = Annotated[

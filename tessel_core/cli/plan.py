@@ -12,7 +12,7 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, PlacementFile, plan_text, read_graph_file, write_file
+from tessel_core.formats import GraphFile, MeshFile, PlacementFile, plan_text, read_graph_file, write_file
 from tessel_core.formats.files import check_place, read_any, refused
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.plan_file import PLAN
@@ -25,6 +25,7 @@ def plan(
     graph: options.Graph,
     placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
     mesh: options.Mesh = None,
+    per_node: options.PerNode = None,
     micro_batch_size: Annotated[
         int | None, typer.Option(help="Samples in a micro-batch. Default: the graph's.")
     ] = None,
@@ -40,7 +41,10 @@ def plan(
     if out is not None:
         check_place(out, source)
         check_place(out, placement)
-    placed, in_flight = _placed(read_graph_file(source, graph), placement, mesh, micro_batch_size, communication)
+    if mesh is None and per_node is not None:
+        raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
+    meshes = [] if mesh is None else [find_mesh_file(mesh, per_node)]
+    placed, in_flight = _placed(read_graph_file(source, graph), placement, meshes, micro_batch_size, communication)
     found = plan_of(placed, PlanOptions(in_flight, split_weights))
     if out is not None:
         write_file(out, plan_text(found))
@@ -53,7 +57,7 @@ def plan(
 
 
 def _placed(
-    file: GraphFile, path: Path, mesh: str | None, batch: int | None, communication: Communication | None
+    file: GraphFile, path: Path, meshes: list[MeshFile], batch: int | None, communication: Communication | None
 ) -> tuple[Placement, int]:
     """The placement, with the costs of a micro-batch, and how many micro-batches it has room for."""
     from tessel_core.costs.costed import with_batch_size
@@ -67,7 +71,6 @@ def _placed(
         return split_placement(found, file.graph, file.pool), 1
     if not isinstance(found, PlacementFile):
         raise refused(found, str(path), "a placement")
-    meshes = [] if mesh is None else [find_mesh_file(mesh)]
     if found.mesh is None and meshes and found.pool is None:
         found = replace(found, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given
     if found.mesh is not None and not meshes:

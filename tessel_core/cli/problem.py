@@ -11,7 +11,7 @@ from typing import Any
 from tessel_core.cli import options
 from tessel_core.cli.output import as_typed, option
 from tessel_core.costs.costed import CostOptions, costed
-from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.costs.meshes import INTERCONNECTS, MESHES, find_mesh, kind_and_count
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
@@ -28,6 +28,7 @@ class PlacementArguments:
     """The options that pose a placement problem; None where one is not given."""
 
     mesh: options.Mesh = None
+    per_node: options.PerNode = None
     accelerators: options.Accelerators = None
     cpus: options.Cpus = None
     memory: options.Memory = None
@@ -44,6 +45,8 @@ class PlacementArguments:
         Raises InputError for options that exclude each other, an unknown mesh, operator or device, or costs that cannot
         be derived.
         """
+        if self.mesh is None and self.per_node is not None:
+            raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
         placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
         return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
 
@@ -70,7 +73,7 @@ class PlacementArguments:
         if file.pool is not None:
             why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
             raise InputError("--mesh", why)
-        found = find_mesh_file(mesh)
+        found = find_mesh_file(mesh, self.per_node)
         with as_typed(option):
             costs = config_from(CostOptions, self._given(*_COSTS))
         return Placing(file, mesh=found, costs=costs, communication=self.communication or Communication.OVERLAPPED)
@@ -79,17 +82,24 @@ class PlacementArguments:
 _COSTS = ("dtype", "optimizer", "in_flight")
 
 
-def find_mesh_file(name: str) -> MeshFile:
-    """A mesh from its file, else the sample or the preset of that name; InputError with the nearest names."""
+def find_mesh_file(name: str, per_node: int | None = None) -> MeshFile:
+    """A mesh from its file, else the sample, the preset or the KIND-COUNT of that name.
+
+    Raises InputError with the nearest names, and where `per_node` is given for a mesh that says its nodes itself.
+    """
     path, names = Path(name), [sample.name for sample in list_meshes()]
+    named = kind_and_count(name)[0] is not None and not os.path.isfile(name)
+    if per_node is not None and not named:
+        raise InputError("--per-node", f"is for meshes named KIND-COUNT, and {name} says its nodes itself")
     if os.path.isfile(name) or path.suffix == ".json":  # unlike Path.is_file, it takes names too long for files
         return read_mesh_file(path)
-    if name in names:
+    if name in names and per_node is None:
         return MeshFile.of(load_mesh(name))
-    if name in MESHES:
-        return MeshFile.of(find_mesh(name))
+    if named or name in MESHES:
+        return MeshFile.of(find_mesh(name, per_node))
     hint = nearest(name, dict.fromkeys((*names, *MESHES)), f"presets are {', '.join(MESHES)}")
-    raise InputError("--mesh", f"{name!r} is neither a file nor the name of a mesh, {hint}")
+    why = f"is neither a file nor the name of a mesh, {hint}; or KIND-COUNT, such as h100-512, of"
+    raise InputError("--mesh", f"{name!r} {why} {', '.join(INTERCONNECTS)}")
 
 
 Aliases = Sequence[tuple[str, str]]

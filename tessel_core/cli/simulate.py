@@ -68,6 +68,7 @@ class _Found:
 def simulate(
     asked: AskedNetwork,
     mesh: options.MeshOrH200s = None,
+    per_node: options.PerNode = None,
     uniform_mesh: options.UniformMesh = None,
     compat: options.Compat = None,
     overlap: options.Overlap = True,
@@ -81,12 +82,12 @@ def simulate(
         simulation_export_for(out.name)
         check_place(out, Path(asked.what))
     if asked.in_family:
-        devices = given_mesh(mesh, uniform_mesh, asked.strategy.devices, semantics)
+        devices = given_mesh(mesh, uniform_mesh, asked.strategy.devices, semantics, per_node)
         quick = semantics is Semantics.DEFAULT and overlap and not link_sharing and out is None
         found = _of_family(asked, devices, semantics, quick=quick, overlap=overlap, link_sharing=link_sharing)
     else:
         program = asked.file().program
-        devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
+        devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics, per_node)
         how = {"compat": semantics.compat, "overlap": overlap, "link_sharing": link_sharing}
         found = _Found.of(simulated(program, devices, **how))  # type: ignore[arg-type]
     if out is not None and found.trace is not None:

@@ -71,12 +71,16 @@ def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Sem
         print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
 
 
-def given_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
+def given_mesh(
+    named: str | None, uniform: str | None, count: int, semantics: Semantics, per_node: int | None = None
+) -> DeviceMesh:
     """The mesh of the options; else `count` H200s, or of DistIR's devices under its semantics."""
     if named is not None and uniform is not None:
         raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")
     if named is not None:
-        return find_mesh_file(named).mesh
+        return find_mesh_file(named, per_node).mesh
+    if per_node is not None:
+        raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
     if count > MOST_DEVICES:
         raise InputError("devices", f"there are {count:,}, more than the {MOST_DEVICES:,} of a mesh")
     if uniform is None and semantics is Semantics.DEFAULT:

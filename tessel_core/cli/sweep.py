@@ -119,6 +119,7 @@ def strategies(
     ] = None,
     asked: AskedGrid,
     mesh: options.MeshOrH200s = None,
+    per_node: options.PerNode = None,
     uniform_mesh: options.UniformMesh = None,
     compat: options.Compat = None,
     overlap: options.Overlap = True,
@@ -132,7 +133,7 @@ def strategies(
         if out.suffix not in _WRITERS:
             raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
     network, semantics = find_family(family), semantics_of(compat)
-    place = given_mesh(mesh, uniform_mesh, devices or 8, semantics)
+    place = given_mesh(mesh, uniform_mesh, devices or 8, semantics, per_node)
     most = min(devices or len(place.devices), len(place.devices))
     grid = asked.of(network, most)
     if semantics is Semantics.DISTIR:

@@ -76,6 +76,7 @@ def schedules(
             help="File for the results: .sqlite, filled as they come, or .csv, with an .sqlite of that name beside it."
         ),
     ],
+    per_node: options.PerNode = None,
     memory: Annotated[
         str | None, typer.Option(help=f"Memory of a device in bytes: {_MANY}. Default: what the mesh has.")
     ] = None,
@@ -108,7 +109,7 @@ def schedules(
     files = [read_graph_file(sample_or_file(each), each) for each in graph]
     swept = SolverSweep(
         tuple(files),
-        tuple(find_mesh_file(each) for each in mesh),
+        tuple(find_mesh_file(each, per_node) for each in mesh),
         _listed("--memory", memory, _whole) if memory is not None else (None,),
         _listed("--placer", placer, str),
         _listed("--micro-batch-size", micro_batch_size, int) if micro_batch_size is not None else (None,),

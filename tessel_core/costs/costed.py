@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tessel_core.costs.fit import CostFit, h200_fit, rates_of
+from tessel_core.costs.fit import CostFit, kind_fit, rates_of
 from tessel_core.costs.kernels import BYTES_OF, Work, kernel_of, launches_of, outputs_of, width_of
 from tessel_core.errors import InputError, find
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
@@ -107,13 +107,14 @@ def operator_terms(
 ) -> OperatorTerms:
     """The cost of an operator in a stream of operators in eager mode, where launch and work overlap (`CostFit`).
 
-    By the shipped parameters, or by `fit`.  0 for an operator without work, which is a view.  Raises InputError for a
-    device whose rates are not known.
+    By the shipped parameters of the device's kind, or by `fit`.  0 for an operator without work, which is a view.
+
+    Raises InputError for a device whose rates are not known.
     """
     work = operator_work(operator, dtype)
     if work.flops == 0 and work.bytes == 0:
         return OperatorTerms(0.0, 0.0, 0.0, 0.0)
-    fit, rates = fit or h200_fit(), rates_of(device, dtype)
+    fit, rates = fit or kind_fit(device.kind), rates_of(device, dtype)
     kernel, forward = fit.kernel(work.kernel), fit.launches.forward if training else fit.launches.inference
     launch = (fit.launches.backward if operator.backward else forward) * launches_of(operator.kind) * kernel.launch
     computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tessel_core.costs.fit import MEASURED_KINDS
 from tessel_core.errors import find
 from tessel_core.model import CPU, Device, DeviceMesh, PeakRate
 
@@ -38,29 +39,62 @@ H200 = DeviceKind(
     4.8e12,
     "NVIDIA H200 data sheet; 141 GiB, of which programs can use about 139",
 )
+B200 = DeviceKind(
+    "b200",
+    "NVIDIA B200 SXM",
+    191_000_000_000,
+    _rates(fp8=4500e12, bf16=2250e12, fp16=2250e12, tf32=1100e12, fp32=75e12),
+    8e12,
+    "NVIDIA DGX B200 data sheet, half of its rates with sparsity; 180 GB, of which CUDA reports 178.4 GiB",
+)
 H100 = DeviceKind(
     "h100",
     "NVIDIA H100 SXM, 80 GB",
-    80_000_000_000,
+    85_000_000_000,
     _rates(bf16=989e12, fp16=989e12, tf32=494e12, fp32=67e12),
     3.35e12,
-    "NVIDIA H100 data sheet",
+    "NVIDIA H100 data sheet; 80 GB, of which CUDA reports 79.15 GiB",
+)
+H100_500W = DeviceKind(
+    "h100-500w-96gb",
+    "NVIDIA H100 SXM, 96 GB, 500 W",
+    102_000_000_000,
+    _rates(fp8=1979e12, bf16=989e12, fp16=989e12, tf32=494e12, fp32=67e12),
+    2.4e12,
+    "torchtitan, benchmarks/llama3_h100_202412: H100 with 96 GB of HBM2e at 2.4 TB/s and a limit of 500 W; rates are "
+    "those of the 700 W data sheet, which it does not hold under load; CUDA reports 95.0 GiB",
 )
 A100 = DeviceKind(
     "a100",
     "NVIDIA A100 SXM, 80 GB",
-    80_000_000_000,
+    85_000_000_000,
     _rates(bf16=312e12, fp16=312e12, tf32=156e12, fp32=19.5e12),
     2.039e12,
-    "NVIDIA A100 data sheet",
+    "NVIDIA A100 data sheet; 80 GB, of which CUDA reports 79.15 GiB",
+)
+A100_PCIE = DeviceKind(
+    "a100-pcie",
+    "NVIDIA A100 PCIe, 80 GB",
+    85_000_000_000,
+    _rates(bf16=312e12, fp16=312e12, tf32=156e12, fp32=19.5e12),
+    1.935e12,
+    "NVIDIA A100 data sheet, PCIe; 80 GB, of which CUDA reports 79.15 GiB",
+)
+MI300X = DeviceKind(
+    "mi300x",
+    "AMD Instinct MI300X",
+    206_000_000_000,
+    _rates(fp8=2615e12, bf16=1307e12, fp16=1307e12, tf32=654e12, fp32=163.4e12),
+    5.3e12,
+    "AMD Instinct MI300X data sheet; 192 GB, of which ROCm reports 191.98 GiB",
 )
 V100 = DeviceKind(
     "v100",
     "NVIDIA V100 SXM2, 32 GB",
-    32_000_000_000,
+    34_100_000_000,
     _rates(fp16=125e12, fp32=15.7e12),
     0.9e12,
-    "NVIDIA V100 data sheet; it has no bf16",
+    "NVIDIA V100 data sheet; it has no bf16; CUDA reports 31.75 GiB",
 )
 LAPTOP_CPU = DeviceKind(
     CPU,
@@ -71,7 +105,8 @@ LAPTOP_CPU = DeviceKind(
     "8 cores x 3 GHz x 32 fp32 operations a cycle (two 256-bit FMA units), half of it for 16-bit; two DDR5 channels",
 )
 
-DEVICE_KINDS: dict[str, DeviceKind] = {each.kind: each for each in (H200, H100, A100, V100, LAPTOP_CPU)}
+KINDS = (H200, H100, A100, V100, B200, H100_500W, A100_PCIE, MI300X, LAPTOP_CPU)
+DEVICE_KINDS: dict[str, DeviceKind] = {each.kind: each for each in KINDS}
 """Every known kind by name."""
 
 
@@ -81,6 +116,14 @@ def find_device_kind(kind: str) -> DeviceKind:
 
 
 def origin_of_times(mesh: DeviceMesh) -> str:
-    """Whether the cost model's times on a mesh are fitted; other kinds take an H200's shares of their own peaks."""
+    """Where the cost model's times on a mesh come from.
+
+    They are fitted on an H200, follow fractions of the peak measured on the kind, or take an H200's shares of the
+    kind's own peaks.
+    """
     others = sorted({device.kind for device in mesh.devices} - {H200.kind})
-    return f"times estimated for {', '.join(others)}" if others else "times fitted on an H200"
+    measured = [kind for kind in others if kind in MEASURED_KINDS]
+    estimated = [kind for kind in others if kind not in MEASURED_KINDS]
+    words = [f"times from fractions of the peak measured on {', '.join(measured)}"] * bool(measured)
+    words += [f"times estimated for {', '.join(estimated)}"] * bool(estimated)
+    return "; ".join(words) or "times fitted on an H200"

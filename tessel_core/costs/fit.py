@@ -19,7 +19,9 @@ from tessel_core.formats.fields import as_number, document_text, read_with
 from tessel_core.formats.record import Codec, Record, list_of, or_null
 from tessel_core.model import Device
 
-_FILE = "h200_fit.json"
+_FILE = "{}_fit.json"
+MEASURED_KINDS = ("b200", "a100-pcie", "h200")
+"""Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
 _NEXT_BEST = {"fp8": ("bf16", "fp16")}
 """Devices without units for a format compute in another one; in fp32 where nothing else is said."""
 
@@ -132,9 +134,18 @@ FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
 
 
 @cache
+def kind_fit(kind: str) -> CostFit:
+    """The shipped parameters of a kind of device; the H200's where it has none of its own.
+
+    Those of a B200 and of an A100 PCIe card are the H200's but for matrix products and attention.
+    """
+    name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
+    return read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)
+
+
 def h200_fit() -> CostFit:
-    """The shipped parameters."""
-    return read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", _FILE).read_bytes(), _FILE)
+    """The parameters of the H200."""
+    return kind_fit("h200")
 
 
 def fit_text(fit: CostFit) -> str:

@@ -32,6 +32,15 @@ NVLINK_2 = Link(150e9, 2e-6)
 """Six links of 25 GB/s each way per device [NVIDIA V100 data sheet], as if one switch joined them; in the cube mesh of
 a DGX-1 one or two of them join a pair directly."""
 
+NVLINK_5 = Link(900e9, 2e-6)
+"""1,800 GB/s per device, both ways together, by NVSwitch [NVIDIA DGX B200 data sheet]."""
+
+PCIE_4 = Link(30e9, 5e-6)
+"""Sixteen lanes of PCIe 4.0 between cards of one host: 32 GB/s each way less what packets need [PCI-SIG]."""
+
+INFINITY_FABRIC = Link(448e9, 2e-6)
+"""Seven links of 64 GB/s each way, one to each other device of the node [AMD Instinct MI300X platform data sheet]."""
+
 INFINIBAND_HDR = Link(25e9, 5e-6)
 """One HDR port of 200 Gb/s beside each device of a node [NVIDIA DGX A100 data sheet]."""
 
@@ -56,13 +65,13 @@ class Interconnect:
         return min(self.ports, per_node) * self.between.bandwidth
 
 
+_HOPPER = "NVIDIA DGX H100 data sheet: NVLink 4, 900 GB/s both ways; eight NDR ports of 400 Gb/s"
+
 INTERCONNECTS: dict[str, Interconnect] = {
     "h200": Interconnect(
         NVLINK, INFINIBAND, 8, "NVIDIA DGX H200 data sheet: NVLink 4, 900 GB/s both ways; eight NDR ports of 400 Gb/s"
     ),
-    "h100": Interconnect(
-        NVLINK, INFINIBAND, 8, "NVIDIA DGX H100 data sheet: NVLink 4, 900 GB/s both ways; eight NDR ports of 400 Gb/s"
-    ),
+    "h100": Interconnect(NVLINK, INFINIBAND, 8, _HOPPER),
     "a100": Interconnect(
         NVLINK_3,
         INFINIBAND_HDR,
@@ -75,6 +84,23 @@ INTERCONNECTS: dict[str, Interconnect] = {
         4,
         "NVIDIA DGX-1 system architecture, WP-08437-001: NVLink 2, 300 GB/s a GPU both ways, here as if a switch "
         "joined all pairs; four EDR ports of 100 Gb/s",
+    ),
+    "b200": Interconnect(
+        NVLINK_5, INFINIBAND, 8, "NVIDIA DGX B200 data sheet: NVLink 5, 1.8 TB/s both ways; eight ports of 400 Gb/s"
+    ),
+    "h100-500w-96gb": Interconnect(NVLINK, INFINIBAND, 8, f"{_HOPPER}; taken to be the same"),
+    "a100-pcie": Interconnect(
+        PCIE_4,
+        INFINIBAND_HDR,
+        1,
+        "sixteen lanes of PCIe 4.0 per card; one HDR port of 200 Gb/s per host, as SimuMax's system file has it",
+    ),
+    "mi300x": Interconnect(
+        INFINITY_FABRIC,
+        INFINIBAND,
+        8,
+        "AMD Instinct MI300X platform data sheet: seven Infinity Fabric links of 128 GB/s both ways per device; eight "
+        "ports of 400 Gb/s",
     ),
 }
 """Per kind of GPU; latencies are the usual figures, 2 µs inside a node and 5 µs between nodes."""
@@ -131,13 +157,17 @@ def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
     )
 
 
+_LISTED = ("h200", "h100", "a100", "v100")
+"""Kinds that menus list in every usual size; of the others they list one node and eight.  Any size has a name."""
+
+
 def _presets() -> Iterator[MeshPreset]:
     for kind, wires in INTERCONNECTS.items():
         title, source = find_device_kind(kind).title, f"{find_device_kind(kind).source}; {wires.source}"
-        for count in (1, 2, 4):
+        for count in (1, 2, 4) if kind in _LISTED else ():
             several = "one GPU" if count == 1 else f"{count} GPUs of one node"
             yield MeshPreset(f"{kind}-{count}", f"{title}, {several}", source, partial(uniform_mesh, kind, 1, count))
-        for nodes in (1, 2, 4, 8, 16):
+        for nodes in (1, 2, 4, 8, 16) if kind in _LISTED else (1, 8):
             count = nodes * DEVICES_PER_NODE
             several = "one node of eight" if nodes == 1 else f"{nodes} nodes of eight"
             build = partial(uniform_mesh, kind, nodes, DEVICES_PER_NODE)
@@ -155,12 +185,37 @@ MESHES: dict[str, MeshPreset] = {preset.name: preset for preset in _presets()}
 """Every mesh to start from, by name."""
 
 
-def find_mesh(name: str) -> DeviceMesh:
-    """The mesh of that name; InputError with the nearest names, if any, where there is none."""
+def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
+    """The preset of that name, or KIND-COUNT: so many devices of a kind, in nodes of `per_node`, eight by default.
+
+    A count below that is one node.  Raises InputError for a count that does not fill its nodes, a preset whose nodes
+    are given, and with the nearest names for one that is not known.
+    """
+    kind, count = kind_and_count(name)
+    if kind is not None:
+        each = DEVICES_PER_NODE if per_node is None else per_node
+        check_integer("mesh", "devices per node", each, least=1)
+        if count > each and count % each:
+            why = f"{count:,} devices do not fill nodes of {each}; the nearest that do are {count - count % each:,}"
+            raise InputError(f"mesh {name}", f"{why} and {count - count % each + each:,}")
+        return uniform_mesh(kind, max(1, count // each), min(count, each), name)
     if name not in MESHES:
         hint = nearest(name, MESHES, f"known are {', '.join(MESHES)}")
-        raise InputError("mesh", f"{name!r} is not known, {hint}")
+        raise InputError("mesh", f"{name!r} is not known, {hint}; or KIND-COUNT, of {', '.join(INTERCONNECTS)}")
+    if per_node is not None:
+        raise InputError("devices per node", f"are those of the preset {name}")
     return MESHES[name].build()
+
+
+def kind_and_count(name: str) -> tuple[str | None, int]:
+    """The kind and the number of devices of a name like h100-512; None for any other name.
+
+    >>> kind_and_count("h100-500w-96gb-64"), kind_and_count("laptop-cpu")
+    (('h100-500w-96gb', 64), (None, 0))
+    """
+    kind, _, digits = name.rpartition("-")
+    known = kind in INTERCONNECTS and digits.isascii() and digits.isdigit() and int(digits) > 0
+    return (kind, int(digits)) if known else (None, 0)
 
 
 def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:

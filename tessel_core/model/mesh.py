@@ -10,7 +10,7 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
 from tessel_core.model.operator_graph import CPU
 
-MOST_DEVICES = 1024
+MOST_DEVICES = 16_384
 
 
 @dataclass(frozen=True, slots=True)

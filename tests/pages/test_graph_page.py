@@ -227,6 +227,17 @@ def test_a_backward_is_added_and_layers_are_merged(app) -> None:
 # The mesh
 
 
+def test_a_mesh_of_any_size_opens_and_one_that_does_not_fill_its_nodes_says_so(network) -> None:
+    network.go("mesh").choose("Kind", "h100-500w-96gb").choose("Devices", 12).press("Open mesh")
+    assert "12 devices do not fill nodes of 8" in network.test.error[0].value
+    network.choose("Per node", 4).press("Open mesh")
+    mesh = network.work.placing.mesh.mesh
+    assert (mesh.name, [device.node for device in mesh.devices]) == (
+        "h100-500w-96gb-12",
+        [0] * 4 + [1] * 4 + [2] * 4,
+    )
+
+
 def test_a_preset_opens_and_is_kept_with_the_graph(network, restart, app) -> None:
     network.go("mesh").choose("Preset", "h200-16").press("Open preset")
     assert len(network.work.placing.mesh.mesh.devices) == 16

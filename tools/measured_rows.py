@@ -1,0 +1,87 @@
+"""Operators as others measured them on B200 and A100 PCIe cards, as runs of kernels to fit on.
+
+The rows are in tessel_core/costs/data/measured_operators.csv.  They count all scores of causal attention, of which the
+kernel computes half; its backward counts as two and a half forwards.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tessel_core.costs.devices import find_device_kind
+from tessel_core.costs.fit import CostFit, Rates, h200_fit, rates_of
+from tessel_core.costs.kernels import Work, matmul
+from tessel_core.simulation.calibrate import COMPUTE, PER_OUTPUT, KernelRun, calibrated, run_seconds
+
+ROWS = Path(__file__).resolve().parent.parent / "tessel_core" / "costs" / "data" / "measured_operators.csv"
+KINDS = ("b200", "a100-pcie")
+FREE = ("matmul" + COMPUTE, "matmul" + PER_OUTPUT, "attention" + COMPUTE, "attention_backward" + COMPUTE)
+"""What the rows say; launches and kernels bound by memory stay as fitted on an H200."""
+
+_PASSES = {"matmul": "inference", "sdp_fwd": "forward", "sdp_bwd": "backward"}
+_BACKWARD_FORWARDS = 2.5
+
+
+def measured_runs(kind: str) -> list[KernelRun]:
+    """The runs of a kind; products of one size in other layouts are held out together."""
+    text = "\n".join(line for line in ROWS.read_text("ascii").splitlines() if not line.startswith("#"))
+    rows = csv.DictReader(text.splitlines())
+    return [run for row in rows if row["device"] == kind for run in _run(row)]
+
+
+def _run(row: dict[str, str]) -> Iterator[KernelRun]:
+    if row["operator"] not in _PASSES:
+        return  # grouped products of experts are no kernel class yet
+    shape = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", row["shape"])}
+    if row["operator"] == "matmul":
+        work, counted = matmul(shape["m"], shape["k"], shape["n"]), 1.0
+        group = tuple(sorted((shape["m"], shape["k"], shape["n"])))
+    else:
+        work = _attention(shape, backward=row["operator"] == "sdp_bwd")
+        group, counted = tuple(shape.values()), 2.0
+    seconds = counted * work.flops / (float(row["peak_tflops"]) * 1e12 * float(row["fraction_of_peak"]))
+    yield KernelRun((row["operator"] == "matmul", group), (work,), _PASSES[row["operator"]], seconds)
+
+
+def _attention(shape: dict[str, int], *, backward: bool) -> Work:
+    """Causal attention with keys and values of fewer heads; its head size is the mean of keys' and values'."""
+    tokens, heads, width = shape["batch"] * shape["seq_len"], shape["head_num"], 2
+    size = (shape["qk_head_dim"] + shape["v_head_dim"]) / 2
+    queries, shared = tokens * heads * size, tokens * shape["kv_head_num"] * size
+    flops = 2.0 * shape["seq_len"] * queries
+    if backward:
+        return Work("attention_backward", _BACKWARD_FORWARDS * flops, 4 * (queries + shared) * width, queries, size)
+    return Work("attention", flops, 2 * (queries + shared) * width, queries, size)
+
+
+def kind_rates(kind: str) -> Rates:
+    """The data sheet's rates in bf16."""
+    return rates_of(find_device_kind(kind).device("measured"), "bf16")
+
+
+def fit_kind(kind: str, runs: list[KernelRun] | None = None) -> CostFit:
+    """The H200's parameters with those that the runs of a kind say."""
+    return calibrated(h200_fit(), measured_runs(kind) if runs is None else runs, kind_rates(kind), FREE)
+
+
+def unseen(kind: str, parts: int = 5) -> tuple[list[float], list[float], list[float]]:
+    """Seconds of each run as predicted by the others, by a constant share of the peak, and as measured.
+
+    Sizes are dealt out to so many parts, each predicted by a fit on the rest.  The constant is the rest's median share.
+    """
+    runs, rates = measured_runs(kind), kind_rates(kind)
+    groups = {group: i % parts for i, group in enumerate(sorted({run.group for run in runs}, key=repr))}
+    fitted, constant, measured = list[float](), list[float](), list[float]()
+    for part in range(parts):
+        rest, mine = ([run for run in runs if (groups[run.group] == part) is held] for held in (False, True))
+        shares: dict[str, list[float]] = {}
+        for run in rest:
+            shares.setdefault(run.works[0].kernel, []).append(run.works[0].flops / (rates.matrix * run.seconds))
+        usual = {kernel: sorted(some)[len(some) // 2] for kernel, some in shares.items()}
+        fitted += run_seconds(fit_kind(kind, rest), mine, rates)
+        constant += [run.works[0].flops / (rates.matrix * usual[run.works[0].kernel]) for run in mine]
+        measured += [run.seconds for run in mine]
+    return fitted, constant, measured
