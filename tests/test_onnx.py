@@ -16,8 +16,72 @@ from tessel_core.formats import GraphFile, graph_text, read_graph_file
 from tessel_core.formats.files import read_any
 from tessel_core.formats.onnx import read_onnx
 from tessel_core.formats.onnx.skeleton import skeleton_of
+from tessel_core.formats.onnx.translate import translate, translate_network
 from tessel_core.model import Operator
 from tessel_core.networks.graphs.backward import with_backward
+
+SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
+REFUSED = ("is of a sequence type, only tensors are read", "has elements of type STRING, which has no size")
+"""Reasons that are about the model."""
+
+
+def test_every_model_that_the_package_ships_is_read_or_refused_for_what_it_is() -> None:
+    """Opsets from 1 on, among them 112 that are older than 7."""
+    read, old = 0, 0
+    for path in sorted(SHIPPED.rglob("*.onnx")):
+        data = path.read_bytes()
+        versions = [each.version for each in onnx.ModelProto.FromString(data).opset_import if not each.domain]
+        skeleton = skeleton_of(data)
+        try:
+            graph = translate(skeleton, {}).graph
+            network = translate_network(skeleton, {})
+        except InputError as error:
+            assert error.why.endswith(REFUSED), f"{path}: {error}"  # noqa: PT017
+            continue
+        assert graph.operators
+        assert network.nodes
+        read += 1
+        old += versions[0] < 7 if versions else 0
+    assert read >= 130
+    assert old >= 110
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "flops"),
+    [
+        ("bvlc_alexnet", 60_965_224, 1.32e9),
+        ("vgg19", 143_667_240, 39.3e9),
+        ("squeezenet", 1_235_496, 0.71e9),
+        ("inception_v1", 6_998_552, 2.89e9),
+    ],
+)
+def test_networks_whose_dropouts_have_masks(name: str, parameters: int, flops: float) -> None:
+    """Published numbers of parameters; the mask is a tensor that nothing takes."""
+    graph = translate(skeleton_of((SHIPPED / "light" / f"light_{name}.onnx").read_bytes()), {}).graph
+    assert sum(each.weight_bytes or 0 for each in graph.operators) == 4 * parameters
+    assert sum(each.flops or 0 for each in graph.operators) == pytest.approx(flops, rel=0.01)
+
+
+def test_a_mask_that_is_taken_is_as_large_as_what_is_dropped_from() -> None:
+    nodes = [helper.make_node("Dropout", ["x"], ["y", "mask"]), helper.make_node("Not", ["mask"], ["dropped"])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])]
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in (("y", 1), ("dropped", 9))]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 10)]
+    )
+    assert [each.kind for each in read_here(model).graph.operators]
+
+
+def test_an_old_operator_that_is_not_converted_is_refused() -> None:
+    """`Cast` named its format by a word until opset 6, and the package has no way from there."""
+    node = helper.make_node("Cast", ["x"], ["y"], to="INT32")
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", value[:1], value[1:]))
+    model.opset_import[0].version = 1
+    with pytest.raises(
+        InputError, match="is written in opset 1, which the onnx package does not convert to 7: No Adapter .* for Cast"
+    ):
+        translate(skeleton_of(model.SerializeToString()), {})
 
 
 def figures(operator: Operator) -> tuple[object, ...]:

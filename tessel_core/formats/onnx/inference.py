@@ -112,6 +112,10 @@ _SAME_DATA = VIEWS | {"Transpose", "DequantizeLinear"}
 _NEVER_CONSTANT = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
+_MASKS_INFERRED = 12
+"""The first opset of which the package infers the shape of a Dropout's mask: that of its input."""
+_BOOLEAN_MASKS = 10
+"""The first opset in which the mask is of type bool, and not of its input's."""
 _LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """The package infers their type only: their output has the shape of their first input, as their reference says."""
 
@@ -148,6 +152,7 @@ class Inference:
         """Constants whose data is in another file."""
         self._model = model
         graph = model.graph
+        self._used = {name for node in graph.node for name in inputs_of(node)} | {each.name for each in graph.output}
         for each in (*graph.initializer, *map(dense, graph.sparse_initializer)):
             self._hold(each.name, each)
         for one in _asked(graph):
@@ -159,7 +164,7 @@ class Inference:
 
     def is_folded(self, node: onnx.NodeProto) -> bool:
         """Whether all that the node makes is constant."""
-        return all(name in self.constants for name in node.output if name)
+        return all(name in self.constants for name in node.output if name in self.tensors)
 
     def value(self, name: str) -> Value | None:
         """The elements of a small constant; None where they are not known."""
@@ -192,9 +197,16 @@ class Inference:
                     self._compute(node, values)
                     return
         for name in filter(None, node.output):
+            if name not in self._declared and self._is_ignored(name, node, found.get(name)):
+                continue
             self._know(name, found.get(name), label_of(node), inputs_of(node))
             if folded:
                 self._fold(name, node)
+
+    def _is_ignored(self, name: str, node: onnx.NodeProto, kind: onnx.TypeProto | None) -> bool:
+        """Whether nothing takes an output but the first, and the package does not infer its shape."""
+        known = kind is not None and tensor_of_type(name, kind) is not None
+        return not known and name not in self._used and name != node.output[0]
 
     def _is_foldable(self, node: onnx.NodeProto) -> bool:
         if node.domain not in DEFAULT_DOMAINS or node.op_type in _NEVER_CONSTANT or next(subgraphs(node), None):
@@ -203,7 +215,7 @@ class Inference:
 
     def _inferred(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         """Types of the outputs; empty for an operator that the package does not know."""
-        from onnx import numpy_helper
+        from onnx import TensorProto, TypeProto, numpy_helper
         from onnx.checker import ValidationError
         from onnx.defs import SchemaError, get_schema
         from onnx.shape_inference import InferenceError, infer_node_outputs
@@ -228,6 +240,12 @@ class Inference:
             raise InputError(where, f"does not fit its inputs: {first_line(error)}") from None
         if node.op_type in _LIKE_INPUT and not domain and node.input[0]:
             return {node.output[0]: types[node.input[0]]}
+        if node.op_type == "Dropout" and not domain and len(node.output) > 1 and version < _MASKS_INFERRED:
+            mask = TypeProto()
+            mask.CopyFrom(types[node.input[0]])
+            if version >= _BOOLEAN_MASKS:
+                mask.tensor_type.elem_type = TensorProto.BOOL
+            return {**found, node.output[1]: mask}
         return found
 
     def _know(self, name: str, kind: onnx.TypeProto | None, where: str, taken: Iterable[str] = ()) -> None:

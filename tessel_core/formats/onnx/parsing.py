@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _MOST_VERSIONS = 2**31
 _OLDEST_OPSET = 7
-"""The first in which tensors are broadcast as they are today."""
+"""The first in which tensors are broadcast as they are today; older models are converted to it."""
 
 
 def parse_model(skeleton: bytes) -> onnx.ModelProto:
     """The model of a skeleton; functions of its own are replaced by their nodes.
 
-    Raises InputError for no model, an unknown opset, too many nodes, recursive functions.
+    A model of an older opset than 7 is converted to that by the onnx package.
+
+    Raises InputError for no model, an unknown opset, too many nodes, recursive functions, and an old operator that
+    cannot be converted.
     """
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
@@ -34,7 +37,20 @@ def parse_model(skeleton: bytes) -> onnx.ModelProto:
         raise InputError("the model", "has no nodes")
     _check_opset(model)
     _check_count(model)
-    return _without_functions(model) if model.functions else model
+    model = _without_functions(model) if model.functions else model
+    version = opset_of(model)
+    return model if version is None or version >= _OLDEST_OPSET else _converted(model, version)
+
+
+def _converted(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """The model in the operators of the oldest opset that is read."""
+    from onnx.version_converter import ConvertError, convert_version
+
+    try:
+        return convert_version(model, _OLDEST_OPSET)
+    except (ConvertError, RuntimeError, ValueError, TypeError) as error:
+        why = f"is written in opset {version}, which the onnx package does not convert to {_OLDEST_OPSET}"
+        raise InputError("the model", f"{why}: {first_line(error).rpartition('failed: ')[2]}") from None
 
 
 def opset_of(model: onnx.ModelProto, domain: str = "") -> int | None:
@@ -49,8 +65,8 @@ def _check_opset(model: onnx.ModelProto) -> None:
     found, newest = opset_of(model), onnx_opset_version()
     if found is None and all(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
         raise InputError("the model", "does not say which opset it is written in")
-    if found is not None and not _OLDEST_OPSET <= found <= newest:
-        raise InputError("the model", f"is written in opset {found}, known are {_OLDEST_OPSET} to {newest}")
+    if found is not None and not 1 <= found <= newest:
+        raise InputError("the model", f"is written in opset {found}, known are 1 to {newest}")
     for each in model.opset_import:
         if not 0 < each.version < _MOST_VERSIONS:
             raise InputError("the model", f"is written in opset {each.version} of {each.domain!r}, which cannot be")
