@@ -79,7 +79,7 @@ def test_an_old_operator_that_is_not_converted_is_refused() -> None:
     model = helper.make_model(helper.make_graph([node], "g", value[:1], value[1:]))
     model.opset_import[0].version = 1
     with pytest.raises(
-        InputError, match="is written in opset 1, which the onnx package does not convert to 7: No Adapter .* for Cast"
+        InputError, match=r"is written in opset 1, which the onnx package does not convert to 7: No Adapter .* for Cast"
     ):
         translate(skeleton_of(model.SerializeToString()), {})
 

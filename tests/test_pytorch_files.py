@@ -19,7 +19,8 @@ from tessel_core.execution import Channels, check_channels, csv_actions
 from tessel_core.exports import EXPORTS
 from tessel_core.exports.pytorch_csv import torchtitan_settings
 from tessel_core.formats.files import foreign_schedule, read_known
-from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_csv import PyTorchCsv, read_pytorch_csv
+from tessel_core.formats.pytorch_schedule import csv_schedule
 from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.networks import SHAPES, build_shape
@@ -146,6 +147,25 @@ def test_a_file_without_durations_is_timed_in_assumed_ones() -> None:
     assert MemoryProfile.of(read).peaks == MemoryProfile.of(schedule).peaks
     halves = solved("zb-v", "zb-v", forward=1, backward=1, weight=1)
     assert read_back(csv_of(halves)).makespan == halves.makespan
+
+
+def test_the_older_notation_is_read_as_the_newer() -> None:
+    """A whole backward was `BW`, and the gradient of the input `B`; the rest is the same."""
+    newer = "0F0,0F1,0B0,0I1,0W1\n1F0,1B0,1F1,1I1,1RESHARD,1W1\n"
+    older = "0F0,0F1,0BW0,0B1,0W1\n1F0,1BW0,1F1,1B1,1RESHARD,1W1\n"
+    found, wanted = (read_pytorch_csv(text.encode(), "s.csv") for text in (older, newer))
+    assert [each for _, _, each in found.each()] == [each for _, _, each in wanted.each()]
+    assert csv_schedule(found).starts.tolist() == csv_schedule(wanted).starts.tolist()
+    # Weight gradients without whole backwards are of the older notation too, for want of an I.
+    halves = read_pytorch_csv(b"0F0,0B0,0W0\n", "s.csv")
+    assert [str(each) for _, _, each in halves.each()] == ["0F0", "0I0", "0W0"]
+    overlapped = read_pytorch_csv(b"0F0,(0F1;0BW0)OVERLAP_F_B,0BW1\n", "s.csv")
+    assert [str(each) for _, _, each in overlapped.each()] == ["0F0", "0F1", "0B0", "0B1"]
+    with pytest.raises(InputError) as caught:
+        read_pytorch_csv(b"0F0,0BW0,0F1,0I1,0W1\n", "s.csv")
+    assert str(caught.value) == (
+        "s.csv: row 1, column 4: cell '0I1' is of the newer notation, and '0BW0' in row 1, column 2 of the older"
+    )
 
 
 def test_what_other_files_of_pytorch_say_more_is_read_as_their_computing() -> None:

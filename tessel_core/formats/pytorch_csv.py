@@ -1,4 +1,8 @@
-"""PyTorch's pipelining schedules as CSV, of torch 2.13 and 2.15: a row a rank, a cell an action such as `2F0`."""
+"""PyTorch's pipelining schedules as CSV: a row per rank, a cell per action such as `2F0`.
+
+Torch 2.13 and 2.15 write a whole backward as `2B0` and its halves as `2I0` and `2W0`.  Older files write `2BW0`, `2B0`
+and `2W0`; they are read as the newer notation.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,11 @@ COMPUTING = ("F", "I", "B", "W")
 """Actions of `compute_only` files."""
 _TALKING = ("SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B")
 _WHOLE_STAGE = ("UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD")
-_ACTION = re.compile(rf"(\d{{1,9}})({'|'.join((*COMPUTING, *_TALKING, *_WHOLE_STAGE))})(\d{{0,9}})", re.ASCII)
+_OLDER_WHOLE = "BW"
+_NEWER = {_OLDER_WHOLE: "B", "B": "I"}
+"""Kinds of the older notation in the newer one; all others are the same in both."""
+_KINDS = "|".join((_OLDER_WHOLE, *COMPUTING, *_TALKING, *_WHOLE_STAGE))
+_ACTION = re.compile(rf"(\d{{1,9}})({_KINDS})(\d{{0,9}})", re.ASCII)
 _OVERLAPPED = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
 _MOST_SHOWN = 40
 
@@ -78,11 +86,33 @@ def read_pytorch_csv(data: bytes, name: str) -> PyTorchCsv:
     Raises InputError naming row and column, which count from 1, and the cell that is no action or makes no sense there.
     """
     try:
-        found = PyTorchCsv(tuple(_rows(data)))
+        found = _newer(PyTorchCsv(tuple(_rows(data))))
         _check_stages(found)
     except InputError as error:
         raise error.within(name) from None
     return found
+
+
+def _newer(found: PyTorchCsv) -> PyTorchCsv:
+    """The file in the newer notation.  InputError for one that mixes both.
+
+    A file is in the older notation where it has whole backwards of that, or weight gradients without `I`.
+    """
+    first = dict[str, tuple[int, int, StageAction]]()
+    for row, column, action in found.each():
+        first.setdefault(action.kind, (row, column, action))
+    if _OLDER_WHOLE in first and "I" in first:
+        (row, column, action), (older_row, older_column, older) = first["I"], first[_OLDER_WHOLE]
+        why = f"is of the newer notation, and '{older}' in {cell_place(older_row, older_column)} of the older"
+        raise InputError(cell_place(row, column), f"cell '{action}' {why}")
+    if _OLDER_WHOLE not in first and ("W" not in first or "I" in first):
+        return found
+    return PyTorchCsv(tuple(tuple(_newer_cell(cell) for cell in row) for row in found.rows))
+
+
+def _newer_cell(cell: Cell) -> Cell:
+    kinds = ((each, _NEWER.get(each.kind, each.kind)) for each in cell.actions)
+    return Cell(cell.text, tuple(each._replace(kind=kind) for each, kind in kinds))
 
 
 def cell_place(row: int, column: int) -> str:
@@ -121,7 +151,7 @@ def _cell(text: str) -> Cell:
     if not pair:
         return Cell(text, (read_action(text),))
     actions = tuple(map(read_action, pair.groups()))
-    if {action.kind for action in actions} - set(COMPUTING):
+    if {action.kind for action in actions} - {*COMPUTING, _OLDER_WHOLE}:
         raise ValueError("overlaps other actions than computing")
     return Cell(text, actions)
 
