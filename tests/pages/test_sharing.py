@@ -138,8 +138,7 @@ def test_a_mesh_once_chosen_stays_chosen_on_every_page_and_over_a_reload(app) ->
     assert offered(again.run()) == "v100-1"
     tab.choose("Mesh", "h100-2").go("placement")
     assert tab.work.placing.mesh.mesh == find_mesh("h100-2")
-    tab.go("mesh").test.number_input[0].set_value(7.0)
-    tab.run().go("strategies")
+    tab.go("mesh").choose("In a node, GB/s", 7.0).go("strategies")
     assert offered(tab) == ""
     assert asked_by(tab.work.strategies, open_mesh=tab.work.placing.mesh.mesh).devices != find_mesh("h100-2")
 
