@@ -63,6 +63,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/calibration.py
 	$(BIN)/python tests/benchmarks/latency.py
 	$(BIN)/python tests/benchmarks/sweeps.py
+	$(BIN)/python tests/benchmarks/published.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."

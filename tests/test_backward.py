@@ -11,7 +11,7 @@ from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
-from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.networks.graphs.backward import with_backward, with_weights_apart
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 
 FEWER = {"evoformer": {"blocks": 6}}
@@ -243,9 +243,38 @@ def test_products_are_three_forwards_in_training(family):
     split = build_graph(family, replace(spec, split_weights=True))
     halves = [
         sum(each.flops for each in split.operators if each.kind == f"matmul_{what}")
-        for what in ("backward", "weight_gradient")
+        for what in ("input_gradient", "weight_gradient")
     ]
     assert halves == [forward, forward]
+
+
+@pytest.mark.parametrize("family", list(GRAPHS))
+def test_a_whole_backward_is_split_afterwards_as_it_would_have_been_from_the_start(family):
+    """Halves cost what the whole did, and products as much as those of a graph that is built split."""
+    spec = GRAPHS[family].spec(training=True, **FEWER.get(family, {}))
+    whole, built = build_graph(family, spec), build_graph(family, replace(spec, split_weights=True))
+    split = with_weights_apart(whole)
+    assert {each.name for each in split.operators} == {each.name for each in built.operators}
+    for what in ("flops", "bytes"):
+        totals = [sum(getattr(each, what) for each in graph.operators) for graph in (whole, split)]
+        assert totals[0] == pytest.approx(totals[1])
+    wanted = {each.name: each for each in built.operators}
+    for each in split.operators:
+        assert each.kind == wanted[each.name].kind
+        if each.kind in ("matmul_input_gradient", "matmul_weight_gradient"):
+            assert each.flops == pytest.approx(wanted[each.name].flops)
+    pairs = {(edge.source, edge.target) for edge in split.edges}
+    assert pairs >= {(edge.source, edge.target) for edge in whole.edges}
+    apart = [each for each in split.operators if each.kind.endswith("_weight_gradient")]
+    assert all((each.forward_of, each.name) in pairs for each in apart)
+    assert with_weights_apart(split) == split
+    assert with_weights_apart(built) == built
+
+
+def test_merged_layers_are_not_split():
+    spec = GRAPHS["gpt"].presets["gpt2-small"]
+    merged = build_graph("gpt", replace(spec, training=True, granularity="layers"))
+    assert with_weights_apart(merged) == merged
 
 
 def test_a_layer_that_would_keep_no_less_is_not_recomputed():

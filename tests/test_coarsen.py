@@ -101,7 +101,7 @@ def test_forward_backward_and_weight_gradients_stay_apart():
     assert kinds == {
         "x": ("layer", None),
         "y": ("matmul", None),
-        "y/backward": ("matmul_backward", "y"),
+        "y/backward": ("matmul_input_gradient", "y"),
         "y/weight_gradient": ("matmul_weight_gradient", "y"),
         "x/backward": ("layer_backward", "x"),
         "x/weight_gradient": ("matmul_weight_gradient", "x"),

@@ -78,17 +78,34 @@ def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") 
 
     Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are not known.
     """
-    kinds = {device.kind: device for device in devices}
-    return replace(graph, operators=tuple(_timed(each, kinds, dtype, graph.is_training) for each in graph.operators))
+    kinds, training = {device.kind: device for device in devices}, graph.is_training
+    weights = {each.name: each.weight_bytes or 0 for each in graph.operators}
+    made = (_made_bytes(each, weights) for each in graph.operators)
+    pairs = zip(graph.operators, made, strict=True)
+    return replace(graph, operators=tuple(_timed(each, kinds, dtype, training, bytes_) for each, bytes_ in pairs))
 
 
-def _timed(operator: Operator, kinds: Mapping[str, Device], dtype: str, training: bool) -> Operator:
+def _made_bytes(operator: Operator, weights: Mapping[str, int]) -> int | None:
+    """The bytes that an operator makes: a whole backward of a product makes the gradient of its weights too."""
+    if operator.output_bytes is None or not _is_whole_backward(operator.kind):
+        return operator.output_bytes
+    return operator.output_bytes + weights.get(operator.forward_of or "", 0)
+
+
+def _is_whole_backward(kind: str) -> bool:
+    return kernel_of(kind) == "matmul" and launches_of(kind) > 1
+
+
+def _timed(
+    operator: Operator, kinds: Mapping[str, Device], dtype: str, training: bool, made_bytes: int | None
+) -> Operator:
     if operator.flops is None and operator.bytes is None:
         if not operator.times:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
     missing = ((kind, device) for kind, device in kinds.items() if operator.time_on(kind) is None)
-    derived = (DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds) for kind, device in missing)
+    asked = replace(operator, output_bytes=made_bytes)
+    derived = (DeviceTime(kind, operator_terms(asked, device, dtype, training).seconds) for kind, device in missing)
     return replace(operator, times=(*operator.times, *derived))
 
 

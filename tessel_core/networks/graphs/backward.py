@@ -8,10 +8,10 @@ from functools import cached_property
 from itertools import pairwise
 
 from tessel_core.errors import InputError
-from tessel_core.model import Edge, Operator, OperatorGraph
+from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
 from tessel_core.networks.graphs.activations import Activations, size_of
-from tessel_core.networks.graphs.gradients import FORWARD, NO_WORK, Share, rule_of
+from tessel_core.networks.graphs.gradients import FORWARD, NO_WORK, Share, is_known_kind, rule_of
 
 
 def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weights: bool = False) -> OperatorGraph:
@@ -36,6 +36,55 @@ def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weight
     if graph.is_training:
         raise InputError(f"graph {graph.name}", "has backward operators already")
     return _Backward(graph, recompute, split_weights).training_graph()
+
+
+def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
+    """A training graph whose whole backward operators are halves, where the table of kinds says what each half does.
+
+    `NAME/backward` keeps its name and computes the gradient of the input, and `NAME/weight_gradient` on the same
+    devices that of the weights; both together cost what the whole did.  What is in halves already stays, and so does
+    what several operators were merged into.
+    """
+    forward, found = {each.name: each for each in graph.operators if not each.backward}, dict[str, Operator]()
+    names, operators = set(graph.names), list[Operator]()
+    for each in graph.operators:
+        of = forward.get(each.forward_of or "")
+        name = "" if of is None else f"{of.name}/weight_gradient"
+        share = 0.0 if of is None or not each.backward or name in names else _weights_share(of, each)
+        if of is None or not share or each.name != f"{of.name}/backward":
+            operators.append(each)
+            continue
+        apart = _part_of(each, share, name, f"{of.kind}_weight_gradient", of.weight_bytes)
+        whole = _part_of(each, 1 - share, each.name, f"{of.kind}_input_gradient", each.output_bytes)
+        operators += [whole, apart]
+        found[each.name] = apart
+    taken = (replace(edge, target=found[edge.target].name) for edge in graph.edges if edge.target in found)
+    return replace(graph, operators=tuple(operators), edges=(*graph.edges, *taken))
+
+
+def _weights_share(forward: Operator, backward: Operator) -> float:
+    """How much of a whole backward is the gradient of the weights; 0 where nothing says it."""
+    rule = rule_of(forward)
+    if not forward.weight_bytes or rule.weights == NO_WORK or not is_known_kind(forward):
+        return 0.0
+    pairs = (
+        (rule.weights.flops_of(forward), backward.flops),
+        (rule.weights.bytes_of(forward), backward.bytes),
+        (rule.weights.time, rule.weights.time + rule.inputs.time),
+    )
+    return next((min(1.0, part / whole) for part, whole in pairs if part and whole), 0.0)
+
+
+def _part_of(whole: Operator, share: float, name: str, kind: str, output_bytes: int | None) -> Operator:
+    return replace(
+        whole,
+        name=name,
+        kind=kind,
+        times=tuple(DeviceTime(each.kind, each.time * share) for each in whole.times),
+        flops=None if whole.flops is None else whole.flops * share,
+        bytes=None if whole.bytes is None else whole.bytes * share,
+        output_bytes=output_bytes,
+    )
 
 
 @dataclass(frozen=True)
@@ -89,9 +138,10 @@ class _Backward:
         split = self._is_split(index)
         share = by_input + again + (NO_WORK if split else by_weight)
         sent, ports = self._sent(index), self._has_ports(index)
-        yield self._gradient(operator, "backward", share, sent, 0.0 if ports else self._summed(index, inputs))
+        half, summed = "input_gradient" if split else "backward", 0.0 if ports else self._summed(index, inputs)
+        yield self._gradient(operator, "backward", half, share, sent, summed)
         if split:
-            yield self._gradient(operator, "weight_gradient", by_weight, operator.weight_bytes)
+            yield self._gradient(operator, "weight_gradient", "weight_gradient", by_weight, operator.weight_bytes)
         for before in inputs if ports else ():
             yield Operator(
                 self._sender(index, before),
@@ -105,12 +155,12 @@ class _Backward:
             )
 
     def _gradient(
-        self, operator: Operator, suffix: str, share: Share, sent: int | None, summed: float = 0.0
+        self, operator: Operator, name: str, kind: str, share: Share, sent: int | None, summed: float = 0.0
     ) -> Operator:
         moved = share.bytes_of(operator)
         return Operator(
-            f"{operator.name}/{suffix}",
-            f"{operator.kind}_{suffix}" if operator.kind else suffix,
+            f"{operator.name}/{name}",
+            f"{operator.kind}_{kind}" if operator.kind else kind,
             share.times_of(operator),
             flops=share.flops_of(operator),
             bytes=None if moved is None else moved + summed,

@@ -125,6 +125,11 @@ def rule_of(operator: Operator) -> Rule:
     return _PRODUCT_OF_TWO if nothing_known or heavy else _OTHER
 
 
+def is_known_kind(operator: Operator) -> bool:
+    """Whether the table has a rule for its kind, and not only for operators like it."""
+    return operator.kind in _PRODUCTS or operator.kind in _RULES
+
+
 def is_view(operator: Operator) -> bool:
     """Whether it does no work, so that its output is its input under another name."""
     return operator.flops == 0 and operator.bytes == 0

@@ -1,0 +1,275 @@
+"""Step times that others measured and published, beside what the simulator and the scheduler say of them.
+
+    python tests/benchmarks/published.py           # every row that can be expressed
+    python tests/benchmarks/published.py --small   # some rows, for CI
+
+Rows are read from `published_steps.csv` in the folder `shared/data` beside the repository; where it is absent there is
+nothing to compare with, and the exit status is 0.  Rows of strategies are simulated as `tessel simulate` does it.  Rows
+of zero-bubble schedules go from the operator graph to a placement by layers, to a plan, to the published order, as
+`tessel graph`, `place`, `plan` and `schedule` do it.  Those runs skip the synchronisation before the optimizer's step
+[Qi 2023, arXiv 2401.10241, section 4], so steps follow each other device by device and a step lasts as long as the
+device that works longest from its first run to its last.
+
+The dumbest competitor stands beside: FLOPs of the model at 45 % of the peak, times the textbook bubble
+1 + (P - 1) / (V M).  The exit status is 1 where a figure of `REACH` is missed.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.devices import find_device_kind
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.model import MicroBatchPlan, Placement
+from tessel_core.networks.graphs.gpt import GptSpec
+from tessel_core.networks.graphs.table import build_graph
+from tessel_core.placement.by_layer import place_by_layer
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.planning.plan import PlanOptions, plan_of
+from tessel_core.scheduling import solve_schedule
+from tessel_core.strategies.evaluation import Configuration, evaluate
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.rates import model_flops
+from tessel_core.strategies.strategy import Strategy
+
+ROWS = Path(__file__).resolve().parents[3] / "shared" / "data" / "published_steps.csv"
+USUAL_SHARE = 0.45
+"""Share of the peak that the dumbest competitor takes for granted."""
+REACH_STRATEGY = 0.10
+"""Largest error of a row that is simulated as a strategy."""
+REACH_ZERO_BUBBLE = 0.10
+"""Largest median error of the zero-bubble rows."""
+REACH_RATIO = 0.06
+"""Largest error of the ratio between the step of 1F1B and that of a zero-bubble schedule of the same setting."""
+REACH_SCALING = {16: 1.15, 128: 1.25}
+"""Largest step of GPT-3 1.3B on so many H100s over the step on 8, data parallel with one sample per device."""
+VOCABULARY = {"Korthikanti": 51_200, "zero bubble": 50_304}
+"""Padded vocabularies, by source."""
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row in numbers."""
+
+    row: Row
+
+    def __getitem__(self, name: str) -> int:
+        return int(self.row[name] or 0)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Layers, hidden size and heads."""
+        layers, hidden, heads = map(int, self.row["model"].removeprefix("gpt:").split("x"))
+        return layers, hidden, heads
+
+    @property
+    def zero_bubble(self) -> bool:
+        """Whether the row is of a paper that splits the backward."""
+        return "2401.10241" in self.row["source"]
+
+    @property
+    def vocabulary(self) -> int:
+        return VOCABULARY["zero bubble" if self.zero_bubble else "Korthikanti"]
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step."""
+        return self["data"] * self["micro_batches"] * self["micro_batch_size"]
+
+    @property
+    def published(self) -> float:
+        """Seconds of a step."""
+        value = float(self.row["value"])
+        if self.row["metric"] == "step_s":
+            return value
+        per_sample = {"samples_per_s_per_device": 1, "tokens_per_s_per_device": self["sequence"]}[self.row["metric"]]
+        return self.batch * per_sample / (value * self["devices"])
+
+    @property
+    def missing(self) -> str:
+        """What cannot be expressed yet, the first of several; empty where all can."""
+        row = self.row
+        lacks = (
+            (not row["model"].startswith("gpt:"), f"family of {row['model']}"),
+            (row["dtype"] == "fp8", "FP8"),
+            (self["context"] > 1, "context parallelism"),
+            (self["expert"] > 1, "expert parallelism"),
+            (self["zero"] > 1, "ZeRO-2 and FSDP"),
+            (self["sequence_parallel"] > 0, "sequence parallelism"),
+            (row["recompute"] == "selective", "selective recomputation"),
+        )
+        return next((words for lacking, words in lacks if lacking), "")
+
+
+def simulated(setting: Setting) -> float:
+    """Seconds of a step of a strategy."""
+    family, (layers, hidden, heads) = find_family("gpt"), setting.sizes
+    spec = family.spec(
+        size="gpt3-175b",
+        **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": setting.vocabulary},
+        **{"sequence": setting["sequence"], "batch": setting.batch, "dtype": setting.row["dtype"]},
+    )
+    strategy = Strategy(
+        *(setting[name] for name in ("data", "tensor", "pipeline", "micro_batches")),
+        setting.row["schedule"] or "1f1b",
+        setting.row["recompute"] == "full",
+        setting["zero"] == 1,
+        setting["virtual"],
+    )
+    mesh = find_mesh(f"{setting.row['device']}-{setting['devices']}", setting["per_node"])
+    (found,) = evaluate(family, [Configuration(spec, strategy)], mesh)
+    if found.reason and not found.peaks:
+        raise SystemExit(f"error: {setting.row['id']}: {found.reason}")
+    return found.latency
+
+
+@lru_cache(maxsize=16)
+def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchPlan:
+    """The plan of a GPT whose first and last stage have a layer less than the others, as those runs had it."""
+    layers, hidden, heads, vocabulary, sequence, micro_batch, stages, devices = sizes
+    spec = GptSpec(
+        **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": vocabulary},
+        **{"sequence": sequence, "positions": sequence, "micro_batch": micro_batch},
+        training=True,
+        split_weights=split,
+    )
+    mesh = find_mesh(f"{device}-{devices}")
+    graph = costed(build_graph("gpt", spec), mesh, CostOptions())
+    each = (layers + 2) // stages
+    layout = ["E" + "t" * (each - 1), *["t" * each] * (stages - 2), "t" * (each - 1) + "L"]
+    problem = PlacementProblem.on_mesh(graph, mesh)
+    placement = Placement(graph, problem.devices, place_by_layer(graph, layout, range(stages)), problem.transfers)
+    return plan_of(placement, PlanOptions(1, split))
+
+
+def scheduled(setting: Setting) -> float:
+    """Seconds of a step of a placed graph in a published order, which needs its backward in halves or whole."""
+    names = ("micro_batch_size", "pipeline", "devices")
+    sizes = (*setting.sizes, setting.vocabulary, setting["sequence"], *(setting[name] for name in names))
+    order = setting.row["schedule"]
+    plan = placed_plan(sizes, setting.row["device"], order.startswith("zb-"))
+    schedule = solve_schedule(order, plan, setting["micro_batches"]).drawable
+    if schedule is None:
+        raise SystemExit(f"error: {setting.row['id']}: {order} finds no schedule")
+    if not order.startswith("zb-"):
+        return schedule.makespan / 1e9
+    ends = schedule.start + schedule.duration
+    mine = [schedule.runs_on(device) for device in range(len(plan.devices))]
+    return float(max(ends[runs].max() - schedule.start[runs].min() for runs in mine)) / 1e9
+
+
+def dumbest(setting: Setting) -> float:
+    """Seconds at 45 % of the peak, times the textbook bubble."""
+    family, (layers, hidden, heads) = find_family("gpt"), setting.sizes
+    spec = family.spec(
+        size="gpt3-175b",
+        **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": setting.vocabulary},
+        **{"sequence": setting["sequence"], "batch": setting.batch},
+    )
+    peak = find_device_kind(setting.row["device"]).device("peak").peak("bf16")
+    assert peak is not None
+    flops = model_flops(family, spec) * (4 / 3 if setting.row["recompute"] == "full" else 1)
+    bubble = 1 + (setting["pipeline"] - 1) / (setting["virtual"] * setting["micro_batches"])
+    return flops / (setting["devices"] * peak * USUAL_SHARE) * bubble
+
+
+def read_rows() -> list[Setting]:
+    with ROWS.open(encoding="utf-8", newline="") as file:
+        return [Setting(row) for row in csv.DictReader(file)]
+
+
+def table_of(console: Console, settings: list[Setting]) -> dict[str, float]:
+    """Rows with predicted and published steps; returns predicted seconds by the row's id."""
+    table = Table("row", "published s", "predicted s", "error", "45 % of peak s", "error", box=None)
+    found: dict[str, float] = {}
+    for setting in settings:
+        way: Callable[[Setting], float] = scheduled if setting.zero_bubble else simulated
+        step, usual, published = way(setting), dumbest(setting), setting.published
+        found[setting.row["id"]] = step
+        errors = (f"{each / published - 1:+.1%}" for each in (step, usual))
+        error, usual_error = errors
+        table.add_row(setting.row["id"], f"{published:.3f}", f"{step:.3f}", error, f"{usual:.3f}", usual_error)
+    console.print(table)
+    return found
+
+
+def by_source(console: Console, settings: list[Setting], found: dict[str, float]) -> None:
+    """Median and largest absolute error per source, beside the dumbest competitor's."""
+    table = Table("source", "rows", "median", "largest", "45 % of peak: median", "largest", box=None)
+    for source in dict.fromkeys(setting.row["source"] for setting in settings):
+        mine = [setting for setting in settings if setting.row["source"] == source]
+        ours = [abs(found[each.row["id"]] / each.published - 1) for each in mine]
+        theirs = [abs(dumbest(each) / each.published - 1) for each in mine]
+        cells = [f"{each:.1%}" for each in (median(ours), max(ours), median(theirs), max(theirs))]
+        table.add_row(source[:60], str(len(mine)), *cells)
+    console.print(table)
+
+
+def ratios(settings: list[Setting], found: dict[str, float]) -> Iterator[tuple[str, float]]:
+    """Per zero-bubble row, how far its ratio to the 1F1B row of the same setting is from the published one."""
+    plain = {
+        (each.row["model"], each["micro_batches"]): each
+        for each in settings
+        if each.zero_bubble and each.row["schedule"] == "1f1b"
+    }
+    for each in settings:
+        base = plain.get((each.row["model"], each["micro_batches"]))
+        if each.zero_bubble and base is not None and base is not each:
+            ours = found[base.row["id"]] / found[each.row["id"]]
+            yield each.row["id"], ours / (base.published / each.published) - 1
+
+
+def scaling(console: Console) -> bool:
+    """GPT-3 1.3B, data parallel with one sample per device: the step on more H100s over that on 8."""
+    family, steps = find_family("gpt"), dict[int, float]()
+    for count in (8, *REACH_SCALING):
+        spec = family.spec(size="gpt3-1.3b", batch=count)
+        (found,) = evaluate(family, [Configuration(spec, Strategy(count))], find_mesh(f"h100-{count}"))
+        steps[count] = found.latency
+    told = ", ".join(f"{count}: {steps[count] / steps[8]:.3f} (reach {most})" for count, most in REACH_SCALING.items())
+    console.print(f"GPT-3 1.3B on H100s, step over that on 8 ({steps[8] * 1e3:.0f} ms): {told}")
+    return all(steps[count] <= most * steps[8] for count, most in REACH_SCALING.items())
+
+
+def main() -> int:
+    console = Console(width=140)
+    if not ROWS.exists():
+        console.print("The folder shared/data beside the repository is absent: there are no published rows to read.")
+        return 0
+    every = read_rows()
+    known = [setting for setting in every if not setting.missing]
+    if "--small" in sys.argv[1:]:
+        known = [s for s in known if not s.zero_bubble][:1] + [s for s in known if s.zero_bubble][:3]
+    found = table_of(console, known)
+    by_source(console, known, found)
+    good = scaling(console)
+    strategies = [abs(found[s.row["id"]] / s.published - 1) for s in known if not s.zero_bubble]
+    good &= max(strategies, default=0.0) <= REACH_STRATEGY
+    errors = [abs(found[s.row["id"]] / s.published - 1) for s in known if s.zero_bubble]
+    apart = dict(ratios(known, found))
+    console.print(
+        f"zero-bubble rows: median error {median(errors):.1%} (reach {REACH_ZERO_BUBBLE:.0%}), ratios to 1F1B at most "
+        f"{max(map(abs, apart.values())):.1%} off (reach {REACH_RATIO:.0%})"
+    )
+    good &= median(errors) <= REACH_ZERO_BUBBLE and max(map(abs, apart.values())) <= REACH_RATIO
+    lacking = [setting for setting in every if setting.missing]
+    for words in dict.fromkeys(setting.missing for setting in lacking):
+        some = [setting.row["id"] for setting in lacking if setting.missing == words]
+        console.print(f"not expressible yet, {words}: {len(some)} rows, such as {some[0]}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
