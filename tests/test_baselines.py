@@ -279,7 +279,7 @@ def test_two_directions_want_an_even_number_of_devices(scheduler: str):
 @pytest.mark.parametrize(
     ("shape", "scheduler", "why"),
     [
-        ("v-shape", "zb-h1", "not every stage has its backward split into an input and a weight half"),
+        ("v-shape", "zb-h1", "`tessel plan GRAPH PLACEMENT --split-weights` makes a plan with halves"),
         ("v-shape", "chimera", "its blocks fall into 1 independent part"),
         ("alphafold", "zb-v", "its backward blocks do not pass the forward blocks' devices in reverse"),
         ("loop", "v-half", "its stages do not go down the devices and up again, two on each"),

@@ -26,6 +26,7 @@ from tessel_core.model import (
     Transfers,
 )
 from tessel_core.model.memory import MemoryProfile
+from tessel_core.networks.graphs.backward import with_weights_apart
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.rules import check_schedule
@@ -70,7 +71,8 @@ def test_plans_order_all_that_the_graph_orders(seed: int, split: bool) -> None:
         assert device.static_memory + acquired <= wanted[names.index(device.name)] + 1
     kinds = {block.kind for block in plan.blocks}
     assert all(block.name[0] == block.kind[0].upper() and len(block.name) <= 70 for block in plan.blocks)
-    apart = split and any(operator.kind.endswith("weight_gradient") for operator in graph.operators)
+    halves = with_weights_apart(graph).operators
+    apart = split and any(operator.kind.endswith("weight_gradient") for operator in halves)
     assert (BlockKind.WEIGHT in kinds) == apart
     assert (BlockKind.BACKWARD in kinds) == graph.is_training
     report = solve_schedule("gpipe", plan, 3) if not SCHEDULERS["gpipe"].why_not(plan, 3) else None

@@ -90,6 +90,8 @@ def _dealt(plan: MicroBatchPlan, device_of: Callable[[int, int], int]) -> MicroB
             there = chain.devices[device_of(2 * stage + half, len(static))]
             static[there] += share
             to |= {f"{name}.{half + 1}": there for name in names}
+    if alone := next((block.name for block in plan.blocks if block.name not in to), ""):
+        raise InputError(f"block {alone}", "belongs to no stage that could be dealt out in halves")
     longest = max((arc.lag for arc in whole.dependencies), default=0)
     within = {(f"{name}.{a}", f"{name}.{b}") for names in line for name in names for a, b in ((1, 2), (2, 1))}
 

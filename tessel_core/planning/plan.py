@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 from tessel_core.errors import InputError
 from tessel_core.model import Block, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.plan import label_of
 from tessel_core.model.transfers import sent_bytes
+from tessel_core.networks.graphs.backward import with_weights_apart
 from tessel_core.networks.graphs.builder import layer_of
 from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
 from tessel_core.planning.names import block_names
@@ -25,7 +26,18 @@ class PlanOptions:
     in_flight: int = 1
     """Micro-batches whose activations the operators' `size` includes, as the graph was costed."""
     split_weights: bool = False
-    """Whether operators that compute weight gradients only become blocks of their own."""
+    """Whether weight gradients become blocks of their own; whole backward operators are split for it."""
+
+
+def weights_apart(placement: Placement) -> Placement:
+    """The placement with whole backward operators in halves where the graph allows it, each where the whole was."""
+    graph = with_weights_apart(placement.graph)
+    if len(graph.operators) == len(placement.graph.operators):
+        return placement
+    there = dict(zip(placement.graph.names, placement.assignment, strict=True))
+    # A weight gradient that was not there goes where the operator lies whose gradient it is of.
+    home = (there[each.name] if each.name in there else there[str(each.forward_of)] for each in graph.operators)
+    return replace(placement, graph=graph, assignment=tuple(home))
 
 
 def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBatchPlan:
@@ -39,6 +51,8 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     Raises InputError for an operator without a device or a time on it, and a transfer of unknown size.
     """
     options = PlanOptions() if options is None else options
+    if options.split_weights:
+        placement = weights_apart(placement)
     _check(placement)
     found = block_graph(placement, split_weights=options.split_weights)
     used = sorted({device for block in found.blocks for device in block.devices})

@@ -111,5 +111,19 @@ def test_where_weight_gradients_are_operators_they_can_be_blocks(app) -> None:
     assert {str(block.kind) for block in tab.work.plan.blocks} == {"forward", "backward", "weight"}
 
 
-def test_where_they_are_not_nothing_is_offered(placed) -> None:
-    assert all(box.label != "Weight gradients apart" for box in placed.test.checkbox)
+def test_a_zero_bubble_schedule_of_a_placed_graph_splits_its_backward_by_itself(placed) -> None:
+    placed.press("Schedule this").go("schedule").look_at("Schedule")
+    whole = placed.work.plan
+    placed.choose("Scheduler", "zb-h1")
+    assert placed.work.plan == planned(placed.work.placing, split_weights=True) != whole
+    assert placed.work.scheduler == "zb-h1"
+    assert placed.work.source.endswith("backward in halves")
+    placed.press("Build")
+    assert placed.says("Makespan")
+    placed.press("Undo")
+    assert placed.work.plan == whole
+
+
+def test_where_weight_gradients_are_merged_away_nothing_is_offered(app) -> None:
+    tab = app("placement", graph="gpt2-xl-training")
+    assert all(box.label != "Weight gradients apart" for box in tab.test.checkbox)

@@ -13,6 +13,7 @@ from pages.shared.widgets import button, complain, download, file_name, literal,
 from tessel_core.charts.device_bars import memory_bars
 from tessel_core.errors import InputError
 from tessel_core.model import Placement, PlacementLoads
+from tessel_core.scheduling import find_scheduler
 from tessel_core.workbench.messages.placement import (
     Tone,
     Verdict,
@@ -23,7 +24,7 @@ from tessel_core.workbench.messages.placement import (
 from tessel_core.workbench.messages.plan import period_number
 from tessel_core.workbench.placement_files import placement_file_text
 from tessel_core.workbench.placing import Placing
-from tessel_core.workbench.planning import has_weight_gradients, plan_source, planned
+from tessel_core.workbench.planning import halves_source, has_weight_gradients, plan_source, planned, split_for
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
@@ -93,7 +94,9 @@ def schedule_this() -> None:
     except InputError as error:
         complain(error)
         return
-    tab.change(workspace().with_plan(plan, plan_source(placing)))
+    work = workspace()
+    halves = split_for(placing, plan, find_scheduler(work.scheduler), work.micro_batches)
+    tab.change(work.with_plan(halves, halves_source(placing)) if halves else work.with_plan(plan, plan_source(placing)))
     tab.begin_again()
     tab.next_view = PLAN
     go_to("schedule")

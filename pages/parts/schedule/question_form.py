@@ -44,7 +44,11 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
     with places[2].popover("Options", icon=":material/tune:", width="stretch"):
         work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
         config = _options(work)
-    session().change(workspace().asking(scheduler, micro_batches, config))
+    asked = workspace().asking(scheduler, micro_batches, config)
+    session().change(_in_halves(asked))
+    if workspace().plan is not asked.plan:
+        session().begin_again()
+        st.rerun()
     objection = why_not(workspace())
     icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
     key = session().key("begin")  # one button, whatever it says
@@ -61,6 +65,16 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
         st.warning(literal(objection), icon=":material/block:")
         _offer_forms()
     return pressed
+
+
+def _in_halves(work: Workspace) -> Workspace:
+    """The weight gradients of a placed graph as blocks of their own, where the chosen schedule needs them."""
+    from tessel_core.workbench.planning import halves_source, split_for  # placement is not needed before
+
+    if work.scheduler == workspace().scheduler or work.complaint:
+        return work
+    plan = split_for(work.placing, work.plan, find_scheduler(work.scheduler), work.micro_batches)
+    return work if plan is None else work.with_plan(plan, halves_source(work.placing))
 
 
 def _offer_forms() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -71,9 +71,19 @@ def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = N
 
 def with_split_backward(chain: Chain | str) -> Chain | str:
     """The chain, or why it is none in which every backward is split."""
-    if isinstance(chain, Chain) and not chain.split:
-        return "not every stage has its backward split into an input and a weight half"
-    return chain
+    if not isinstance(chain, Chain) or chain.split:
+        return chain
+    whole = [stage for stage, weight in enumerate(chain.weight or (None,) * len(chain.forward)) if weight is None]
+    if not chain.backward:
+        return "no stage has a backward, which would be in an input and a weight half"
+    some = f"stages {whole[0]} to {whole[-1]} have" if len(whole) == len(chain.forward) > 1 else _stages_have(whole)
+    how = "`tessel plan GRAPH PLACEMENT --split-weights` makes a plan with halves"
+    return f"{some} the backward whole, and not in an input and a weight half; {how}"
+
+
+def _stages_have(stages: Sequence[int]) -> str:
+    listed = ", ".join(map(str, stages))
+    return f"stage {listed} has" if len(stages) == 1 else f"stages {listed} have"
 
 
 def find_even_chains(plan: MicroBatchPlan, name: str, why_even: str) -> tuple[Chain, Chain] | str:
@@ -128,13 +138,14 @@ def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -
 
 
 def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chain | str:
-    """A weight half belongs to the last backward block before it, which must be on its device."""
+    """A weight half belongs to the first stage on its device that the backward reaches once the half may run."""
     weights: list[int | None] = [None] * len(chain.devices)
     mask = sum(1 << b for b in chain.backward)
     for w in weight:
         # The backward blocks before it are the first of their line.
-        stage = len(weights) - (plan.ancestors[w] & mask).bit_count()
-        if stage == len(weights) or weights[stage] is not None or plan.blocks[w].devices[0] != chain.devices[stage]:
+        reached = len(weights) - (plan.ancestors[w] & mask).bit_count()
+        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices), -1)
+        if stage < 0 or weights[stage] is not None:
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
         weights[stage] = w
     return Chain(chain.devices, chain.forward, chain.backward, tuple(weights))
