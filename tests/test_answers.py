@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from helpers.simulator import runs_of
 from helpers.workspaces import configs, works
 from hypothesis import given, settings, strategies
 
+from pages.parts.start import opening
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import workspace_text
@@ -26,11 +28,12 @@ from tessel_core.networks import build_shape
 from tessel_core.options import Option, changed_options, config_from, option, search_options
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Question, evaluate_file, find_scheduler, solve_schedule
-from tessel_core.workbench.answers import digest, recall, solve_and_keep
+from tessel_core.workbench.answers import ANSWER_FOLDER, digest, recall, solve_and_keep
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 from tessel_core.workbench.store import Store, open_store
 from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
+ANSWER_MAKER = Path(__file__).resolve().parent.parent / "tools" / "make_answers.py"
 PLAN = build_shape("m-shape")
 TIGHT = build_shape("v-shape").with_capacity(3)
 
@@ -181,6 +184,18 @@ def test_neither_of_two_schedules_is_trusted(store: Store, path: tuple[str | int
         store.answers.keep(digest(asked), json.dumps(document))
         if spoken == MAKESPAN or value != "schedule":
             assert recall(asked, store.answers) is None
+
+
+def test_the_answer_that_ships_is_what_a_search_proves(store: Store) -> None:
+    asked = runpy.run_path(str(ANSWER_MAKER))["first_question"]()
+    shipped, found = recall(asked, store.answers), asked.solve(Control())
+    assert shipped is not None
+    assert asked == opening._searched()
+    assert [path.stem for path in ANSWER_FOLDER.iterdir()] == [digest(asked)]
+    for objective in (MAKESPAN, PERIOD):
+        mine, again = shipped.about(objective), found.about(objective)
+        assert (mine.status, mine.objective, mine.bound) == (again.status, again.objective, again.bound)
+        assert mine.status is Status.PROVED_OPTIMAL
 
 
 def test_an_answer_belongs_to_its_question_alone(store: Store) -> None:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 
+from tessel_core.bundle import BUNDLE
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats.answer_file import answer_text, read_answer
@@ -17,6 +18,8 @@ from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule
 from tessel_core.scheduling import Question
 from tessel_core.workbench.store import Answers
+
+ANSWER_FOLDER = BUNDLE / "sample_models" / "answers"
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,9 +49,11 @@ def solve_and_keep(question: Question, control: Control, answers: Answers) -> Sc
 
 
 def recall(question: Question, answers: Answers) -> ScheduleReport | None:
-    """The answer that was kept, None where there is none that can be trusted: the referee judges it again."""
+    """The answer that was kept, or ships with the samples; None where there is none that can be trusted: the referee
+    judges it again."""
+    name = digest(question)
     try:
-        found = answers.find(digest(question))
+        found = answers.find(name) or _shipped(name)
         report = None if found is None else read_answer(found, question.plan)
     except InputError as error:
         _LOG.warning("an answer that was kept cannot be read: %s", error)
@@ -60,6 +65,12 @@ def recall(question: Question, answers: Answers) -> ScheduleReport | None:
         _LOG.warning("an answer that was kept is not valid: %s", broken)
         return None
     return question.answered_by(report)
+
+
+def _shipped(name: str) -> bytes | None:
+    """The answer that ships under a digest; `tools/make_answers.py` makes them."""
+    path = ANSWER_FOLDER / f"{name}.json"
+    return path.read_bytes() if path.is_file() else None
 
 
 def _violations(report: ScheduleReport, question: Question) -> Iterator[Violation]:
