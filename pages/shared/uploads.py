@@ -18,10 +18,12 @@ from tessel_core.formats.files import Known, a_kind, foreign_schedule, is_onnx, 
 from tessel_core.formats.graph_file import SplitFile
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_schedule import ASSUMED
 from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
+from tessel_core.workbench.as_written import as_written
 from tessel_core.workbench.hangs import hang_of
 from tessel_core.workbench.placement_files import with_placement, with_split
 from tessel_core.workbench.placing import Placing
@@ -126,7 +128,12 @@ def _open_known(found: Known, name: str, source: str) -> str:
         made = foreign_schedule([found])
         hang = hang_of(found, made.schedule.plan) if isinstance(found, PyTorchCsv) else None
         tab.open_plan(made.schedule.plan, source, opened=evaluate_file(made), hang=hang)
-        tab.message = f"Read from {a_kind(found)}: {reading_of(found)}."
+        said = reading_of(found)
+        if isinstance(found, PyTorchCsv) and found.communicates:
+            work = as_written(workspace(), found)
+            tab.change(work)
+            said = ASSUMED if work.written else said
+        tab.message = f"Read from {a_kind(found)}: {said}."
     else:
         tab.change_placing(_placed(found))
         return "placement"

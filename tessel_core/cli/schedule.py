@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -14,12 +16,16 @@ from tessel_core.cli.output import Json, Out, config_of, console, print_json, pr
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.execution.as_written import timed_as_written
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, schedule_text, write_file
-from tessel_core.formats.files import check_place
+from tessel_core.formats.files import a_kind, check_place, read_any
+from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_schedule import ASSUMED
 from tessel_core.formats.schedule_file import plain_number
 from tessel_core.inspection import IdleSplit, Jitter, idle_causes, steadiest, steady_idle_causes
 from tessel_core.inspection.jitter import USUAL_DRAWS
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
+from tessel_core.model.receives import Receives
 from tessel_core.networks.forms import NETWORKS, Terms
 from tessel_core.options import options_of
 from tessel_core.samples import sample_or_file
@@ -36,7 +42,9 @@ from tessel_core.scheduling import (
 from tessel_core.scheduling import compare as compare_rows
 from tessel_core.scheduling.comparison import Pair, drawable_of
 from tessel_core.scheduling.forms import line_up
+from tessel_core.scheduling.reports import evaluate
 from tessel_core.units import counted
+from tessel_core.workbench.messages.as_written import READINGS, wait_sentences
 from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
 from tessel_core.workbench.messages.jitter import jitter_sentences
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
@@ -76,6 +84,13 @@ _Draws = Annotated[
     typer.Option(help=f"{_JITTER['draws'][0].help} Default: {USUAL_DRAWS:,}, fewer for schedules of very many runs."),
 ]
 _MicroBatches = Annotated[int, typer.Option(help="How many micro-batches to schedule.")]
+_Receives = Annotated[
+    Receives | None,
+    typer.Option(
+        help="Of PyTorch's CSV: time it as it is written, where each receive waits on a stream of its own, or stands "
+        "in-order with computing. Nothing is searched."
+    ),
+]
 _Memory = Annotated[int | None, typer.Option(help="Replaces every device's memory_capacity.")]
 _LONG_LINE = 100
 """Columns of the longest line of key numbers: a terminal breaks it better than a table does."""
@@ -106,12 +121,20 @@ def schedule(
     out: Out = None,
     micro_batches: _MicroBatches = MICRO_BATCHES,
     memory: _Memory = None,
+    receives: _Receives = None,
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Search or build a schedule of a plan."""
+    """Search or build a schedule of a plan, or time PyTorch's CSV as it is written."""
     if out is not None:
         check_place(out, sample_or_file(plan))
+    if receives is not None:
+        asked = {"--scheduler": scheduler != DEFAULT_SCHEDULER, "--micro-batches": micro_batches != MICRO_BATCHES}
+        asked |= {"--memory": memory is not None}
+        for words in (words for words, said in asked.items() if said):
+            raise InputError(words, "has no effect with --receives, which times the file's own order")
+        _as_written(plan, receives, out, as_json=json)
+        return
     problem = _plan_in(plan, memory)
     question = Question(scheduler, problem, micro_batches, _config(scheduler, given))
     report = solve(question.solve, problem.time_unit)
@@ -164,6 +187,28 @@ def compare(
         varied = varied.affordable(drawable_of(answers))
     _show_comparison(comparison, answers, varied, as_json=json)
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
+
+
+def _as_written(name: str, receives: Receives, out: Path | None, *, as_json: bool) -> None:
+    """Time a PyTorch CSV as it is written, and show which receives make its holes."""
+    found = read_any(sample_or_file(name), name)
+    if not isinstance(found, PyTorchCsv):
+        raise InputError(name, f"is {a_kind(found)}; --receives needs PyTorch's CSV")
+    try:
+        made = timed_as_written(found, receives)
+    except InputError as error:
+        raise error.within(name) from None
+    report = evaluate(made.schedule, f"as written, receives {READINGS[receives]}")
+    if out is not None:
+        write_file(out, schedule_text(made.schedule, report))
+    print_notes(name, [ASSUMED] if found.communicates else [ASSUMED, "the file leaves sends and receives out"])
+    if as_json:
+        waits = [asdict(wait) for wait in made.waits]
+        print_json({**_document(report), "receives": str(receives), "receive_waits": waits})
+        return
+    _show(made.schedule.plan, report, as_json=False)
+    for sentence in wait_sentences(made.waits, made.schedule.plan.time_unit):
+        sys.stdout.write(f"{sentence}\n")
 
 
 def _jitter(spread: float | None, **given: object) -> Jitter | None:

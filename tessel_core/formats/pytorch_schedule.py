@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -116,15 +116,18 @@ def _plan(name: str, chain: _Chain, lasts: Callable[[int, str], int], unit: str)
     return MicroBatchPlan(name, devices, (*forward, *backward, *weight), tuple(links), unit)
 
 
-def _runs(plan: MicroBatchPlan, chain: _Chain, row: Sequence[Work]) -> Sequence[tuple[Work, int]]:
+def blocks_of(plan: MicroBatchPlan, action: StageAction, split: Collection[int]) -> Iterator[int]:
+    """The blocks of a computing action in turn; a whole backward of a stage in `split` is both of its halves."""
+    stage, kind, _ = action
+    yield plan.block_index(f"{'B' if kind == 'I' else kind}{stage}")
+    if kind == "B" and stage in split:
+        yield plan.block_index(f"W{stage}")
+
+
+def _runs(plan: MicroBatchPlan, chain: _Chain, row: Sequence[Work]) -> Iterator[tuple[Work, int]]:
     """The blocks of a rank in turn, each with what it is in the file."""
-    found = list[tuple[Work, int]]()
-    for work in row:
-        stage, kind, _ = work.action
-        found.append((work, plan.block_index(f"{'B' if kind == 'I' else kind}{stage}")))
-        if kind == "B" and chain.halves[stage]:
-            found.append((work, plan.block_index(f"W{stage}")))
-    return found
+    split = [stage for stage, halves in enumerate(chain.halves) if halves]
+    return ((work, block) for work in row for block in blocks_of(plan, work.action, split))
 
 
 def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[tuple[Work, int]]]) -> IntColumn:

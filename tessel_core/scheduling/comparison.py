@@ -59,8 +59,13 @@ class Made:
 
     def solve(self, control: Control) -> ScheduleReport:
         """The referee's report; raises InputError with the first rule that it breaks."""
+        return evaluate(self.schedule, BY_HAND)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, with its repetend where it repeats."""
         starts = np.array(self.starts, dtype=np.int64)
-        return evaluate(Schedule.from_starts(self.plan, starts, find_steady_state(starts)), BY_HAND)
+        return Schedule.from_starts(self.plan, starts, find_steady_state(starts))
 
 
 Pair = Question | Made

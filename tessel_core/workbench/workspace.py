@@ -18,6 +18,7 @@ from tessel_core.formats.record import (
     at_least,
     list_of,
     named,
+    one_of,
     options_by,
     options_from,
     options_of_kind,
@@ -25,7 +26,8 @@ from tessel_core.formats.record import (
 from tessel_core.formats.run_file import run_document, run_file, run_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_file
 from tessel_core.formats.tables import DRAFT, PlanTables, plan_of, tables_of
-from tessel_core.model import MeasuredRun, MicroBatchPlan, ScheduleReport
+from tessel_core.model import MeasuredRun, MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.model.receives import Receives, ReceiveWait
 from tessel_core.options import changed_options, with_config
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
 from tessel_core.scheduling.comparison import Made, Pair
@@ -78,6 +80,16 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """The opened file as it is written, where its receives wait in one of two ways."""
+
+    receives: Annotated[str, one_of(tuple(Receives))]
+    starts: Annotated[tuple[tuple[int, ...], ...], _STARTS]
+    """Shaped (micro-batches, blocks)."""
+    waits: Annotated[tuple[ReceiveWait, ...], list_of(Record(ReceiveWait))] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
     """How far somebody is with a level of the course, or with the plan as a puzzle."""
 
@@ -122,6 +134,8 @@ class Workspace:
     """How `opened` was changed by hand."""
     hang: Hang | None = None
     """What goes wrong where ranks run `opened` as its file says, with its sends and receives."""
+    written: Annotated[tuple[Written, ...], list_of(Record(Written)).sparse()] = ()
+    """What was opened, with its receives in each way in which it does not hang."""
     comparison: Comparison = field(default_factory=Comparison)
     """The questions of the Compare page, carried along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
@@ -143,6 +157,13 @@ class Workspace:
     def hang_of(self, report: ScheduleReport | None) -> Hang | None:
         """What goes wrong where the file that was opened is run as it says; None of every other report."""
         return self.hang if report is self.opened and self.by_hand is None else None
+
+    def written_as(self, schedule: Schedule | None) -> Written | None:
+        """The way in which receives wait in this schedule of the file that was opened; None of every other schedule."""
+        if schedule is None or not self.written:
+            return None
+        starts = Made.of(schedule).starts
+        return next((each for each in self.written if each.starts == starts), None)
 
     @property
     def config(self) -> Any:
@@ -174,6 +195,7 @@ class Workspace:
             opened=None,
             by_hand=None,
             hang=None,
+            written=(),
             played=self._course,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,6 +14,7 @@ from tessel_core.networks import SHAPES, build_shape
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.comparison import Made
+from tessel_core.workbench.messages.timeline import about
 
 PLAN = build_shape("m-shape")
 
@@ -143,6 +145,31 @@ def test_a_schedule_whose_ranks_wait_for_each_other_says_so_until_it_is_changed(
     assert again.work.hang == tab.work.hang
     assert again.says(circle)
     assert not tab.go("schedule").press("Search").says(circle)
+
+
+def receive(tab: Any, receives: str) -> Any:
+    next(group for group in tab.test.button_group if group.label == "Receives wait").set_value(receives)
+    return tab.run()
+
+
+def test_receives_wait_on_streams_or_in_line_with_computing(app) -> None:
+    """The switch shows either; a hole names its receive; Compare has both."""
+    tab = app("start")
+    text = b"0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n"
+    tab.test.file_uploader[0].upload("torch.csv", text, "text/csv")
+    tab.run().go("schedule").look_at("Schedule")
+    assert tab.numbers()["Makespan"] == "3 steps"
+    assert receive(tab, "in-order").numbers()["Makespan"] == "4 steps"
+    work = tab.work
+    line = dict(about(work.opened.solution, "g1.0", work.written_as(work.opened.solution).waits).lines)["Receives"]
+    assert line == (
+        "Rank 1 waits 1 step at 0 for 1RECV_F0, and 1F0 after it; rank 1 waits 1 step at 1 for 1RECV_F1, and 1F0 "
+        "after it.",
+    )
+    assert work.comparison.labels() == ("Receives on streams of their own", "Receives in line with computing")
+    again = app("schedule", work=work.token).look_at("Schedule")
+    assert again.numbers()["Makespan"] == "4 steps"
+    assert receive(again, "stream").numbers()["Makespan"] == "3 steps"
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,11 @@ from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
 from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model.receives import Receives
 from tessel_core.scheduling import title_of
 from tessel_core.scheduling.finish import BY_HAND
+from tessel_core.workbench.as_written import showing
+from tessel_core.workbench.messages.as_written import READINGS
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
@@ -63,6 +66,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
     with st.container(horizontal=True, vertical_alignment="center"):
         if not by_hand_line():
             _objective_switch(report)
+            _receives_switch(report)
         _leads_on(report)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -93,6 +97,31 @@ def _objective_switch(report: ScheduleReport) -> None:
     about = "The shortest schedule of these micro-batches, or the shortest of which a stretch repeats (the repetend)."
     look = {"format_func": _SHOWN.__getitem__, "help": about, "on_change": _show, "args": (key,)}
     switch("Schedule", list(_SHOWN), key, report.objective_name, **look)
+
+
+def _receives_switch(report: ScheduleReport) -> None:
+    """The switch between the two ways in which the receives of an opened file can wait."""
+    work = workspace()
+    shown = work.written_as(report.solution) if report is work.opened else None
+    if shown is None or len(work.written) < 2:
+        return
+    key = session().key(f"receives-{shown.receives}")
+    names = {each.receives: f"Receives {READINGS[Receives(each.receives)]}" for each in work.written}
+    look = {"format_func": names.__getitem__, "help": _RECEIVES, "on_change": _receive, "args": (key,)}
+    switch("Receives wait", list(names), key, shown.receives, **look)
+
+
+_RECEIVES = (
+    "A receive waits on a stream of its own, as PyTorch intends, or holds up everything that its rank does next. A "
+    "click on a hole says which receive makes it. Compare has both on one axis."
+)
+
+
+@unbroken
+def _receive(key: str) -> None:
+    work = workspace()
+    session().change(showing(work, next(each for each in work.written if each.receives == st.session_state[key])))
+    session().begin_again()
 
 
 @unbroken

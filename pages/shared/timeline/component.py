@@ -127,7 +127,9 @@ def timeline(
             return About(), None
         schedule = shown[state.on][1]
         found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
-        return about(schedule, state.selected), found
+        work = session().work
+        written = None if work is None else work.written_as(schedule)
+        return about(schedule, state.selected, () if written is None else written.waits), found
 
     return _timeline(_schedules(shown, memory, look), key, answer, change=change, instead=instead)
 

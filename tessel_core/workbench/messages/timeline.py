@@ -23,7 +23,9 @@ from tessel_core.inspection import (
     span_of,
 )
 from tessel_core.model import MemoryProfile, Schedule
+from tessel_core.model.receives import ReceiveWait
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.as_written import wait_sentence
 from tessel_core.workbench.messages.idle import CAUSES_MEAN, percent
 
 Run = tuple[int, int]
@@ -65,8 +67,11 @@ class Finding:
     complaint: str = ""
 
 
-def about(schedule: Schedule, place: str) -> About:
-    """What there is to say about a place, written as in `PLACE`; nothing where the schedule has no such place."""
+def about(schedule: Schedule, place: str, waits: Sequence[ReceiveWait] = ()) -> About:
+    """What there is to say about a place, written as in `PLACE`; nothing where the schedule has no such place.
+
+    `waits` are holes whose receives are known.
+    """
     match = re.fullmatch(PLACE, place)
     if match is None:
         return About()
@@ -74,7 +79,7 @@ def about(schedule: Schedule, place: str) -> About:
     if "block" in given:
         return _about_run(schedule, given["block"], given["micro_batch"])
     if "device" in given:
-        return _about_hole(schedule, given["device"], given["moment"])
+        return _about_hole(schedule, given["device"], given["moment"], waits)
     return _about_range(schedule, given["begin"], given["end"])
 
 
@@ -159,11 +164,15 @@ def _obstacle(schedule: Schedule, obstacles: Obstacles, link: Link) -> tuple[str
     return text, _run(schedule, obstacle.row)
 
 
-def _about_hole(schedule: Schedule, device: int, moment: int) -> About:
+def _about_hole(schedule: Schedule, device: int, moment: int, waits: Sequence[ReceiveWait]) -> About:
     hole = _holes(schedule).at(device, moment) if device < len(schedule.plan.devices) else None
     if hole is None:
         return About()
     lines: list[Line] = [("Cause", (_causes_of(schedule, hole),))]
+    within = [w for w in waits if w.rank == device and w.start < hole.end and hole.start < w.end]
+    if within:
+        said = "; ".join(wait_sentence(wait, schedule.plan.time_unit) for wait in within)
+        lines.append(("Receives", (f"{said[0].upper()}{said[1:]}.",)))
     filler = _holes(schedule).filler(hole)
     if filler is not None:
         cost = "and disturbs nothing" if filler.undisturbed else "but what follows would have to move"

@@ -1,0 +1,55 @@
+"""A PyTorch CSV that says its sends and receives, opened as it is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessel_core.errors import InputError
+from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.model.receives import Receives
+from tessel_core.scheduling.comparison import Comparison, Made
+from tessel_core.scheduling.reports import evaluate
+from tessel_core.workbench.messages.as_written import READINGS
+from tessel_core.workbench.workspace import Workspace, Written
+
+
+def as_written(work: Workspace, found: PyTorchCsv) -> Workspace:
+    """The workspace that has opened the file, timed in each way in which its receives can wait.
+
+    The schedule shown is that of receives on streams of their own; both stand in the comparison, unless what is there
+    has another unit or number of micro-batches.  A way in which the file hangs is left out.
+    """
+    from tessel_core.execution.as_written import timed_as_written  # late: pages load little
+
+    made = []
+    for receives in Receives:
+        try:
+            made.append(timed_as_written(found, receives))
+        except InputError:
+            continue
+    if not made:
+        return work
+    written = tuple(Written(str(each.receives), Made.of(each.schedule).starts, each.waits) for each in made)
+    work = showing(replace(work, written=written), written[0])
+    return replace(work, comparison=_beside(work))
+
+
+def showing(work: Workspace, written: Written) -> Workspace:
+    """With the opened file's schedule under this reading of its receives."""
+    report = evaluate(Made(work.plan, written.starts).schedule, "pytorch-csv")
+    return replace(work, opened=report, asked=None, by_hand=None)
+
+
+def _beside(work: Workspace) -> Comparison:
+    """The comparison with every reading; as it was where they do not go with its pairs."""
+    comparison = work.comparison
+    try:
+        for each in work.written:
+            pair = Made(work.plan, each.starts)
+            if not comparison.has(pair):
+                comparison = comparison.with_pair(pair)
+                name = f"Receives {READINGS[Receives(each.receives)]}"
+                comparison = comparison.named(len(comparison.pairs) - 1, name)
+    except InputError:
+        return work.comparison
+    return comparison
