@@ -15,8 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-HEADLESS = shutil.which("chromium-headless-shell") or CHROMIUM
-"""The same engine without windows that nobody sees, where it is installed: a seventh less work."""
+_ASKED = os.environ.get("TESSEL_BROWSER")
+HEADLESS = shutil.which(_ASKED) if _ASKED else shutil.which("chromium-headless-shell") or CHROMIUM
+"""The browser of the tests: the one that TESSEL_BROWSER names, else the shell without windows, which takes a seventh
+less work, else Chromium."""
 QUIET = [
     "--no-sandbox",
     "--headless",

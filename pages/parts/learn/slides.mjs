@@ -28,7 +28,7 @@ export class Slides {
     window.addEventListener("beforeprint", () => root.isConnected && this.print());
     window.addEventListener("afterprint", () => this.unprint());
     new ResizeObserver(() => this.fit()).observe(root);
-    root.addEventListener("fullscreenchange", () => document.fullscreenElement || root.classList.remove("full"));
+    root.addEventListener("fullscreenchange", () => document.fullscreenElement || this.settling || root.classList.remove("full"));
   }
 
   button(text, about, press) {
@@ -86,11 +86,21 @@ export class Slides {
 
   /** Fill the screen, or the window where the browser grants no more; and back. */
   fill() {
-    const { root } = this;
-    const settle = () => root.classList.contains("full") || (document.fullscreenElement && document.exitFullscreen());
-    // What is granted late, to one who has gone back meanwhile, is given back.
-    if (root.classList.toggle("full")) root.requestFullscreen?.().then(settle, () => {});
-    else settle();
+    this.root.classList.toggle("full");
+    if (!this.settling && this.root.requestFullscreen) this.settle();
+  }
+
+  /** Ask the browser for the screen, or give it back, until it is as the last press wants it: one request at a time. */
+  async settle() {
+    const wanted = () => this.root.classList.contains("full");
+    this.settling = true;
+    try {
+      while (wanted() !== Boolean(document.fullscreenElement))
+        await (wanted() ? this.root.requestFullscreen() : document.exitFullscreen());
+    } catch {
+      // Not granted: it fills the window.
+    }
+    this.settling = false;
   }
 
   /** In a lecture, as large as the whole of it fits the screen. */
