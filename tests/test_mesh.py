@@ -121,7 +121,9 @@ def test_a_mesh_of_any_size_has_a_name() -> None:
     [
         ("h100-12", None, "mesh h100-12: 12 devices do not fill nodes of 8; the nearest that do are 8 and 16"),
         ("h100-10", 4, "10 devices do not fill nodes of 4; the nearest that do are 8 and 12"),
-        ("h100-16392", None, "at most 8 devices per node and 16,384 in all"),
+        ("h100-16392", None, "has 16,392 devices, more than 16,384"),
+        ("h100-20001", None, "has 20,001 devices, more than 16,384"),
+        pytest.param("h100-" + "9" * 5000, None, "or KIND-COUNT, of h200", id="digits"),
         ("h100-0", None, "'h100-0' is not known"),
         ("h300-8", None, "or KIND-COUNT, of h200, h100, "),
         ("laptop-cpu", 4, "devices per node: are those of the preset laptop-cpu"),

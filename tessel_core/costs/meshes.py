@@ -6,6 +6,7 @@ other down.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -195,6 +196,8 @@ def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
     if kind is not None:
         each = DEVICES_PER_NODE if per_node is None else per_node
         check_integer("mesh", "devices per node", each, least=1)
+        if count > MOST_DEVICES:
+            raise InputError(f"mesh {name}", f"has {count:,} devices, more than {MOST_DEVICES:,}")
         if count > each and count % each:
             why = f"{count:,} devices do not fill nodes of {each}; the nearest that do are {count - count % each:,}"
             raise InputError(f"mesh {name}", f"{why} and {count - count % each + each:,}")
@@ -214,8 +217,12 @@ def kind_and_count(name: str) -> tuple[str | None, int]:
     (('h100-500w-96gb', 64), (None, 0))
     """
     kind, _, digits = name.rpartition("-")
-    known = kind in INTERCONNECTS and digits.isascii() and digits.isdigit() and int(digits) > 0
+    known = kind in INTERCONNECTS and _COUNT.fullmatch(digits) is not None
     return (kind, int(digits)) if known else (None, 0)
+
+
+_COUNT = re.compile("0*[1-9][0-9]{0,8}")
+"""Longer ones are no counts, and too long for Python to read."""
 
 
 def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations, product
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
@@ -153,9 +154,13 @@ class DeviceMesh:
         check_unique("links", (" - ".join(sorted(each.between)) for each in self.connections))
 
     def _check_linked(self) -> None:
-        if self.same_node_link is not None and self.default_link is not None:
-            return
-        for one, other in combinations(range(len(self.devices)), 2):
+        nodes = defaultdict[int, list[int]](list)
+        for i, device in enumerate(self.devices):
+            nodes[device.node].append(i)
+        within = (pair for mine in nodes.values() for pair in combinations(mine, 2))
+        across = (pair for groups in combinations(nodes.values(), 2) for pair in product(*groups))
+        unsure = [each for each, link in ((within, self.same_node_link), (across, self.default_link)) if link is None]
+        for one, other in chain(*unsure):
             if self._link(one, other) is None:
                 a, b = self.devices[one], self.devices[other]
                 missing = "same_node_link" if a.node == b.node else "default_link"

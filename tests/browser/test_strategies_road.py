@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from helpers.browser import BEGIN, IDLE, at, canvas, download, enter, equals, go, no_wider_than_the_screen, press
+from helpers.browser import BEGIN, IDLE, LANE, at, canvas, download, enter, equals, go, no_wider_than_the_screen, press
 from helpers.looks import looks_right
 
 from tessel_core.ir import read_program
@@ -62,14 +62,14 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     press(page, "Program")
     page.get_by_text(re.compile(rf"D/H/P/K {re.escape(point['strategy'])}")).first.wait_for()
     page.get_by_text("When, and why so long").wait_for()
-    page.get_by_text(re.compile("FLOP ÷|bytes|launch")).first.wait_for()
+    page.get_by_text(re.compile("÷")).first.wait_for()
 
     def ask_the_first() -> None:
         """Nothing is hit where the page still moves, or is scrolled down as the page before was."""
         page.wait_for_function(IDLE)
         canvas(page).scroll_into_view_if_needed()
         x, y = at(page, 0, 0, 1)
-        page.mouse.click(x + 2, y)
+        page.mouse.click(x + 2, y - 0.3 * LANE)  # many devices have lower lanes
         page.locator(".timeline[data-selected=run]").wait_for(timeout=5000)
 
     ask_the_first()
