@@ -16,7 +16,23 @@ WATCH = """
 window.shifts = [];
 const observer = new PerformanceObserver(list => window.shifts.push(...list.getEntries()));
 observer.observe({type: 'layout-shift', buffered: true});
+window.arrivals = [];
+let path = location.pathname, before = null, last = null;
+new MutationObserver(() => {
+    const block = document.querySelector('[data-testid=stMainBlockContainer] [data-testid=stVerticalBlock]');
+    const text = block?.firstElementChild?.textContent;
+    if (location.pathname !== path) [path, before] = [location.pathname, last];
+    if (before !== null && text !== before) {
+        const arrival = [performance.now(), Infinity];
+        window.arrivals.push(arrival);
+        before = null;
+        requestAnimationFrame(() => requestAnimationFrame(() => (arrival[1] = performance.now())));
+    }
+    last = text;
+}).observe(document, {childList: true, characterData: true, subtree: true});
 """
+"""Collects what shifts, and when a page of the app took the place of another: from its first change to its first
+frame.  Streamlit gives it the elements of the page before, which a busy machine does long after the click."""
 PAINTED = """async () => {
     for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
 }"""
@@ -24,8 +40,10 @@ PAINTED = """async () => {
 SHIFT = """() => {
     // A block container of Streamlit's is narrow until it hears that the page is wide; nothing is in it yet.
     const unseen = each => each.sources.every(source => source.node?.dataset?.testid === 'stMainBlockContainer');
+    const arrives = each => window.arrivals.some(([begin, end]) => begin <= each.startTime && each.startTime <= end);
+    const counts = each => !each.hadRecentInput && !unseen(each) && !arrives(each);
     let most = 0, together = [];
-    for (const each of window.shifts.splice(0).filter(each => !each.hadRecentInput && !unseen(each))) {
+    for (const each of window.shifts.splice(0).filter(counts)) {
         const since = shift => each.startTime - shift.startTime;
         if (together.length && (since(together.at(-1)) > 1000 || since(together[0]) > 5000)) together = [];
         together.push(each);
