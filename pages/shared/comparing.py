@@ -142,13 +142,19 @@ def _plan_choice() -> MicroBatchPlan | None:
 
 
 def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) -> None:
-    """Add what can be added; why the rest cannot stands below the form, each reason once."""
+    """Add what can be added; why the rest cannot stands below the form, each reason once.
+
+    A placed graph whose schedule needs the backward in halves gets them.
+    """
+    from tessel_core.workbench.planning import split_for  # placement is not needed before
+
     work = workspace()
     comparison, refused = work.comparison, dict[str, list[str]]()
     for name in schedulers:
         config = work.configs.get(name) or SCHEDULERS[name].config()
         try:
-            comparison = comparison.with_pair(Question(name, plan, micro_batches, config))
+            halves = split_for(work.placing, plan, SCHEDULERS[name], micro_batches)
+            comparison = comparison.with_pair(Question(name, halves or plan, micro_batches, config))
         except InputError as error:
             refused.setdefault(str(error), []).append(SCHEDULERS[name].title)
     change(comparison)

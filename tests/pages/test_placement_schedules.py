@@ -124,6 +124,15 @@ def test_a_zero_bubble_schedule_of_a_placed_graph_splits_its_backward_by_itself(
     assert placed.work.plan == whole
 
 
+def test_a_zero_bubble_schedule_on_compare_splits_the_backward_too(placed) -> None:
+    placed.press("Schedule this").go("compare")
+    placed.test.multiselect[0].set_value(["1f1b", "zb-h1"])
+    placed.press("Add")
+    whole, halves = [pair.plan for pair in placed.work.comparison.pairs]
+    assert whole == placed.work.plan
+    assert halves == planned(placed.work.placing, split_weights=True)
+
+
 def test_where_weight_gradients_are_merged_away_nothing_is_offered(app) -> None:
     tab = app("placement", graph="gpt2-xl-training")
     assert all(box.label != "Weight gradients apart" for box in tab.test.checkbox)
