@@ -228,6 +228,7 @@ def test_the_command_times_a_file_either_way_and_names_the_receives(tessel: Tess
         (["plan.json", "--receives", "stream"], "plan.json: is a plan; --receives needs PyTorch's CSV"),
         (["early.csv", "--receives", "line"], "'line' is not one of 'stream', 'in-order'"),
         (["early.csv", "--receives", "stream", "--memory", "3"], "--memory: has no effect with --receives"),
+        (["early.csv", "--receives", "stream", "--time-limit", "3"], "--time-limit: has no effect with --receives"),
     ):
         ended = tessel("schedule", *words)
         assert (ended.code, ended.err.count("\n")) == (2, 1)

@@ -130,8 +130,9 @@ def schedule(
         check_place(out, sample_or_file(plan))
     if receives is not None:
         asked = {"--scheduler": scheduler != DEFAULT_SCHEDULER, "--micro-batches": micro_batches != MICRO_BATCHES}
-        asked |= {"--memory": memory is not None}
-        for words in (words for words, said in asked.items() if said):
+        asked |= {f"--{name.replace('_', '-')}": said is not None for name, said in {"memory": memory, **given}.items()}
+        if any(asked.values()):
+            words = next(words for words, said in asked.items() if said)
             raise InputError(words, "has no effect with --receives, which times the file's own order")
         _as_written(plan, receives, out, as_json=json)
         return

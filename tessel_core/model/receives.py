@@ -22,7 +22,7 @@ class ReceiveWait:
 
     rank: int
     receive: str
-    """As the file says it, such as 2RECV_F3, or 2WAIT_SEND_F3 where a send that nobody receives holds up its rank."""
+    """As the file says it, such as 2RECV_F3; or 2WAIT_SEND_F3, where the rank waits until its send can be received."""
     before: str
     """The computing that starts late, such as 2F3; empty where none follows."""
     start: int
