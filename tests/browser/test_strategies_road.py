@@ -32,6 +32,13 @@ def wait_for_strategy(page, strategy: str) -> None:
     page.wait_for_function(shown, arg=f"D/H/P/K {strategy}")
 
 
+def wait_for_program(page, strategy: str) -> None:
+    """Until all of the strategy's program is shown."""
+    page.get_by_text(re.compile(rf"D/H/P/K {re.escape(strategy)}")).first.wait_for()
+    page.get_by_text("When, and why so long").wait_for()
+    page.get_by_text(re.compile("÷")).first.wait_for()
+
+
 def counted(page) -> str:
     return page.get_by_text(re.compile(" configurations on ")).inner_text()
 
@@ -60,9 +67,9 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     equals(lambda: counted(page), asked)
 
     press(page, "Program")
-    page.get_by_text(re.compile(rf"D/H/P/K {re.escape(point['strategy'])}")).first.wait_for()
-    page.get_by_text("When, and why so long").wait_for()
-    page.get_by_text(re.compile("÷")).first.wait_for()
+    wait_for_program(page, point["strategy"])
+    page.reload()
+    wait_for_program(page, point["strategy"])
 
     def ask_the_first() -> None:
         """Nothing is hit where the page still moves, or is scrolled down as the page before was."""

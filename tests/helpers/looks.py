@@ -17,22 +17,23 @@ window.shifts = [];
 const observer = new PerformanceObserver(list => window.shifts.push(...list.getEntries()));
 observer.observe({type: 'layout-shift', buffered: true});
 window.arrivals = [];
-let path = location.pathname, before = null, last = null;
+let path = location.pathname, arrival = null, ran = false;
+const running = () => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState !== 'notRunning';
 new MutationObserver(() => {
-    const block = document.querySelector('[data-testid=stMainBlockContainer] [data-testid=stVerticalBlock]');
-    const text = block?.firstElementChild?.textContent;
-    if (location.pathname !== path) [path, before] = [location.pathname, last];
-    if (before !== null && text !== before) {
-        const arrival = [performance.now(), Infinity];
-        window.arrivals.push(arrival);
-        before = null;
-        requestAnimationFrame(() => requestAnimationFrame(() => (arrival[1] = performance.now())));
+    if (location.pathname !== path) {
+        path = location.pathname;
+        ran = false;
+        if (arrival === null) window.arrivals.push((arrival = [performance.now(), Infinity]));
     }
-    last = text;
-}).observe(document, {childList: true, characterData: true, subtree: true});
+    ran ||= running();
+    if (arrival === null || !ran || running()) return;
+    const ended = arrival;
+    arrival = null;
+    requestAnimationFrame(() => requestAnimationFrame(() => (ended[1] = performance.now())));
+}).observe(document, {attributes: true, childList: true, characterData: true, subtree: true});
 """
-"""Collects what shifts, and when a page of the app took the place of another: from its first change to its first
-frame.  Streamlit gives it the elements of the page before, which a busy machine does long after the click."""
+"""Collects what shifts, and when a page of the app takes the place of another: until its script has run once.
+Streamlit fills the new page into the elements of the page before; on a busy machine that comes long after the click."""
 PAINTED = """async () => {
     for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
 }"""
