@@ -49,7 +49,7 @@ def test_numpy_runs_without_pytorch(tessel: Tessel) -> None:
     assert both.document["loss"][0] != both.document["loss"][1]
     assert len(both.document["step_s"]) == 2
     with np.load("alone.npz") as wanted, np.load("spread.npz") as found:
-        assert set(found) == set(wanted) == {"loss", "dx", "dw0", "dw1", "w0", "w1"}
+        assert set(found) == set(wanted) == {"loss", "d.x", "d.w0", "d.w1", "w0", "w1"}
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
     people = tessel("run", "mlp", *SMALL, "--engine", "numpy", "--seed", 3).out.splitlines()

@@ -16,7 +16,7 @@ from tessel_core.ir.program import AttributeValue, Program
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.programs.gpt import gpt_decode, gpt_inference, gpt_training
+from tessel_core.networks.gpt import gpt_decode, gpt_inference, gpt_training
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.distir_rules import RULES, DistIrCosts
 

@@ -22,7 +22,7 @@ from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
-from tessel_core.networks.programs.gpt import GptSpec, gpt_decode, gpt_spec, gpt_training
+from tessel_core.networks.gpt import GptSpec, gpt_decode, gpt_spec, gpt_training
 from tessel_core.simulation import Trace, simulate
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import find_family

@@ -32,7 +32,7 @@ from tessel_core.ir.project import project
 from tessel_core.ir.text import program_text
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import Schedule
-from tessel_core.networks.programs.gpt import GptSpec, gpt_training
+from tessel_core.networks.gpt import GptSpec, gpt_training
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.registry import NoOptions
 from tessel_core.samples import list_samples, load_sample

@@ -19,7 +19,7 @@ from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
-from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec, mlp_training
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 
@@ -54,7 +54,7 @@ def test_one_step_of_sgd_moves_all_copies_of_a_weight_alike(data: int, tensor: i
     updated = [(piece, array) for piece, array in changed.run(given) if piece.name.startswith("w")]
     assert {piece.name for piece, _ in updated} == {"w0", "w1", "w2"}
     for piece, array in updated:
-        wanted = given[piece.name] - 0.5 * gradients[f"d{piece.name}"]
+        wanted = given[piece.name] - 0.5 * gradients[f"d.{piece.name}"]
         np.testing.assert_allclose(array, piece.of(wanted), rtol=1e-5, atol=1e-5)
 
 

@@ -21,7 +21,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
-from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.sharing import Flow, Uplink, fair_rates

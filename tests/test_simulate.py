@@ -24,7 +24,7 @@ from tessel_core.ir.text import program_text
 from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.distir_rules import DistIrCosts, with_host

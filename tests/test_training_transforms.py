@@ -17,8 +17,8 @@ from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate, ShardedOptimizer
 from tessel_core.ir.verify import verify
-from tessel_core.networks.programs.gpt import GptSpec, gpt_training
-from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.gpt import GptSpec, gpt_training
+from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.simulation import simulate
 
 

@@ -60,6 +60,8 @@ class Role:
     """The axis along which tensor parallelism cuts a weight; None to replicate it."""
     shard_grain: int = 1
     """How many neighbours along that axis stay together, as the columns of a head do."""
+    weight: bool = False
+    """Whether training changes it."""
     gradient_of: str = ""
     """The weight whose gradient an output is.  It is summed over micro-batches and replicas."""
 
@@ -75,8 +77,6 @@ class Distributed:
     inputs: tuple[Piece, ...]
     outputs: tuple[Piece, ...]
     roles: Mapping[str, Role]
-    kept: frozenset[int] = frozenset()
-    """Values that activation checkpointing keeps, besides those that layers pass on to each other."""
 
     @cached_property
     def piece_of(self) -> dict[int, Piece]:

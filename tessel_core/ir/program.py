@@ -20,7 +20,14 @@ class Tag:
     stage: int | None = None
     micro_batch: int | None = None
     phase: str = ""
-    """forward, backward, update, or empty; of a schedule's program, the kind of block, or wait."""
+    """forward, backward, weight, update, or empty; of a schedule's program, the kind of block, or wait."""
+    name: str = ""
+    """The operator of the network that it belongs to, as a path: `layer3/mlp/up`."""
+
+    @property
+    def scope(self) -> str | int | None:
+        """The layer that it belongs to: the first step of its name, else its stage."""
+        return self.name.partition("/")[0] or self.stage
 
 
 UNTAGGED = Tag()

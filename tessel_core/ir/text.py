@@ -3,7 +3,7 @@
 program pair
 %x: fp32[4, 8]@1
 %w: fp32[8, 2]@1
-%2: fp32[4, 2]@1 = matmul(%x, %w) ; stage 0 micro-batch 1 forward
+%2: fp32[4, 2]@1 = matmul(%x, %w) ; stage 0 micro-batch 1 forward of layer0/product
 %3: fp32[4, 2]@2 = send(%2) {to=2}
 return %3
 """
@@ -25,7 +25,7 @@ _TYPED = re.compile(rf"{_VALUE}: {_TYPE}")
 _OP = re.compile(
     r"(?P<made>%.*?)? ?= (?P<kind>\w+)\((?P<taken>[^)]*)\)(?: \{(?P<attributes>[^}]*)\})?(?: ; (?P<tag>.*))?"
 )
-_TAG = re.compile(r"(?:stage (\d+) ?)?(?:micro-batch (\d+) ?)?([a-z]*)")
+_TAG = re.compile(r"(?:stage (\d+) ?)?(?:micro-batch (\d+) ?)?([a-z]*)(?: of ([^\s{};]+))?")
 
 
 def program_text(program: Program) -> str:
@@ -67,7 +67,8 @@ def tag_text(tag: Tag) -> str:
     """A tag as it ends a line; nothing where it is empty."""
     stage = "" if tag.stage is None else f"stage {tag.stage}"
     micro_batch = "" if tag.micro_batch is None else f"micro-batch {tag.micro_batch}"
-    found = " ".join(filter(None, (stage, micro_batch, tag.phase)))
+    of = f"of {tag.name}" if tag.name else ""
+    found = " ".join(filter(None, (stage, micro_batch, tag.phase, of)))
     return f" ; {found}" if found else ""
 
 
@@ -192,5 +193,5 @@ def _tag(text: str | None) -> Tag:
     found = _TAG.fullmatch(text.strip())
     if not found:
         raise InputError("", f"what follows ; must be 'stage 0 micro-batch 1 forward', got {text!r}")
-    stage, micro_batch, phase = found.groups()
-    return Tag(int(stage) if stage else None, int(micro_batch) if micro_batch else None, phase)
+    stage, micro_batch, phase, name = found.groups()
+    return Tag(int(stage) if stage else None, int(micro_batch) if micro_batch else None, phase, name or "")

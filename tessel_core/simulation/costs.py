@@ -61,6 +61,8 @@ _KNOWN_AS = {
     "strided_slice": "slice",
     "split_at": "split",
     "gelu_erf": "gelu",
+    "matmul_input_grad": "matmul_input_gradient",
+    "matmul_weight_grad": "matmul_weight_gradient",
     "layer_normalization": "layer_norm",
 }
 """Kinds that the cost model calls otherwise, besides gradients; the squared loss is a difference of elements."""

@@ -107,6 +107,19 @@ def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
     return costs.product(x, dz.shape, by_weight) + costs.product(x, (x.shape[1], x.shape[0]), dz.shape)
 
 
+def _matmul_input_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
+    """The first half of `_matmul_grad`."""
+    w, dz = types
+    flat = _flattens(dz, w)
+    return 2 * LAUNCH_S * flat + costs.product(dz, _rows(dz) if flat else dz.shape, w.shape[::-1])
+
+
+def _matmul_weight_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
+    """The second half of `_matmul_grad`."""
+    x, dz = types
+    return 2 * LAUNCH_S * (len(x.shape) > 2) + costs.product(x, _rows(x)[::-1], _rows(dz))
+
+
 def _linear(costs: DistIrCosts, types: Types, values: Values) -> float:
     """A Gemm: the product, and the sum with its bias."""
     x, w, _ = types
@@ -212,6 +225,8 @@ _ON_ONE: Mapping[str, OnOne] = {
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
+    "matmul_input_grad": _matmul_input_grad,
+    "matmul_weight_grad": _matmul_weight_grad,
     "sgd": lambda costs, types, values: costs.binary(types[len(types) // 2 - 1]),  # of the last weight only
     "adam": _adam,
     "linear": _linear,

@@ -11,8 +11,8 @@ from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.networks.programs.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
-from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.mlp import MlpSpec, mlp_training
 
 Value = int | str
 

@@ -27,7 +27,7 @@ from tessel_core.model import (
     PlanDevice,
     Schedule,
 )
-from tessel_core.networks.programs.gpt import GptSpec
+from tessel_core.networks.gpt import GptSpec
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation.costs import MeshCosts
 

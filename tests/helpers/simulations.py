@@ -9,7 +9,7 @@ from helpers.programs import spread, uniform_mesh
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.update import SgdUpdate
-from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import Trace, simulate

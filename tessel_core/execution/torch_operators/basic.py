@@ -40,6 +40,11 @@ def _matmul_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return dz @ y.T, rows.T @ ups
 
 
+def _matmul_weight_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    rows, ups = (each.reshape(-1, each.shape[-1]) if each.numel() else each.flatten(0, -2) for each in tensors)
+    return [rows.T @ ups]
+
+
 def _gemm(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     a, b = (each.T if values[name] else each for each, name in zip(tensors, ("trans_a", "trans_b"), strict=False))
     made = number(values, "alpha") * (a @ b)
@@ -67,6 +72,8 @@ BASIC: dict[str, Meaning] = {
     "slice": _slice,
     "matmul": lambda tensors, values: [tensors[0] @ tensors[1]],
     "matmul_grad": _matmul_grad,
+    "matmul_input_grad": lambda tensors, values: [tensors[1] @ tensors[0].T],
+    "matmul_weight_grad": _matmul_weight_grad,
     "gemm": _gemm,
     "linear": lambda tensors, values: [tensors[0] @ tensors[1] + tensors[2]],
     "bias": lambda tensors, values: [tensors[0] + tensors[1]],

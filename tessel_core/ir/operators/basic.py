@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.ir.operators.attributes import axis_of, integer, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need, rounded
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need, rounded
 from tessel_core.ir.operators.rules import (
     alike,
     broadcast,
@@ -21,8 +21,10 @@ from tessel_core.ir.operators.rules import (
     no_work,
     one,
     part_of,
+    passed_on,
     read_work,
     same_device,
+    summed_to,
     together,
 )
 from tessel_core.ir.types import TensorType
@@ -76,6 +78,57 @@ def _product_flops(x: TensorType, y: TensorType) -> float:
 
 def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(2.0 * outputs[0].elements * types[0].shape[-1], moved(types, outputs))
+
+
+def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
+    """Of both factors at once, unless only one is wanted or the weight's is to be apart."""
+    x, y = back.inputs[:2]
+    matrix = len(back.types[1].shape) == 2
+    if not matrix or (all(back.wanted[:2]) and not (back.split and back.weights[1])):
+        return list(back.add("matmul_grad", (x, y, dz)))
+    by_x = back.one("matmul_input_grad", y, dz) if back.wanted[0] else None
+    return [by_x, back.add_for_weight("matmul_weight_grad", (x, dz))[0] if back.wanted[1] else None]
+
+
+def _bias_gradient(back: Reverse, dz: int, place: int) -> int | None:
+    """Of input `place`, which was added to each row."""
+    if not back.wanted[place]:
+        return None
+    write = back.add_for_weight if back.weights[place] else back.add
+    return write("bias_grad", (dz,), axes=len(back.types[place].shape))[0]
+
+
+def _linear_gradients(back: Reverse) -> list[int | None]:
+    by_bias = _bias_gradient(back, back.gradient, 2)
+    return [*_product_gradients(back, back.gradient), by_bias]
+
+
+def _matmul_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    w, dz = together(types, 2)
+    fits = len(w.shape) == 2 and dz.shape[-1:] == w.shape[1:] and dz.dtype == w.dtype and len(dz.shape) > 1
+    need(fits, f"takes [k, n] and the gradient of a product, [.., m, n], of one dtype, got {w} and {dz}")
+    return (dz.resized(len(dz.shape) - 1, w.shape[0]),)
+
+
+def _matmul_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, dz = together(types, 2)
+    fits = x.shape[:-1] == dz.shape[:-1] and len(x.shape) > 1 and x.dtype == dz.dtype
+    need(fits, f"takes [.., m, k] and the gradient of a product, [.., m, n], of one dtype, got {x} and {dz}")
+    return (x.shaped((x.shape[-1], dz.shape[-1])),)
+
+
+def _matmul_weight_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, dz = arrays
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return [rows.T @ dz.reshape(len(rows), dz.shape[-1])]
+
+
+def _matmul_input_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(_product_flops(outputs[0], types[0]), moved(types, outputs))
+
+
+def _matmul_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(_product_flops(types[0], types[1]), moved(types, outputs))
 
 
 def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -167,6 +220,10 @@ def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
     return _bias(types[1:], values)
 
 
+def _add_gradients(back: Reverse) -> list[int | None]:
+    return [summed_to(back, back.gradient, place) for place in range(2)]
+
+
 def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)]
 
@@ -194,22 +251,68 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
 _PART = ("axis", "index", "parts")
 
 BASIC = (
-    Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying),
-    Operator("add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying, gradient=passed_on),
+    Operator(
+        "add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work(), gradient=_add_gradients
+    ),
     Operator("concat", _concat, _concat_compute, copying, ("axis",)),
     Operator("split", _split, _split_compute, copying, ("axis", "parts")),
     Operator("part", _part, _part_compute, copying_part, _PART),
     Operator("slice", _part, _part_compute, no_work, _PART, view=True),
-    Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
+    Operator(
+        "matmul",
+        _matmul,
+        lambda arrays, values: [arrays[0] @ arrays[1]],
+        _matmul_work,
+        gradient=lambda back: _product_gradients(back, back.gradient),
+    ),
+    Operator(
+        "matmul_input_grad",
+        _matmul_input_grad,
+        lambda arrays, values: [arrays[1] @ arrays[0].T],
+        _matmul_input_grad_work,
+    ),
+    Operator("matmul_weight_grad", _matmul_weight_grad, _matmul_weight_grad_compute, _matmul_weight_grad_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
     Operator("gemm", _gemm, _gemm_compute, _gemm_work, ("alpha", "beta", "trans_a", "trans_b")),
-    Operator("linear", _linear, lambda arrays, values: [arrays[0] @ arrays[1] + arrays[2]], _linear_work),
-    Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator(
+        "linear",
+        _linear,
+        lambda arrays, values: [arrays[0] @ arrays[1] + arrays[2]],
+        _linear_work,
+        gradient=_linear_gradients,
+    ),
+    Operator(
+        "bias",
+        _bias,
+        lambda arrays, values: [arrays[0] + arrays[1]],
+        elementwise_work(),
+        gradient=lambda back: [back.gradient, _bias_gradient(back, back.gradient, 1)],
+    ),
     Operator("bias_grad", _bias_grad, _bias_grad_compute, read_work(1.0), ("axes",)),
-    Operator("residual", _residual, lambda a, values: [a[0] + (a[1] + a[2])], elementwise_work(2.0)),
-    Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
+    Operator(
+        "residual",
+        _residual,
+        lambda a, values: [a[0] + (a[1] + a[2])],
+        elementwise_work(2.0),
+        gradient=lambda back: [back.gradient, back.gradient, _bias_gradient(back, back.gradient, 2)],
+    ),
+    Operator(
+        "relu",
+        one,
+        lambda arrays, values: [np.maximum(arrays[0], 0)],
+        elementwise_work(),
+        gradient=lambda back: [back.one("relu_grad", *back.inputs, back.gradient)],
+    ),
     Operator("relu_grad", alike, _relu_grad_compute, elementwise_work()),
-    Operator("loss", _loss, _loss_compute, elementwise_work(3.0)),
+    Operator(
+        "loss",
+        _loss,
+        _loss_compute,
+        elementwise_work(3.0),
+        gradient=lambda back: [back.one("loss_grad", *back.inputs), None, None],
+        loss=True,
+    ),
     Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
 """`part` copies one of equal parts, `slice` looks at it.  `gemm` is alpha A B + beta C, its factors transposed on the

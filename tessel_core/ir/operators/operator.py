@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,57 @@ WorkRule = Callable[[Types, Types, Values], Work]
 """The work from input and output types."""
 
 
+class WriteOperation(Protocol):
+    """Writes an operation; its outputs."""
+
+    def __call__(self, kind: str, inputs: Sequence[int], **attributes: AttributeValue) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reverse:
+    """One operation of the forward pass, for the rule that writes its gradients."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    types: Types
+    """Of its inputs."""
+    made: Types
+    """Of its outputs."""
+    values: Values
+    """Its attributes."""
+    gradients: tuple[int | None, ...]
+    """Per output, its gradient; None where the loss does not depend on it, and for a loss itself."""
+    wanted: tuple[bool, ...]
+    """Per input, whether anybody asks for its gradient."""
+    split: bool
+    """Whether gradients of weights are written apart from those of activations."""
+    weights: tuple[bool, ...]
+    """Per input, whether it is a weight."""
+    add: WriteOperation
+    """For gradients of activations, or of both."""
+    add_for_weight: WriteOperation
+    """For gradients of weights alone."""
+
+    @property
+    def gradient(self) -> int:
+        """Of the only output that has one."""
+        (found,) = (each for each in self.gradients if each is not None)
+        return found
+
+    def each_gradient(self) -> tuple[int, ...]:
+        """Of every output."""
+        assert None not in self.gradients, "outputs of one operation are trained together"
+        return tuple(each for each in self.gradients if each is not None)
+
+    def one(self, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
+        """Write an operation of one output."""
+        return self.add(kind, inputs, **attributes)[0]
+
+
+GradientRule = Callable[[Reverse], Sequence[int | None]]
+"""Writes the gradients of an operation's inputs; None for those that nobody wants or that have none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One entry of the table; functions take the types (or arrays) of any number of inputs, and the attributes."""
@@ -76,6 +127,10 @@ class Operator:
     """Names of attributes that it may have besides."""
     occupies: bool = True
     """Whether its devices are busy for as long as it takes."""
+    gradient: GradientRule | None = None
+    """The gradients of its inputs; None where it cannot be trained through."""
+    loss: bool = False
+    """Whether its output is the loss, per sample: its gradient rule takes the loss's own gradient as 1."""
 
 
 def need(condition: bool, why: str) -> None:

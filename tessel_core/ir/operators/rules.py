@@ -6,7 +6,7 @@ import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import axis_of
-from tessel_core.ir.operators.operator import Types, Values, Work, WorkRule, need
+from tessel_core.ir.operators.operator import Reverse, Types, Values, Work, WorkRule, need
 from tessel_core.ir.types import TensorType
 
 
@@ -71,6 +71,24 @@ def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     need(types[0].dtype == types[1].dtype, f"takes tensors of one dtype, got {types[0]} and {types[1]}")
     return (types[0].shaped(broadcast(types)),)
+
+
+def passed_on(back: Reverse) -> list[int | None]:
+    """Gradient rule: the gradient of the only input is that of the output."""
+    return [back.gradient]
+
+
+def summed_to(back: Reverse, gradient: int, place: int) -> int | None:
+    """The gradient of an input that was broadcast, from that of its broadcast form: summed over what was repeated."""
+    if not back.wanted[place]:
+        return None
+    (made,) = back.made
+    shape, whole = back.types[place].shape, made.shape
+    padded = (1,) * (len(whole) - len(shape)) + shape
+    axes = tuple(axis for axis, (size, full) in enumerate(zip(padded, whole, strict=True)) if size != full)
+    if axes:
+        gradient = back.one("reduce_sum", gradient, axes=axes, keep=1)
+    return gradient if shape == whole else back.one("reshape", gradient, shape=shape)
 
 
 def moved(types: Types, outputs: Types) -> float:

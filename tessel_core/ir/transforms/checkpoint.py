@@ -8,14 +8,21 @@ from dataclasses import dataclass, replace
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
+
+Scope = str | int | None
+"""A layer, as `Tag.scope` calls it."""
+_BACK = ("backward", WEIGHT_PHASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Keeps what layers pass on to each other, and what the model asks to keep; the rest is made again [Chen 2016].
+    """Keeps what layers pass on to each other; the rest is made again [Chen 2016].
 
-    Before a layer's backward, those of its forward operations are repeated whose results the backward takes.
+    Before a layer's backward, those of its forward operations are repeated whose results the backward takes.  A layer
+    that ends in a loss keeps everything: its backward follows at once.
 
     InputError for a program that is distributed already: checkpointing comes before tensor parallelism and pipelines.
     """
@@ -25,35 +32,37 @@ class Checkpoint:
         program = model.program
         if len(program.devices) != 1 or any(op.tag.micro_batch is not None for op in program.ops):
             raise InputError("checkpointing", "comes first, before the program is distributed")
-        return replace(model, program=_Recomputing(program, model.kept).program(), kept=frozenset())
+        return replace(model, program=_Recomputing(program).program())
 
 
 class _Recomputing:
-    def __init__(self, program: Program, kept: frozenset[int]) -> None:
+    def __init__(self, program: Program) -> None:
         self._source = program
         self._maker = {value: op for op in program.ops for value in op.outputs if op.tag.phase == "forward"}
-        self._kept = kept | self._passed_on()
+        self._kept = self._passed_on()
 
     def _passed_on(self) -> frozenset[int]:
+        ending = {op.tag.scope for op in self._source.ops if find_operator(op.kind).loss}
         taken = ((op, value) for op in self._source.ops for value in op.inputs if value in self._maker)
-        return frozenset(value for op, value in taken if self._maker[value].tag.stage != op.tag.stage)
+        scopes = ((value, self._maker[value].tag.scope, op.tag.scope) for op, value in taken)
+        return frozenset(value for value, one, other in scopes if one != other or one in ending)
 
     def program(self) -> Program:
         source, build = self._source, ProgramBuilder(self._source.name)
-        again: dict[int | None, dict[int, int]] = {}
+        again: dict[Scope, dict[int, int]] = {}
         """Per layer, what of its forward has been made again."""
         value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
         for op in source.ops:
-            layer = op.tag.stage
-            if op.tag.phase == "backward" and layer not in again:
+            layer = op.tag.scope
+            if op.tag.phase in _BACK and layer not in again:
                 again[layer] = self._repeat(build, layer, value_of)
-            copies = again[layer] if op.tag.phase == "backward" else {}
+            copies = again[layer] if op.tag.phase in _BACK else {}
             taken = [copies[value] if value in copies else value_of[value] for value in op.inputs]
             made = build.append(op.kind, taken, op.attributes, op.tag)
             value_of.update(zip(op.outputs, made, strict=True))
         return build.finish([value_of[value] for value in source.outputs])
 
-    def _repeat(self, build: ProgramBuilder, layer: int | None, value_of: dict[int, int]) -> dict[int, int]:
+    def _repeat(self, build: ProgramBuilder, layer: Scope, value_of: dict[int, int]) -> dict[int, int]:
         needed = self._needed(layer)
         again: dict[int, int] = {}
         for op in self._source.ops:
@@ -64,9 +73,9 @@ class _Recomputing:
             again |= {value: copy for value, copy in zip(op.outputs, made, strict=True) if value in needed}
         return again
 
-    def _needed(self, layer: int | None) -> set[int]:
+    def _needed(self, layer: Scope) -> set[int]:
         """Values of a layer's forward that its backward takes, or that are needed to make those from what is kept."""
-        backward = (op for op in self._source.ops if op.tag.phase == "backward" and op.tag.stage == layer)
+        backward = (op for op in self._source.ops if op.tag.phase in _BACK and op.tag.scope == layer)
         waiting, needed = list(self._unkept(backward)), set[int]()
         while waiting:
             value = waiting.pop()

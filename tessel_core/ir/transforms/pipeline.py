@@ -13,6 +13,7 @@ from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, divided, elsewhere
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Tag
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 
 Run = tuple[int, int, BlockKind, int]
@@ -103,7 +104,7 @@ class _Piping:
     def _ops_of(self) -> dict[tuple[int, BlockKind], list[Op]]:
         found: dict[tuple[int, BlockKind], list[Op]] = defaultdict(list)
         for op, stage in zip(self._source.ops, self._stage_of, strict=True):
-            kind = BlockKind.BACKWARD if op.tag.phase == "backward" else BlockKind.FORWARD
+            kind = BlockKind.BACKWARD if op.tag.phase in ("backward", WEIGHT_PHASE) else BlockKind.FORWARD
             found[stage, kind].append(op)
         return found
 
@@ -175,7 +176,7 @@ class _Piping:
         if not find_operator(op.kind).pattern:
             self._add_up(self._build.type_of(taken[0]).device)
         attributes = elsewhere(op.attributes, lambda source: self._device(source, device))
-        tag = Tag(stage, micro_batch, op.tag.phase)
+        tag = Tag(stage, micro_batch, op.tag.phase, op.tag.name)
         for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
             self._made[value, micro_batch, device] = made
             if value in self._place_of:

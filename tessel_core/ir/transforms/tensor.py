@@ -182,6 +182,21 @@ def _matmul_grad(states: States, types: Types, values: Values) -> Spread:
     return [WHOLE] * 3, [WHOLE, WHOLE]
 
 
+def _matmul_input_grad(states: States, types: Types, values: Values) -> Spread:
+    """The rule of a product's gradient, for one of its halves."""
+    w, dz = types
+    (_, weight, gradient), made = _matmul_grad([WHOLE, states[0], states[1]], (dz, w, dz), values)
+    return [weight, gradient], made[:1]
+
+
+def _matmul_weight_grad(states: States, types: Types, values: Values) -> Spread:
+    """As the tensors lie already: the columns of either make columns or rows of the gradient."""
+    last = State("part", len(types[0].shape) - 1)
+    if states[1] == last:
+        return [WHOLE, last], [State("part", 1)]
+    return ([last, WHOLE], [State("part", 0)]) if states[0] == last else ([WHOLE, WHOLE], [WHOLE])
+
+
 def _linear(states: States, types: Types, values: Values) -> Spread:
     """The rule of a product; a bias beside a sum that is spread would count on each device."""
     needed, made = _matmul(states[:2], types[:2], values)
@@ -243,4 +258,6 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "embedding_grad": _embedding_grad,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
+    "matmul_input_grad": _matmul_input_grad,
+    "matmul_weight_grad": _matmul_weight_grad,
 }

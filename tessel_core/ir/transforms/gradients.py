@@ -1,0 +1,123 @@
+"""The backward pass of any program, operation by operation, from the gradient rules of the operator table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tessel_core.errors import InputError
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Operator, Reverse, WriteOperation
+from tessel_core.ir.program import AttributeValue, Op, Tag
+
+WEIGHT_PHASE = "weight"
+"""Phase of the gradients of weights where they are apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Adds the backward pass to a forward pass that ends in losses [reverse mode, Griewank 2008, section 3.2].
+
+    The gradient of every weight becomes an output, called `d.WEIGHT`, and of every input in `also`.  The gradient of a
+    loss belongs to the forward pass, since it takes the place of the predictions.  Where a value is used several times,
+    its gradients are added up as they are made.  Operations keep the names of those whose gradients they compute.
+
+    Raises InputError for a program that has a backward pass or several devices, one that does not end in losses, and an
+    operation on the way to a weight whose operator has no gradient.
+    """
+
+    also: tuple[str, ...] = ()
+    split_weights: bool = False
+    """Whether gradients of weights are operations of their own, of phase `weight`, for which nothing waits."""
+
+    def __call__(self, model: Distributed) -> Distributed:
+        """The model with losses and gradients as its outputs."""
+        return _Backward(model, self).model()
+
+
+class _Backward:
+    def __init__(self, model: Distributed, options: Gradients) -> None:
+        self._model, self._split = model, options.split_weights
+        self._source = model.program
+        if len(self._source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in self._source.ops):
+            raise InputError("gradients", "come first: they take the forward pass of one device")
+        self._build = ProgramBuilder.resumed(self._source)
+        self._asked = {
+            value: piece.name
+            for value, piece in model.piece_of.items()
+            if model.role_of(piece).weight or piece.name in options.also
+        }
+        self._weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
+        self._wanted = self._reached()
+        self._found: dict[int, int] = {}
+        """Per value, its gradient so far."""
+
+    def _reached(self) -> set[int]:
+        """Values that depend on what is asked for."""
+        found = set(self._asked)
+        for op in self._source.ops:
+            if not found.isdisjoint(op.inputs):
+                found.update(op.outputs)
+        return found
+
+    def model(self) -> Distributed:
+        losses = set(self._source.outputs)
+        for number in reversed(range(len(self._source.ops))):
+            op = self._source.ops[number]
+            operator, ends = find_operator(op.kind), not losses.isdisjoint(op.outputs)
+            if ends and not operator.loss:
+                why = f"operation {number} ({op.kind}) makes an output that is no loss, so nothing says its gradient"
+                raise InputError(f"program {self._source.name}", why)
+            if ends or any(value in self._found for value in op.outputs):
+                self._reverse(number, op, operator)
+        return self._with_outputs()
+
+    def _reverse(self, number: int, op: Op, operator: Operator) -> None:
+        wanted = tuple(value in self._wanted for value in op.inputs)
+        if not any(wanted):
+            return
+        if operator.gradient is None:
+            where = f"operation {number} ({op.kind}{f' of {op.tag.name}' if op.tag.name else ''})"
+            raise InputError(f"program {self._source.name}", f"{where} has no gradient, so it cannot be trained")
+        tag = op.tag if operator.loss else replace(op.tag, phase="backward")
+        found = operator.gradient(
+            Reverse(
+                op.inputs,
+                op.outputs,
+                self._source.types_of(op.inputs),
+                self._source.types_of(op.outputs),
+                dict(op.attributes),
+                tuple(self._found.get(value) for value in op.outputs),
+                wanted,
+                self._split,
+                tuple(value in self._weights for value in op.inputs),
+                self._writer(tag),
+                self._writer(replace(tag, phase=WEIGHT_PHASE) if self._split else tag),
+            )
+        )
+        for value, gradient in zip(op.inputs, found, strict=True):
+            if gradient is not None and value in self._wanted:
+                before = self._found.get(value)
+                self._found[value] = gradient if before is None else self._build.one("add", [before, gradient], tag)
+
+    def _writer(self, tag: Tag) -> WriteOperation:
+        def write(kind: str, inputs: Sequence[int], **attributes: AttributeValue) -> tuple[int, ...]:
+            return self._build.add(kind, inputs, tag, **attributes)
+
+        return write
+
+    def _with_outputs(self) -> Distributed:
+        missing = [name for value, name in self._asked.items() if value not in self._found]
+        if missing:
+            raise InputError(f"program {self._source.name}", f"no loss depends on {missing[0]}, so it has no gradient")
+        made = sorted((self._found[value], name) for value, name in self._asked.items())
+        roles = dict(self._model.roles)
+        for value, name in self._asked.items():
+            of = name if value in self._weights else ""
+            roles[f"d.{name}"] = replace(roles[name], weight=False, gradient_of=of)
+        outputs = [*zip(self._source.outputs, self._model.outputs, strict=True)]
+        outputs += [(value, Piece(f"d.{name}")) for value, name in made]
+        program = self._build.finish([value for value, _ in outputs])
+        return Distributed(program, self._model.inputs, tuple(piece for _, piece in outputs), roles)

@@ -1,0 +1,191 @@
+"""GPTs on one device: their sizes, training, the pass over a prompt, and one more token after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessel_core.errors import InputError, find
+from tessel_core.ir.definition import Definition
+from tessel_core.ir.distributed import Distributed, Role, check_degree
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.types import check_real
+
+
+@dataclass(frozen=True, slots=True)
+class GptSpec:
+    """A decoder with learned positions, norms before each half of a layer, and an output projection of its own.
+
+    Raises InputError for a size below 1, or a hidden size that the heads do not divide.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    sequence: int
+    """Tokens of a sample in training, and the most that have a position."""
+    batch: int = 1
+    dtype: str = "fp32"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch"):
+            check_degree(name, getattr(self, name))
+        if self.hidden % self.heads:
+            raise InputError("heads", f"hidden size {self.hidden} does not divide into {self.heads} equal heads")
+        check_real(self.dtype)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers per token and head."""
+        return self.hidden // self.heads
+
+
+def _published(layers: int, hidden: int, heads: int, sequence: int) -> GptSpec:
+    """With the tokens of GPT-2 and GPT-3 [Radford 2019, section 2.2]."""
+    return GptSpec(layers, hidden, heads, 50_257, sequence)
+
+
+GPT_SPECS = {
+    "gpt2": _published(12, 768, 12, 1024),
+    "gpt2-medium": _published(24, 1024, 16, 1024),
+    "gpt2-large": _published(36, 1280, 20, 1024),
+    "gpt2-xl": _published(48, 1600, 25, 1024),
+    "gpt3-125m": _published(12, 768, 12, 2048),
+    "gpt3-350m": _published(24, 1024, 16, 2048),
+    "gpt3-760m": _published(24, 1536, 16, 2048),
+    "gpt3-1.3b": _published(24, 2048, 16, 2048),
+    "gpt3-2.7b": _published(32, 2560, 32, 2048),
+    "gpt3-6.7b": _published(32, 4096, 32, 2048),
+    "gpt3-13b": _published(40, 5120, 40, 2048),
+    "gpt3-175b": _published(96, 12_288, 96, 2048),
+}
+"""GPT-2 [Radford 2019, table 2] and GPT-3 [Brown 2020, table 2.1].  Of the latter's misprints: 1.3B has 16 heads of 128
+where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140."""
+
+
+def gpt_spec(name: str) -> GptSpec:
+    """The published size of that name; InputError with the known names where there is none."""
+    return find(GPT_SPECS, name, "model")
+
+
+def gpt_training(spec: GptSpec) -> Distributed:
+    """Forward, cross entropy of every token, backward; outputs are the losses and the gradients of all weights.
+
+    Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (predictions of the whole batch, batch x
+    sequence) and the weights.  The embeddings belong to the first layer, the last norm, the projection to the
+    vocabulary and the loss to the last.  Tensor parallelism cuts the hidden side of embeddings and projection: that
+    divides any vocabulary, where Megatron-LM's cut of a padded vocabulary need not sum up all logits.
+    """
+    return Gradients()(gpt_forward(spec))
+
+
+def gpt_forward(spec: GptSpec) -> Distributed:
+    """The forward pass of training, up to the losses."""
+    net = Definition(f"gpt-{spec.layers}x{spec.hidden}")
+    logits, _ = _decoder(net, spec, spec.sequence)
+    with net.layer("head", spec.layers - 1):
+        targets = net.input("targets", "int32", (spec.batch, spec.sequence))
+        loss = net("loss", "cross_entropy", logits, targets, net.input("n", "int32", (), Role()))
+    return net.finish({"loss": loss})
+
+
+def gpt_inference(spec: GptSpec, prompt: int | None = None) -> Distributed:
+    """The pass over a prompt (prefill): logits of every token, and keys and values of every layer in the cache.
+
+    Inputs are `tokens`, `positions` (0 … prompt - 1), a cache with room for the prompt, and the weights.  Without
+    `prompt` it is as long as `spec.sequence`.
+    """
+    prompt = spec.sequence if prompt is None else prompt
+    return _with_cache(f"gpt-{spec.layers}x{spec.hidden}-prefill", spec, prompt, 0)
+
+
+def gpt_decode(spec: GptSpec, context: int) -> Distributed:
+    """One more token after `context` ones, whose keys and values are in the cache: the token's logits, and the cache.
+
+    Inputs are `tokens` [batch, 1], `positions` ([context]), a cache with room for context + 1, and the weights.
+    """
+    return _with_cache(f"gpt-{spec.layers}x{spec.hidden}-decode", spec, 1, context)
+
+
+def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
+    if before < 0 or new < 1 or before + new > spec.sequence:
+        raise InputError("tokens", f"{before} and {new} more must be at most the {spec.sequence} that have a position")
+    net = Definition(name)
+    logits, written = _decoder(net, spec, new, before)
+    names = [f"l{layer}.{what}" for layer in range(spec.layers) for what in "kv"]
+    return net.finish({"logits": logits} | dict(zip(names, written, strict=True)))
+
+
+def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = None) -> tuple[int, list[int]]:
+    """Logits of `tokens` new ones, and the cache after them where there were `before` in it; without one, no cache."""
+    h, dtype, written = spec.hidden, spec.dtype, list[int]()
+    with net.layer("embedding", 0):
+        ids = net.input("tokens", "int32", (spec.batch, tokens))
+        places = net.input("positions", "int32", (tokens,), Role())
+        x = net("tokens", "embedding", net.weight("embedding", dtype, (spec.vocabulary, h), cut=1), ids)
+        y = net("positions", "embedding", net.weight("position", dtype, (spec.sequence, h), cut=1), places)
+        x = net("add", "bias", x, y)
+    for i in range(spec.layers):
+        with net.layer(f"layer{i}", i):
+            layer = _Layer(net, spec, i)
+            x = layer.attention(x, before, written)
+            x = layer.mlp(x)
+    with net.layer("head", spec.layers - 1):
+        scale, shift = (net.weight(f"norm.{what}", dtype, (h,)) for what in ("scale", "shift"))
+        x = net("norm", "layer_norm", x, scale, shift)
+        return net("projection", "matmul", x, net.weight("head", dtype, (h, spec.vocabulary), cut=0)), written
+
+
+class _Layer:
+    """A pre-norm layer with biases, and an MLP of 4 x hidden.
+
+    Megatron-LM's division [Shoeybi 2019, section 3]: a product by columns, then one by rows, twice.  Columns of `qkv`
+    lie head by head, three times `head_size` each, so that every cut that divides the heads is whole.
+    """
+
+    def __init__(self, net: Definition, spec: GptSpec, number: int) -> None:
+        self._net, self._spec, self._number = net, spec, number
+
+    def attention(self, x: int, before: int | None, written: list[int]) -> int:
+        net, size = self._net, self._spec.head_size
+        with net.inside("attention"):
+            y = self._linear("qkv", self._norm("norm1", x), 3, grain=3 * size)
+            q, k, v = net.all("qkv", "unpack_qkv", y, head_size=size)
+            if before is not None:
+                k, v = (self._cached(what, new, before) for what, new in (("k", k), ("v", v)))
+                written += k, v
+            y = net("core", "attention", q, k, v, causal=1, head_size=size)
+            return self._added("projection", "out", x, y, grain=size)
+
+    def mlp(self, x: int) -> int:
+        with self._net.inside("mlp"):
+            y = self._net("gelu", "gelu", self._linear("up", self._norm("norm2", x), 4))
+            return self._added("down", "down", x, y)
+
+    def _weight(self, name: str, shape: Sequence[int], cut: int | None = None, grain: int = 1) -> int:
+        return self._net.weight(f"l{self._number}.{name}", self._spec.dtype, tuple(shape), cut, grain)
+
+    def _norm(self, weights: str, x: int) -> int:
+        scale, shift = (self._weight(f"{weights}.{what}", (self._spec.hidden,)) for what in ("scale", "shift"))
+        return self._net("norm", "layer_norm", x, scale, shift)
+
+    def _linear(self, name: str, x: int, times: int, grain: int = 1) -> int:
+        """To `times` the hidden size, cut by columns."""
+        h = self._spec.hidden
+        w = self._weight(name, (h, times * h), 1, grain)
+        return self._net(name, "linear", x, w, self._weight(f"{name}.bias", (times * h,), 0, grain))
+
+    def _added(self, name: str, weight: str, stream: int, x: int, grain: int = 1) -> int:
+        """Back to the hidden size, cut by rows: the bias comes after the sum over devices."""
+        h = self._spec.hidden
+        product = self._net(name, "matmul", x, self._weight(weight, (self._net.type_of(x).shape[-1], h), 0, grain))
+        return self._net("add", "residual", stream, product, self._weight(f"{weight}.bias", (h,)))
+
+    def _cached(self, what: str, new: int, before: int) -> int:
+        """The cache with the new keys or values in it, behind those `before`."""
+        spec, (batch, tokens, _) = self._spec, self._net.type_of(new).shape
+        role = Role(batch_axis=0, shard_axis=2, shard_grain=spec.head_size)
+        room = batch, before + tokens, spec.hidden
+        cache = self._net.input(f"l{self._number}.{what}", spec.dtype, room, role)
+        return self._net(f"cache_{what}", "write", cache, new, axis=1, at=before)

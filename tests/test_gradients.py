@@ -1,0 +1,101 @@
+"""Gradients that are derived: against finite differences, operator by operator and network by network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.gradients import check_gradients, trained_through
+from helpers.programs import gpt_inputs, random_inputs, same_meaning, small_gpt, spread
+
+from tessel_core.errors import InputError
+from tessel_core.ir.definition import Definition
+from tessel_core.ir.operators import OPERATORS
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.verify import verify
+from tessel_core.networks.gpt import gpt_forward, gpt_inference, gpt_training
+from tessel_core.networks.mlp import MlpSpec, mlp_forward
+
+
+@pytest.mark.parametrize("kind", [each.kind for each in OPERATORS.values() if each.gradient and not each.loss])
+def test_gradients_are_finite_differences(kind: str) -> None:
+    trained_through(kind)
+
+
+def test_gradients_of_whole_networks_are_finite_differences() -> None:
+    gpt = small_gpt(2, 2, "fp64")
+    forward = gpt_forward(gpt)
+    check_gradients(forward, gpt_inputs(forward, gpt, 3))
+    forward = mlp_forward(MlpSpec(3, 6, 4, "fp64"))
+    check_gradients(forward, random_inputs(forward, 3), also=("x",))
+
+
+@pytest.mark.parametrize(("data", "tensor", "stages"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 2), (2, 2, 2)])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_split_gradients_mean_the_same(data: int, tensor: int, stages: int, recompute: bool) -> None:
+    """Also where layers are computed again, tensors cut and stages spread."""
+    spec = small_gpt(4, 4, "fp64")
+    whole, split = gpt_training(spec), Gradients(split_weights=True)(gpt_forward(spec))
+    verify(split.program)
+    given = gpt_inputs(whole, spec, 5)
+    same_meaning(whole, split, given, 1e-12)
+    changed = spread(Checkpoint()(split) if recompute else split, data, tensor, stages, 2)
+    same_meaning(whole, changed, given, 1e-9)
+
+
+def test_split_gradients_are_apart() -> None:
+    """Every gradient of a product's weight is of the phase that nothing waits for, and costs what its half did."""
+    program = Gradients(split_weights=True)(gpt_forward(small_gpt(2, 2))).program
+    made = {value: op for op in program.ops for value in op.outputs}
+    weights = [op for op in program.ops if op.tag.phase == "weight"]
+    assert {op.kind for op in weights} == {"matmul_weight_grad", "bias_grad", "embedding_grad"}
+    for op in program.ops:
+        phases = {made[value].tag.phase for value in op.inputs if value in made}
+        assert "weight" not in phases, op.kind
+    for op in weights:
+        assert op.tag.name.startswith(("layer", "head", "embedding"))
+
+
+def test_a_value_that_is_used_twice_has_the_sum() -> None:
+    net = Definition("twice")
+    x = net.input("x", "fp64", (3, 4))
+    w = net.weight("w", "fp64", (4, 4))
+    y = net("b", "matmul", net("a", "matmul", x, w), w)
+    loss = net("loss", "loss", y, net.input("z", "fp64", (3, 4)), net.input("n", "int32", ()))
+    forward = net.finish({"loss": loss})
+    check_gradients(forward, random_inputs(forward, 1), also=("x",))
+
+
+def test_what_cannot_be_trained_is_refused() -> None:
+    spec = small_gpt(1, 2)
+    for model, sentence in (
+        (gpt_inference(spec), "operation 17 (matmul) makes an output that is no loss, so nothing says its gradient"),
+        (gpt_training(spec), "gradients: come first: they take the forward pass of one device"),
+    ):
+        with pytest.raises(InputError) as error:
+            Gradients()(model)
+        assert sentence in str(error.value)
+    net = Definition("odd")
+    w = net.weight("w", "fp32", (2, 3))
+    y = net("floor", "floor", w)
+    z, n = net.input("z", "fp32", (2, 3)), net.input("n", "int32", ())
+    forward = net.finish({"loss": net("loss", "loss", y, z, n)})
+    with pytest.raises(InputError) as error:
+        Gradients()(forward)
+    assert str(error.value) == "program odd: operation 0 (floor of floor) has no gradient, so it cannot be trained"
+    unused = replace(
+        forward, roles={**forward.roles, "z": replace(forward.roles["z"], weight=True), "w": forward.roles["n"]}
+    )
+    with pytest.raises(InputError) as error:
+        Gradients()(unused)
+    assert "no loss depends on z" in str(error.value)
+
+
+def test_gradients_keep_the_names_of_their_operators() -> None:
+    program = gpt_training(small_gpt(2, 2)).program
+    forward = {op.tag.name for op in program.ops if op.tag.phase == "forward"}
+    assert {op.tag.name for op in program.ops} == forward
+    assert "layer1/mlp/down" in forward
+    assert np.all([op.tag.name for op in program.ops])
