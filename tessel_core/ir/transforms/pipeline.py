@@ -2,242 +2,84 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby
 
 from tessel_core.errors import InputError
-from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Distributed, Piece, divided, elsewhere
-from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Op, Tag
+from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
+from tessel_core.ir.transforms.partition import Partition, runs_by_start
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 
 Run = tuple[int, int, BlockKind, int]
 """Start, stage, kind and micro-batch."""
+_KINDS = {"backward": BlockKind.BACKWARD, WEIGHT_PHASE: BlockKind.WEIGHT}
+"""Kinds of blocks by phase; operations of any other one are in forward blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """The stages of a chain, each on the device that the schedule's plan gives it, in the schedule's order.
 
-    The plan's forward blocks are the stages in order, its backward blocks the same in reverse.  Runs that start
-    together are issued together, the transfers to other stages after them.  What every sample shares (gradients) is
-    added up over micro-batches, what belongs to samples is put behind each other; but what is changed in place (caches)
-    stays an output for each micro-batch.
+    The plan's forward blocks are the stages in order, its backward blocks the same in reverse; weight blocks, where it
+    has them, follow backward blocks of their stage.  Without them, gradients of weights that are apart are computed in
+    the backward blocks.  Operations are issued as `Partition` says.
 
-    InputError where the plan is no chain of stages, there are more stages than layers, or the batch does not divide.
+    Raises InputError where the plan is no chain of stages, there are more stages than layers, or the batch does not
+    divide.
     """
 
     schedule: Schedule
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of P stages each: device (h, p) is 1 + h P + p."""
-        return _Piping(model, self.schedule, stage_devices(self.schedule.plan)).distributed()
+        stage_of = stages_of_blocks(self.schedule.plan)
+        return Partition(self.schedule, _blocks_of(model, self.schedule.plan, stage_of), stage_of)(model)
 
 
-def stage_devices(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The device of each stage; raises InputError where the plan is not a chain of stages there and back."""
-    forward = [block for block in plan.blocks if block.kind is BlockKind.FORWARD]
-    backward = [block for block in plan.blocks if block.kind is BlockKind.BACKWARD]
-    place = {plan.blocks[b].name: i for i, b in enumerate(plan.topological_order)}
-    forward.sort(key=lambda block: place[block.name])
-    backward.sort(key=lambda block: -place[block.name])
+def _blocks_of(model: Distributed, plan: MicroBatchPlan, stage_of: tuple[int, ...]) -> tuple[int, ...]:
+    """Per operation, its block."""
+    ops = model.program.ops
+    layers, stages = 1 + max((op.tag.stage or 0 for op in ops), default=0), 1 + max(stage_of)
+    if stages > layers:
+        raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
+    stage_of_layer = [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
+    found = {(stage, block.kind): b for b, (stage, block) in enumerate(zip(stage_of, plan.blocks, strict=True))}
+    kinds = dict(_KINDS)
+    if not any(block.kind is BlockKind.WEIGHT for block in plan.blocks):
+        kinds[WEIGHT_PHASE] = BlockKind.BACKWARD
+    return tuple(found[stage_of_layer[op.tag.stage or 0], kinds.get(op.tag.phase, BlockKind.FORWARD)] for op in ops)
+
+
+def stages_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:
+    """The stage of each block; raises InputError where the plan is not a chain of stages there and back."""
+    kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
+    for b in plan.topological_order:
+        kinds[plan.blocks[b].kind].append(b)
+    forward, backward, weight = kinds[BlockKind.FORWARD], kinds[BlockKind.BACKWARD][::-1], kinds[BlockKind.WEIGHT]
+    stage_of = {b: i for chain in (forward, backward) for i, b in enumerate(chain)}
+    of_weight = {b: stage_of[before] for b in weight for before, _ in plan.predecessors[b] if before in backward}
     single = all(len(block.devices) == 1 for block in plan.blocks)
-    there_and_back = not backward or [b.devices for b in backward] == [f.devices for f in forward]
-    if len(forward) + len(backward) != len(plan.blocks) or not single or not there_and_back:
+    devices = [
+        [plan.blocks[b].devices for b in sorted(chain, key=at.__getitem__)]
+        for chain, at in ((forward, stage_of), (backward, stage_of), (weight, of_weight))
+        if chain
+    ]
+    complete = len(stage_of) + len(of_weight) == len(plan.blocks) and len(kinds[BlockKind.WEIGHT]) == len(of_weight)
+    if not forward or not single or not complete or any(each != devices[0] for each in devices):
         why = "a pipeline needs a chain of stages, one forward and one backward block each"
         raise InputError(f"plan {plan.name}", why)
-    return tuple(block.devices[0] for block in forward)
+    return tuple((stage_of | of_weight)[b] for b in range(len(plan.blocks)))
 
 
 def stage_runs(schedule: Schedule) -> Iterator[Run]:
     """The runs of a chain of stages, in the order of their starts, then of the plan's devices."""
-    plan = schedule.plan
-    kinds: dict[BlockKind, list[int]] = {BlockKind.FORWARD: [], BlockKind.BACKWARD: []}
-    for b in plan.topological_order:
-        kinds[plan.blocks[b].kind].append(b)
-    stage_of = {b: i for i, b in enumerate(kinds[BlockKind.FORWARD])}
-    stage_of |= {b: i for i, b in enumerate(reversed(kinds[BlockKind.BACKWARD]))}
-    rows = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)
-    runs = sorted((start, plan.blocks[b].devices[0], micro_batch, b) for b, micro_batch, start in rows)
-    for start, _, micro_batch, b in runs:
-        yield start, stage_of[b], plan.blocks[b].kind, micro_batch
+    stage_of = stages_of_blocks(schedule.plan)
+    for start, b, micro_batch in runs_by_start(schedule):
+        yield start, stage_of[b], schedule.plan.blocks[b].kind, micro_batch
 
 
 def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
     """The number of layers of each stage, equal or one more for the first ones."""
     few, more = divmod(layers, stages)
     return tuple(few + (stage < more) for stage in range(stages))
-
-
-class _Piping:
-    def __init__(self, model: Distributed, schedule: Schedule, devices: tuple[int, ...]) -> None:
-        self._model, self._schedule, self._devices = model, schedule, devices
-        self._source = model.program
-        self._width = len(schedule.plan.devices)
-        self._build = ProgramBuilder(self._source.name)
-        self._inputs = list[Piece]()
-        self._made: dict[tuple[int, int, int], int] = {}
-        """Per value of the source, micro-batch and device of the plan: the value there."""
-        self._given: dict[tuple[int, int, int], int] = {}
-        """The same for the source's inputs; those that all micro-batches share are filed under micro-batch -1."""
-        self._sums: dict[int, dict[tuple[int, int], int]] = {}
-        """Per output, the sum or the joined parts of the micro-batches from one to before another."""
-        self._pending: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        """Per device, the (output, micro-batch, value) that are still to be added up."""
-
-    @cached_property
-    def _stage_of(self) -> list[int]:
-        """Per operation, its stage."""
-        layers = 1 + max((op.tag.stage or 0 for op in self._source.ops), default=0)
-        stages = len(self._devices)
-        if stages > layers:
-            raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
-        stage_of_layer = [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
-        return [stage_of_layer[op.tag.stage or 0] for op in self._source.ops]
-
-    @cached_property
-    def _ops_of(self) -> dict[tuple[int, BlockKind], list[Op]]:
-        found: dict[tuple[int, BlockKind], list[Op]] = defaultdict(list)
-        for op, stage in zip(self._source.ops, self._stage_of, strict=True):
-            kind = BlockKind.BACKWARD if op.tag.phase in ("backward", WEIGHT_PHASE) else BlockKind.FORWARD
-            found[stage, kind].append(op)
-        return found
-
-    @cached_property
-    def _homes(self) -> dict[int, list[int]]:
-        """Per value, the devices of the plan with operations that take it, in order."""
-        found: dict[int, dict[int, None]] = defaultdict(dict)
-        for op, stage in zip(self._source.ops, self._stage_of, strict=True):
-            for value in op.inputs:
-                found[value][self._devices[stage]] = None
-        return {value: sorted(devices) for value, devices in found.items()}
-
-    def distributed(self) -> Distributed:
-        for value, piece in self._model.piece_of.items():
-            self._take(value, piece)
-        for _, together in groupby(stage_runs(self._schedule), key=lambda run: run[0]):
-            ran = list(together)
-            for _, stage, kind, micro_batch in ran:
-                for op in self._ops_of[stage, kind]:
-                    self._add(op, stage, micro_batch)
-                self._add_up()
-            for _, stage, kind, micro_batch in ran:
-                self._send(stage, kind, micro_batch)
-        outputs, pieces = list[int](), list[Piece]()
-        for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
-            for (micro_batch, _), made in sorted(self._sums[value].items()):
-                outputs.append(made)
-                pieces.append(self._part(piece, micro_batch) if value in self._apart else piece)
-        return Distributed(self._build.finish(outputs), tuple(self._inputs), tuple(pieces), self._model.roles)
-
-    def _part(self, piece: Piece, micro_batch: int) -> Piece:
-        return piece.cut(self._model.role_of(piece).batch_axis or 0, self._schedule.micro_batches, micro_batch)
-
-    @cached_property
-    def _apart(self) -> frozenset[int]:
-        """Outputs that are samples' inputs changed in place: joining them would copy them."""
-        changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
-        return frozenset(value for value, axis in self._batch_axis.items() if axis is not None and value in changed)
-
-    def _device(self, source: int, stage_device: int) -> int:
-        return 1 + (source - 1) * self._width + stage_device
-
-    def _take(self, value: int, piece: Piece) -> None:
-        """An input on every device that uses it: micro-batch by micro-batch, or once for all."""
-        axis, of_type = self._model.role_of(piece).batch_axis, self._source.types[value]
-        count, name = self._schedule.micro_batches, self._source.value_name(value)
-        for device in self._homes.get(value, [0]):
-            there = of_type.on(self._device(of_type.device, device))
-            suffix = f".p{device}" if len(self._homes.get(value, [])) > 1 else ""
-            if axis is None or count == 1:
-                self._given[value, -1, device] = self._build.input(name + suffix, there)
-                self._inputs.append(piece)
-                continue
-            part = divided(there, axis, count, piece.name)
-            for micro_batch in range(count):
-                self._given[value, micro_batch, device] = self._build.input(f"{name}{suffix}.m{micro_batch}", part)
-                self._inputs.append(piece.cut(axis, count, micro_batch))
-
-    def _value(self, value: int, micro_batch: int, device: int) -> int:
-        made = self._made.get((value, micro_batch, device))
-        if made is not None:
-            return made
-        shared = self._given.get((value, -1, device))
-        return self._given[value, micro_batch, device] if shared is None else shared
-
-    def _add(self, op: Op, stage: int, micro_batch: int) -> None:
-        device = self._devices[stage]
-        taken = [self._value(value, micro_batch, device) for value in op.inputs]
-        if not find_operator(op.kind).pattern:
-            self._add_up(self._build.type_of(taken[0]).device)
-        attributes = elsewhere(op.attributes, lambda source: self._device(source, device))
-        tag = Tag(stage, micro_batch, op.tag.phase, op.tag.name)
-        for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
-            self._made[value, micro_batch, device] = made
-            if value in self._place_of:
-                self._pending[self._build.type_of(made).device].append((value, micro_batch, made))
-
-    def _add_up(self, only: int | None = None) -> None:
-        """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then."""
-        for device in [only] if only is not None else list(self._pending):
-            pending = sorted(self._pending.pop(device, []), key=lambda each: self._place_of[each[0]])
-            for value, micro_batch, made in pending:
-                self._combine(value, micro_batch, made)
-
-    @cached_property
-    def _place_of(self) -> dict[int, int]:
-        """Per output its place among them."""
-        return {value: i for i, value in enumerate(self._source.outputs)}
-
-    def _combine(self, value: int, micro_batch: int, made: int) -> None:
-        """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
-        tag, axis = Tag(self._stage_of_output[value], micro_batch, self._last_phase), self._batch_axis[value]
-        parts = self._sums.setdefault(value, {})
-        if value in self._apart:
-            parts[micro_batch, micro_batch + 1] = made
-            return
-        if not parts and self._schedule.micro_batches > 1:
-            made = self._build.one("identity", [made], tag)
-        elif axis is None and parts:
-            ((first, _), before) = parts.popitem()
-            made, micro_batch = self._build.one("add", [before, made], tag), first
-        span = micro_batch, micro_batch + 1
-        for part in list(parts) if axis is not None else []:
-            if part[1] == span[0] or part[0] == span[1]:
-                pair = [parts.pop(part), made] if part[1] == span[0] else [made, parts.pop(part)]
-                made = self._build.one("concat", pair, tag, axis=axis or 0)
-                span = min(part[0], span[0]), max(part[1], span[1])
-        parts[span] = made
-
-    @cached_property
-    def _stage_of_output(self) -> dict[int, int]:
-        """Per output, the stage that makes it."""
-        pairs = zip(self._source.ops, self._stage_of, strict=True)
-        return {value: stage for op, stage in pairs for value in op.outputs if value in self._place_of}
-
-    @cached_property
-    def _last_phase(self) -> str:
-        """The phase in which outputs are finished: inference has no backward."""
-        return "backward" if any(op.tag.phase == "backward" for op in self._source.ops) else "forward"
-
-    @cached_property
-    def _batch_axis(self) -> dict[int, int | None]:
-        pairs = zip(self._source.outputs, self._model.outputs, strict=True)
-        return {value: self._model.role_of(piece).batch_axis for value, piece in pairs}
-
-    def _send(self, stage: int, kind: BlockKind, micro_batch: int) -> None:
-        device = self._devices[stage]
-        for op in self._ops_of[stage, kind]:
-            for value in op.outputs:
-                for other in self._homes.get(value, []):
-                    if other == device or (value, micro_batch, other) in self._made:
-                        continue
-                    made = self._made[value, micro_batch, device]
-                    to = self._device(self._source.types[value].device, other)
-                    tag = Tag(stage, micro_batch, op.tag.phase)
-                    self._made[value, micro_batch, other] = self._build.one("send", [made], tag, to=to)

@@ -1,0 +1,230 @@
+"""Any schedule of any plan as the program of all its devices: operations in blocks, in the order of their runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+from tessel_core.errors import InputError
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece, divided, elsewhere
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Op, Tag
+from tessel_core.model import MicroBatchPlan, Schedule
+
+Run = tuple[int, int, int]
+"""Start, block and micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Every operation on the device of its block, once for each micro-batch, in the schedule's order.
+
+    A tensor that a block on another device takes is sent there after the run that makes it.  Runs that start together
+    are issued together, the transfers after them.  What every sample shares (gradients) is added up over micro-batches,
+    what belongs to samples is put behind each other; but what is changed in place (caches) stays an output for each
+    micro-batch.
+
+    Raises InputError where a block runs on several devices, or the batch does not divide.
+    """
+
+    schedule: Schedule
+    block_of: tuple[int, ...]
+    """Per operation of the model, its block of the schedule's plan."""
+    stage_of: tuple[int, ...]
+    """Per block, the number of its stage, with which its operations are tagged."""
+
+    def __call__(self, model: Distributed) -> Distributed:
+        """The model, of devices 1 … H, on those of a plan of P devices each: device (h, p) is 1 + h P + p."""
+        return _Partitioning(model, self).distributed()
+
+
+def runs_by_start(schedule: Schedule) -> Iterator[Run]:
+    """All runs in the order of their starts; of those that start together, by device and by what they depend on."""
+    plan = schedule.plan
+    place = {b: i for i, b in enumerate(plan.topological_order)}
+    rows = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)
+    runs = sorted((start, plan.blocks[b].devices[0], micro_batch, place[b], b) for b, micro_batch, start in rows)
+    for start, _, micro_batch, _, b in runs:
+        yield start, b, micro_batch
+
+
+def device_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:
+    """The device of each block; InputError for a block on several."""
+    for block in plan.blocks:
+        if len(block.devices) != 1:
+            why = f"runs on {len(block.devices)} devices, where a program needs one for each block"
+            raise InputError(f"block {block.name}", why)
+    return tuple(block.devices[0] for block in plan.blocks)
+
+
+class _Partitioning:
+    def __init__(self, model: Distributed, how: Partition) -> None:
+        self._model, self._schedule, self._how = model, how.schedule, how
+        self._device_of = device_of_blocks(how.schedule.plan)
+        self._source = model.program
+        self._width = len(how.schedule.plan.devices)
+        self._build = ProgramBuilder(self._source.name)
+        self._inputs = list[Piece]()
+        self._made: dict[tuple[int, int, int], int] = {}
+        """Per value of the source, micro-batch and device of the plan: the value there."""
+        self._given: dict[tuple[int, int, int], int] = {}
+        """The same for the source's inputs; those that all micro-batches share are filed under micro-batch -1."""
+        self._sums: dict[int, dict[tuple[int, int], int]] = {}
+        """Per output, the sum or the joined parts of the micro-batches from one to before another."""
+        self._pending: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        """Per device, the (output, micro-batch, value) that are still to be added up."""
+
+    @cached_property
+    def _ops_of(self) -> dict[int, list[Op]]:
+        """Per block."""
+        found: dict[int, list[Op]] = defaultdict(list)
+        for op, block in zip(self._source.ops, self._how.block_of, strict=True):
+            found[block].append(op)
+        return found
+
+    @cached_property
+    def _homes(self) -> dict[int, list[int]]:
+        """Per value, the devices of the plan with operations that take it, in order."""
+        found: dict[int, dict[int, None]] = defaultdict(dict)
+        for op, block in zip(self._source.ops, self._how.block_of, strict=True):
+            for value in op.inputs:
+                found[value][self._device_of[block]] = None
+        return {value: sorted(devices) for value, devices in found.items()}
+
+    @cached_property
+    def _maker_of(self) -> dict[int, tuple[Op, int]]:
+        """Per value that an operation makes, the operation and its block."""
+        pairs = zip(self._source.ops, self._how.block_of, strict=True)
+        return {value: (op, block) for op, block in pairs for value in op.outputs}
+
+    def distributed(self) -> Distributed:
+        for value, piece in self._model.piece_of.items():
+            self._take(value, piece)
+        for _, together in groupby(runs_by_start(self._schedule), key=lambda run: run[0]):
+            ran = list(together)
+            for _, block, micro_batch in ran:
+                for op in self._ops_of[block]:
+                    self._add(op, block, micro_batch)
+                self._add_up()
+            for _, block, micro_batch in ran:
+                self._send(block, micro_batch)
+        outputs, pieces = list[int](), list[Piece]()
+        for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
+            for (micro_batch, _), made in sorted(self._sums[value].items()):
+                outputs.append(made)
+                pieces.append(self._part(piece, micro_batch) if value in self._apart else piece)
+        return Distributed(self._build.finish(outputs), tuple(self._inputs), tuple(pieces), self._model.roles)
+
+    def _part(self, piece: Piece, micro_batch: int) -> Piece:
+        return piece.cut(self._model.role_of(piece).batch_axis or 0, self._schedule.micro_batches, micro_batch)
+
+    @cached_property
+    def _apart(self) -> frozenset[int]:
+        """Outputs that are samples' inputs changed in place: joining them would copy them."""
+        changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
+        return frozenset(value for value, axis in self._batch_axis.items() if axis is not None and value in changed)
+
+    def _device(self, source: int, stage_device: int) -> int:
+        return 1 + (source - 1) * self._width + stage_device
+
+    def _take(self, value: int, piece: Piece) -> None:
+        """An input on every device that uses it: micro-batch by micro-batch, or once for all."""
+        axis, of_type = self._model.role_of(piece).batch_axis, self._source.types[value]
+        count, name = self._schedule.micro_batches, self._source.value_name(value)
+        for device in self._homes.get(value, [0]):
+            there = of_type.on(self._device(of_type.device, device))
+            suffix = f".p{device}" if len(self._homes.get(value, [])) > 1 else ""
+            if axis is None or count == 1:
+                self._given[value, -1, device] = self._build.input(name + suffix, there)
+                self._inputs.append(piece)
+                continue
+            part = divided(there, axis, count, piece.name)
+            for micro_batch in range(count):
+                self._given[value, micro_batch, device] = self._build.input(f"{name}{suffix}.m{micro_batch}", part)
+                self._inputs.append(piece.cut(axis, count, micro_batch))
+
+    def _value(self, value: int, micro_batch: int, device: int) -> int:
+        made = self._made.get((value, micro_batch, device))
+        if made is not None:
+            return made
+        shared = self._given.get((value, -1, device))
+        if shared is not None:
+            return shared
+        given = self._given.get((value, micro_batch, device))
+        return self._sent(value, micro_batch, device) if given is None else given
+
+    def _add(self, op: Op, block: int, micro_batch: int) -> None:
+        device = self._device_of[block]
+        taken = [self._value(value, micro_batch, device) for value in op.inputs]
+        if not find_operator(op.kind).pattern:
+            self._add_up(self._build.type_of(taken[0]).device)
+        attributes = elsewhere(op.attributes, lambda source: self._device(source, device))
+        tag = Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+        for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
+            self._made[value, micro_batch, device] = made
+            if value in self._place_of:
+                self._pending[self._build.type_of(made).device].append((value, micro_batch, made))
+
+    def _add_up(self, only: int | None = None) -> None:
+        """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then."""
+        for device in [only] if only is not None else list(self._pending):
+            pending = sorted(self._pending.pop(device, []), key=lambda each: self._place_of[each[0]])
+            for value, micro_batch, made in pending:
+                self._combine(value, micro_batch, made)
+
+    @cached_property
+    def _place_of(self) -> dict[int, int]:
+        """Per output its place among them."""
+        return {value: i for i, value in enumerate(self._source.outputs)}
+
+    def _combine(self, value: int, micro_batch: int, made: int) -> None:
+        """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
+        op, block = self._maker_of[value]
+        axis = self._batch_axis[value]
+        tag = Tag(self._how.stage_of[block], micro_batch, self._last_phase, op.tag.name)
+        parts = self._sums.setdefault(value, {})
+        if value in self._apart:
+            parts[micro_batch, micro_batch + 1] = made
+            return
+        if not parts and self._schedule.micro_batches > 1:
+            made = self._build.one("identity", [made], tag)
+        elif axis is None and parts:
+            ((first, _), before) = parts.popitem()
+            made, micro_batch = self._build.one("add", [before, made], tag), first
+        span = micro_batch, micro_batch + 1
+        for part in list(parts) if axis is not None else []:
+            if part[1] == span[0] or part[0] == span[1]:
+                pair = [parts.pop(part), made] if part[1] == span[0] else [made, parts.pop(part)]
+                made = self._build.one("concat", pair, tag, axis=axis or 0)
+                span = min(part[0], span[0]), max(part[1], span[1])
+        parts[span] = made
+
+    @cached_property
+    def _last_phase(self) -> str:
+        """The phase in which outputs are finished: inference has no backward."""
+        return "backward" if any(op.tag.phase == "backward" for op in self._source.ops) else "forward"
+
+    @cached_property
+    def _batch_axis(self) -> dict[int, int | None]:
+        pairs = zip(self._source.outputs, self._model.outputs, strict=True)
+        return {value: self._model.role_of(piece).batch_axis for value, piece in pairs}
+
+    def _send(self, block: int, micro_batch: int) -> None:
+        """What a run has made, to the other devices that take it."""
+        for op in self._ops_of[block]:
+            for value in op.outputs:
+                for other in self._homes.get(value, []):
+                    if (value, micro_batch, other) not in self._made:
+                        self._sent(value, micro_batch, other)
+
+    def _sent(self, value: int, micro_batch: int, to: int) -> int:
+        op, block = self._maker_of[value]
+        made = self._made[value, micro_batch, self._device_of[block]]
+        there = self._device(self._source.types[value].device, to)
+        tag = Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+        self._made[value, micro_batch, to] = found = self._build.one("send", [made], tag, to=there)
+        return found
