@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from helpers.programs import gpt_parameters
+from helpers.programs import gpt_parameters, optimizer_inputs, same_meaning
 from helpers.seeds import one_in
 from helpers.terminal import Tessel, terminal
 
@@ -28,9 +28,17 @@ from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
 from tessel_core.strategies.layers import structure_of
-from tessel_core.strategies.orders import stage_order
+from tessel_core.strategies.orders import chain_schedulers, stage_form, stage_order
 from tessel_core.strategies.ranks import Ranks, every_rank_order
-from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy, equal_devices, simulate_strategy
+from tessel_core.strategies.strategy import (
+    BUCKET_BYTES,
+    Semantics,
+    Strategy,
+    build_program,
+    equal_devices,
+    simulate_strategy,
+    why_not,
+)
 
 GPT = find_family("gpt")
 MESHES = (find_mesh("h200-16"), equal_devices(64, 1.4e13, 9e11, 25))
@@ -43,6 +51,55 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     """Runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return terminal(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("order", chain_schedulers())
+@pytest.mark.parametrize(("data", "tensor", "recompute", "zero"), [(1, 1, False, False), (2, 2, True, True)])
+def test_every_order_means_the_same(order: str, data: int, tensor: int, recompute: bool, zero: bool) -> None:
+    """Losses, every gradient and every updated weight are those of the network on one device."""
+    several = next(each for each in (1, 2) if stage_form(order, 2, 4, each))
+    spec = GPT.spec(layers=5, hidden=24, heads=4, vocabulary=17, sequence=5, batch=4 * data, dtype="fp64")
+    whole = build_program(GPT, spec, Strategy(), gradients=True)
+    strategy = Strategy(data, tensor, 2, 4, order, recompute, zero, several)
+    changed = build_program(GPT, spec, strategy, gradients=True)
+    form = strategy.form
+    weights = {op.tag.phase for op in changed.program.ops} & {"weight"}
+    assert bool(weights) == form.split
+    same_meaning(whole, changed, optimizer_inputs(whole, spec.network, 7), 1e-9)
+
+
+def test_zero_bubble_orders_leave_less_idle() -> None:
+    """The split backward fills what 1F1B leaves idle, and the V as much with half of what 1F1B holds."""
+    mesh, spec = find_mesh("h200-16"), GPT.spec(size="gpt2-medium", batch=64)
+    times, peaks = {}, {}
+    for order, several in (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("zb-v", 2), ("tessel", 1), ("v-min", 2)):
+        found = simulate_strategy(GPT, spec, Strategy(1, 1, 4, 16, order, stages_per_device=several), mesh)
+        times[order], peaks[order] = found.trace.latency, max(found.trace.peak_memory)
+    assert times["zb-h2"] < times["zb-h1"] < times["1f1b"]
+    assert times["tessel"] <= times["zb-h1"]
+    assert times["zb-v"] < times["zb-h1"]
+    assert peaks["v-min"] < peaks["zb-v"] < peaks["zb-h1"] < peaks["zb-h2"]
+
+
+@pytest.mark.parametrize(
+    ("order", "several", "sentence"),
+    [
+        ("zb-v", 1, "zb-v"),
+        ("zb-h1", 2, "zb-h1"),
+        ("chimera", 1, "chimera"),
+    ],
+)
+def test_an_order_that_does_not_suit_says_why(order: str, several: int, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        build_program(GPT, GPT.spec(layers=4, batch=4), Strategy(1, 1, 2, 4, order, stages_per_device=several))
+    assert sentence in str(error.value)
+    assert why_not(
+        GPT,
+        GPT.spec(layers=4, batch=4),
+        Strategy(1, 1, 2, 4, order, stages_per_device=several),
+        None,
+        Semantics.DEFAULT,
+    )
 
 
 def drawn(choose: random.Random) -> Configuration:

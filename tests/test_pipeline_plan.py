@@ -28,6 +28,10 @@ STRATEGIES = (
     Strategy(1, 1, 4, 16),
     Strategy(1, 2, 2, 4, "interleaved", stages_per_device=2),
     Strategy(2, 1, 2, 4, "1f1b", rank_order=("pipeline", "data", "tensor")),
+    Strategy(1, 1, 4, 8, "zb-h1"),
+    Strategy(1, 2, 4, 16, "zb-h2"),
+    Strategy(1, 1, 4, 8, "zb-v", stages_per_device=2),
+    Strategy(2, 1, 4, 8, "v-min", stages_per_device=2),
 )
 
 
@@ -53,10 +57,15 @@ def pipeline_ends(trace: Trace) -> float:
 @pytest.mark.parametrize("mesh", [find_mesh("h200-16"), UNIFORM], ids=lambda mesh: mesh.name)
 @pytest.mark.parametrize("width", [512, 4096])
 def test_the_plan_takes_the_simulated_time_and_memory(strategy: Strategy, mesh: DeviceMesh, width: int) -> None:
-    """Transfers contend with all-reductions in the simulation and not in the plan, so times are near, not equal."""
+    """Times are near, not equal: transfers contend with all-reductions in the simulation and not in the plan.
+
+    Nor does the simulation wait for the sums of gradients before it sends on, which split blocks are shorter beside.
+    """
     found = simulated(strategy, mesh, width)
     schedule, peaks = scheduled(found, strategy, mesh)
-    assert schedule.makespan / 1e9 == pytest.approx(pipeline_ends(found.trace), rel=0.04)
+    assert schedule.makespan / 1e9 == pytest.approx(
+        pipeline_ends(found.trace), rel=0.11 if strategy.form.split else 0.04
+    )
     workers = [found.ranks.worker(0, 0, place) for place in range(strategy.pipeline)]
     assert peaks == tuple(found.trace.peak_memory[worker - 1] for worker in workers)
 

@@ -69,7 +69,7 @@ def gpt_spec(name: str) -> GptSpec:
     return find(GPT_SPECS, name, "model")
 
 
-def gpt_training(spec: GptSpec) -> Distributed:
+def gpt_training(spec: GptSpec, *, split_weights: bool = False) -> Distributed:
     """Forward, cross entropy of every token, backward; outputs are the losses and the gradients of all weights.
 
     Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (predictions of the whole batch, batch x
@@ -77,7 +77,7 @@ def gpt_training(spec: GptSpec) -> Distributed:
     vocabulary and the loss to the last.  Tensor parallelism cuts the hidden side of embeddings and projection: that
     divides any vocabulary, where Megatron-LM's cut of a padded vocabulary need not sum up all logits.
     """
-    return Gradients()(gpt_forward(spec))
+    return Gradients(split_weights=split_weights)(gpt_forward(spec))
 
 
 def gpt_forward(spec: GptSpec) -> Distributed:

@@ -25,9 +25,9 @@ class MlpSpec:
         check_real(self.dtype)
 
 
-def mlp_training(spec: MlpSpec) -> Distributed:
+def mlp_training(spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
     """Forward, squared loss, backward; outputs are the losses, the gradients of the input and of the weights."""
-    return Gradients(also=("x",))(mlp_forward(spec))
+    return Gradients(also=("x",), split_weights=split_weights)(mlp_forward(spec))
 
 
 def mlp_forward(spec: MlpSpec) -> Distributed:

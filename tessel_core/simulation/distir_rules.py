@@ -116,7 +116,7 @@ def _matmul_input_grad(costs: DistIrCosts, types: Types, values: Values) -> floa
 
 def _matmul_weight_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
     """The second half of `_matmul_grad`."""
-    x, dz = types
+    x, _, dz = types
     return 2 * LAUNCH_S * (len(x.shape) > 2) + costs.product(x, _rows(x)[::-1], _rows(dz))
 
 

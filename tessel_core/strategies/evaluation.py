@@ -17,7 +17,7 @@ from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.amounts import Amounts, Bytes, CostTable, Seconds, Sizes
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of
-from tessel_core.strategies.orders import IssueOrder, issue_order
+from tessel_core.strategies.orders import LOOP, IssueOrder, issue_order
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.ranks import Ranks
@@ -164,7 +164,7 @@ class _Evaluator:
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
         strategy = each.strategy
-        if not self._together or self._nodes is None or not self._order(each).in_turn:
+        if not self._together or self._nodes is None or strategy.form != LOOP or not self._order(each).in_turn:
             return None
         return places_of(self._nodes, self._ranks(each), strategy.stages_per_device > 1)
 

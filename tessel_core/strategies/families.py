@@ -52,8 +52,8 @@ class Family(ABC):
         """The spec of values of `sizes`, in their order or by name; raises InputError for impossible values."""
 
     @abstractmethod
-    def build(self, spec: Any) -> Distributed:
-        """The program, without the optimizer's step."""
+    def build(self, spec: Any, *, split_weights: bool = False) -> Distributed:
+        """The program, without the optimizer's step; in training gradients of weights can be operations apart."""
 
     @abstractmethod
     def optimizer(self, spec: Any) -> Optimizer | None:
@@ -109,8 +109,8 @@ class MlpFamily(Family):
         defaults = {size.name: size.default for size in self.sizes[len(values) :]}
         return MlpSpec(*values, **{**defaults, **named})
 
-    def build(self, spec: MlpSpec) -> Distributed:
-        return mlp_training(spec)
+    def build(self, spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
+        return mlp_training(spec, split_weights=split_weights)
 
     def optimizer(self, spec: MlpSpec) -> Optimizer:
         return SgdUpdate()
@@ -207,9 +207,9 @@ class GptFamily(Family):
         usual = {"prefill": network.sequence, "decode": network.sequence - 1}.get(mode, 0)
         return GptWork(network, mode, asked.get("context", usual))  # type: ignore[arg-type]
 
-    def build(self, spec: GptWork) -> Distributed:
+    def build(self, spec: GptWork, *, split_weights: bool = False) -> Distributed:
         if spec.mode == "training":
-            return gpt_training(spec.network)
+            return gpt_training(spec.network, split_weights=split_weights)
         if spec.mode == "prefill":
             return gpt_inference(spec.network, spec.context)
         return gpt_decode(spec.network, spec.context)

@@ -1,4 +1,4 @@
-"""The order in which pipeline stages run: chains of stages of unit time under any scheduler."""
+"""The order in which pipeline stages run: stages of unit time, in the form that a scheduler needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks.shapes import forward_half
-from tessel_core.scheduling import BASELINES, find_scheduler, solve_schedule
+from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler, solve_schedule
 from tessel_core.units import counted
 
 DEFAULT_ORDER = "pipedream"
@@ -24,40 +24,96 @@ def usual_order(stages_per_device: int) -> str:
     return DEFAULT_ORDER if stages_per_device == 1 else INTERLEAVED_ORDER
 
 
-@lru_cache(maxsize=256)
-def stage_chain(devices: int, stages_per_device: int = 1) -> MicroBatchPlan:
-    """A forward and a backward block per stage, one step each, without a limit on memory.
+@dataclass(frozen=True, slots=True)
+class StageForm:
+    """How stages lie on devices, and what they do."""
 
-    Stage s is on device s mod `devices`: the chain goes round them as often as each has stages.
+    split: bool = False
+    """Whether gradients of weights are blocks of their own."""
+    returns: bool = False
+    """Whether the chain goes down the devices and up again (V); else it goes round them (loop)."""
+
+    def device_of(self, stage: int, devices: int) -> int:
+        """The device of a stage."""
+        turn, place = divmod(stage, devices)
+        return devices - 1 - place if self.returns and turn % 2 else place
+
+
+LOOP = StageForm()
+SPLIT, SPLIT_V = StageForm(split=True), StageForm(split=True, returns=True)
+
+
+@lru_cache(maxsize=256)
+def stage_plan(devices: int, stages_per_device: int = 1, form: StageForm = LOOP) -> MicroBatchPlan:
+    """A forward and a backward block per stage, and a weight block where they are split, one step each.
+
+    A forward holds a slot until the end of its backward, and each device has room for as many as 1F1B holds there.
     """
     stages = range(devices * stages_per_device)
-    blocks = [Block(f"F{stage}", BlockKind.FORWARD, (stage % devices,), 1) for stage in stages]
-    blocks += [Block(f"B{stage}", BlockKind.BACKWARD, (stage % devices,), 1) for stage in reversed(stages)]
-    links = tuple(Dependency(one.name, other.name) for one, other in pairwise(blocks))
-    name = f"chain-{devices}" + (f"x{stages_per_device}" if stages_per_device > 1 else "")
-    return MicroBatchPlan(name, tuple(PlanDevice(f"s{s}") for s in range(devices)), tuple(blocks), links)
+    down, up, after = list[Block](), list[Block](), list[Block]()
+    for stage in stages:
+        device = (form.device_of(stage, devices),)
+        down.append(Block(f"F{stage}", BlockKind.FORWARD, device, 1, 1))
+        up.append(Block(f"B{stage}", BlockKind.BACKWARD, device, 1, 0 if form.split else -1))
+        after.append(Block(f"W{stage}", BlockKind.WEIGHT, device, 1, -1))
+    chain = [*down, *reversed(up)]
+    links = [Dependency(one.name, other.name) for one, other in pairwise(chain)]
+    if form.split:
+        links += [Dependency(one.name, other.name) for one, other in zip(up, after, strict=True)]
+        chain += after
+    several = f"x{stages_per_device}" if stages_per_device > 1 else ""
+    name = f"{'split' if form.split else 'chain'}{'-v' if form.returns else ''}-{devices}{several}"
+    room = devices * stages_per_device
+    return MicroBatchPlan(name, tuple(PlanDevice(f"s{s}", room) for s in range(devices)), tuple(chain), tuple(links))
+
+
+def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageForm) -> MicroBatchPlan:
+    """Published orders know how much they hold; only searches have to be told how much room there is."""
+    plan = stage_plan(devices, stages_per_device, form)
+    if scheduler not in BASELINES:
+        return plan
+    return replace(plan, devices=tuple(replace(device, memory_capacity=None) for device in plan.devices))
 
 
 @lru_cache(maxsize=4096)
+def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> StageForm | None:
+    """The form in which the scheduler orders so many stages and micro-batches; None where it does in none.
+
+    Searches take the one with the most freedom: split backward passes, and with two stages per device a V.
+    """
+    forms = [LOOP] + [SPLIT] * (stages_per_device == 1) + [SPLIT_V] * (stages_per_device == 2)
+    find = find_scheduler(scheduler)
+    for form in forms if scheduler in BASELINES else reversed(forms):
+        if not find.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches):
+            return form
+    return None
+
+
 def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> str:
     """Why the scheduler does not order so many stages and micro-batches; empty where it does."""
-    return find_scheduler(scheduler).why_not(stage_chain(devices, stages_per_device), micro_batches)
+    if stage_form(scheduler, devices, micro_batches, stages_per_device) is not None:
+        return ""
+    found = find_scheduler(scheduler)
+    form = SPLIT if found.splits and stages_per_device == 1 else SPLIT_V if found.splits else LOOP
+    return found.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches)
 
 
 @lru_cache(maxsize=1024)
 def stage_order(
     scheduler: str, devices: int, micro_batches: int, training: bool = True, stages_per_device: int = 1
 ) -> Schedule:
-    """The schedule of the chain; raises InputError where the scheduler does not suit or finds none.
+    """The schedule of the stages; raises InputError where the scheduler does not suit or finds none.
 
     Without a backward all published orders are the same: every stage takes each micro-batch as soon as it is there.
     """
-    chain = stage_chain(devices, stages_per_device)
+    form = stage_form(scheduler, devices, micro_batches, stages_per_device) or LOOP
     if training:
-        report = solve_schedule(scheduler, chain, micro_batches)
+        plan = _plan_for(scheduler, devices, stages_per_device, form)
+        report = solve_schedule(scheduler, plan, micro_batches)
     else:
         usual = "gpipe" if stages_per_device == 1 else INTERLEAVED_ORDER
-        report = solve_schedule(usual, forward_half(chain, f"forward-{devices}"), micro_batches)
+        plan = forward_half(_plan_for(usual, devices, stages_per_device, LOOP), f"forward-{devices}")
+        report = solve_schedule(usual, plan, micro_batches)
     if report.solution is None:
         stages = counted(devices * stages_per_device, "stage")
         raise InputError("schedule", f"{scheduler} finds none of {stages} and {counted(micro_batches, 'micro-batch')}")
@@ -65,8 +121,8 @@ def stage_order(
 
 
 def chain_schedulers() -> tuple[str, ...]:
-    """The names of the published orders that suit chains of stages, one or several per device; the default first."""
-    suiting = [name for name in BASELINES if not (order_objection(name, 2, 2) and order_objection(name, 2, 2, 2))]
+    """The names of the schedulers that order stages in some form, one or two per device; the default first."""
+    suiting = [name for name in SCHEDULERS if any(stage_form(name, 2, 4, several) for several in (1, 2))]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tessel_core.errors import InputError
+from tessel_core.ir.program import UNTAGGED
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, DeviceMesh, MicroBatchPlan, PlanDevice
 from tessel_core.simulation import Trace
@@ -19,11 +22,11 @@ from tessel_core.units import show_time, to_ticks
 
 _ALIKE = 1e-6
 """Relative: seconds that differ by less differ by rounding."""
-_KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD}
+_KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD, WEIGHT_PHASE: BlockKind.WEIGHT}
 """Kinds of blocks by phase; operations of other phases belong to no micro-batch."""
 
 Run = tuple[BlockKind, int]
-"""A direction and a stage."""
+"""The kind of a block, and its stage."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,12 @@ class _Costs:
 
 
 def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> MicroBatchPlan:
-    """A forward and a backward block per stage in ns and bytes; a device stands for all that run its stage.
+    """The blocks of each stage in ns and bytes; a device stands for all that run its stage.
 
     A block lasts as long as its stage is busy with one micro-batch, on average over them; what is sent is a lag.  A
-    forward holds what its backward takes.  Everything else (weights, gradients, what a run needs for itself) is the
-    device's static memory: so much that the plan's peaks in the strategy's own order are those of the simulation.
-    The optimizer's step and the sums over replicas come after the pipeline and are no part of the plan.
+    block holds what later blocks of its micro-batch take.  Everything else (weights, gradients, what a run needs for
+    itself) is the device's static memory: so much that the plan's peaks in the strategy's own order are those of the
+    simulation.  The optimizer's step and the sums over replicas come after the pipeline and are no part of the plan.
 
     InputError where there is one stage only, or where the groups of devices that run a stage take different times.
     """
@@ -51,14 +54,14 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     _check_alike(groups, strategy)
     down = [(BlockKind.FORWARD, stage) for stage in range(stages)]
     up = [(BlockKind.BACKWARD, stage) for stage in reversed(range(stages))]
-    runs = [run for run in (*down, *up) if run in groups[0].busy]
+    after = [(BlockKind.WEIGHT, stage) for stage in range(stages)]
+    runs = [run for run in (*down, *up, *after) if run in groups[0].busy]
     workers = [found.ranks.worker(0, 0, place) for place in range(devices)]
     held = _held(trace, workers, strategy)
     blocks = []
     for kind, stage in runs:
-        memory = held[stage] if kind is BlockKind.FORWARD else -held[stage]
-        duration = to_ticks(groups[0].busy[kind, stage])
-        blocks.append(Block(_name((kind, stage)), kind, (stage % devices,), duration, memory))
+        duration, device = to_ticks(groups[0].busy[kind, stage]), strategy.form.device_of(stage, devices)
+        blocks.append(Block(_name((kind, stage)), kind, (device,), duration, held[kind, stage]))
     static = _static(trace, workers, strategy, held)
     places = [mesh.devices[worker - 1] for worker in workers]
     plan_devices = [PlanDevice(each.name, each.memory_capacity, static[p]) for p, each in enumerate(places)]
@@ -86,8 +89,9 @@ def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
         elif device == trace.program.types[op.inputs[0]].device:
             place = ranks.coordinate(trace.program.types[op.outputs[0]].device, "pipeline")
             # Forward, the next stage there is the one that takes it; backward, the one before.
-            way = 1 if kind is BlockKind.FORWARD else -1
-            to = stage + way * ((place - stage) * way % strategy.pipeline)
+            way, to = (1, stage + 1) if kind is BlockKind.FORWARD else (-1, stage - 1)
+            while strategy.form.device_of(to, strategy.pipeline) != place:
+                to += way
             found[group].lag[(kind, stage), (kind, to)] += seconds / parts
     for (group, run, _), each in spans.items():
         found[group].busy[run] += _covered(each) / parts
@@ -115,43 +119,52 @@ def _check_alike(groups: list[_Costs], strategy: Strategy) -> None:
                 raise InputError(f"strategy {strategy}", why)
 
 
-def _held(trace: Trace, workers: list[int], strategy: Strategy) -> list[int]:
-    """Per stage, bytes that backward operations on its device take of the forward of their own micro-batch.
+def _held(trace: Trace, workers: list[int], strategy: Strategy) -> dict[Run, int]:
+    """Per block, bytes that it makes for later blocks of its micro-batch, less those that it is the last to take.
 
-    They are a mean over micro-batches, rounded up.
+    They are a mean over micro-batches; what is acquired is rounded up.
     """
     program, owner, maker = trace.program, owners(trace.program).tolist(), trace.made_by.tolist()
-    found, mine = [0] * strategy.stages, set(workers)
-    taken: dict[int, int] = {}
+    mine, last = set(workers), dict[int, Run]()
     for op in program.ops:
-        if op.tag.phase == "backward" and op.tag.stage is not None:
-            here = (owner[value] for value in op.inputs if program.types[value].device in mine)
-            taken.update(dict.fromkeys(here, op.tag.stage))
-    for value, stage in taken.items():
-        if maker[value] >= 0 and program.ops[maker[value]].tag.phase == "forward":
-            found[stage] += program.types[value].bytes
-    return [-(-each // strategy.micro_batches) for each in found]
+        kind, stage = _KINDS.get(op.tag.phase), op.tag.stage
+        if kind not in (None, BlockKind.FORWARD) and stage is not None:
+            last |= {owner[value]: (kind, stage) for value in op.inputs if program.types[value].device in mine}
+    found: dict[tuple[Run, Run], int] = defaultdict(int)
+    for value, run in last.items():
+        tag = program.ops[maker[value]].tag if maker[value] >= 0 else UNTAGGED
+        kind = _KINDS.get(tag.phase)
+        if kind not in (None, run[0]) and (kind, run[0]) != (BlockKind.WEIGHT, BlockKind.BACKWARD):
+            found[(kind, run[1]), run] += program.types[value].bytes
+    held = defaultdict[Run, int](int)
+    for (one, other), amount in found.items():
+        each = -(-amount // strategy.micro_batches)
+        held[one] += each
+        held[other] -= each
+    return held
 
 
-def _static(trace: Trace, workers: list[int], strategy: Strategy, held: list[int]) -> list[int]:
+def _static(trace: Trace, workers: list[int], strategy: Strategy, held: Mapping[Run, int]) -> list[int]:
     """Per device of the pipeline, its peak without the most that micro-batches under way hold at once."""
     running, most = [0] * strategy.pipeline, [0] * strategy.pipeline
     shape = strategy.pipeline, strategy.micro_batches, True, strategy.stages_per_device
     for _, stage, kind, _ in stage_runs(stage_order(strategy.schedule, *shape)):
-        device = stage % strategy.pipeline
-        running[device] += held[stage] if kind is BlockKind.FORWARD else -held[stage]
+        device = strategy.form.device_of(stage, strategy.pipeline)
+        running[device] += held[kind, stage]
         most[device] = max(most[device], running[device])
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     return [max(0, peaks[worker] - held_then) for worker, held_then in zip(workers, most, strict=True)]
 
 
 def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:
-    """Each run after the one before it, and after all that send it something."""
-    lags = dict.fromkeys(pairwise(runs), 0.0) | dict(costs.lag)
+    """Each run after the one before it, and after all that send it something; weights after their backward."""
+    chain = [run for run in runs if run[0] is not BlockKind.WEIGHT]
+    after = [((BlockKind.BACKWARD, stage), (kind, stage)) for kind, stage in runs if kind is BlockKind.WEIGHT]
+    lags = dict.fromkeys([*pairwise(chain), *after], 0.0) | dict(costs.lag)
     return tuple(
         Dependency(_name(one), _name(other), to_ticks(lag) if lag else 0) for (one, other), lag in lags.items()
     )
 
 
 def _name(run: Run) -> str:
-    return f"{'F' if run[0] is BlockKind.FORWARD else 'B'}{run[1]}"
+    return f"{run[0][0].upper()}{run[1]}"

@@ -18,7 +18,7 @@ from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.trace import shortage, worker_peaks
 from tessel_core.strategies.families import Family, Spec
-from tessel_core.strategies.orders import DEFAULT_ORDER, order_objection, stage_order
+from tessel_core.strategies.orders import DEFAULT_ORDER, LOOP, StageForm, order_objection, stage_form, stage_order
 from tessel_core.strategies.ranks import (
     DEFAULT_RANK_ORDER,
     DISTIR_RANK_ORDER,
@@ -84,6 +84,12 @@ class Strategy:
         return self.data * self.tensor * self.pipeline
 
     @property
+    def form(self) -> StageForm:
+        """How its stages lie on devices, and whether their backward passes are split."""
+        shape = self.pipeline, self.micro_batches, self.stages_per_device
+        return stage_form(self.schedule, *shape) or LOOP
+
+    @property
     def stages(self) -> int:
         """The number of stages of the pipeline."""
         return self.pipeline * self.stages_per_device
@@ -146,7 +152,8 @@ def build_program(
 
     Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
-    model, optimizer = family.build(spec), family.optimizer(spec)
+    optimizer = family.optimizer(spec)
+    model = family.build(spec, split_weights=optimizer is not None and strategy.form.split)
     model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0

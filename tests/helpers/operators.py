@@ -30,7 +30,7 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "matmul": ((X, TensorType("fp32", (6, 5), 1)), ()),
     "matmul_grad": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (4, 5), 1)), ()),
     "matmul_input_grad": ((TensorType("fp32", (6, 5), 1), TensorType("fp32", (4, 5), 1)), ()),
-    "matmul_weight_grad": ((X, TensorType("fp32", (4, 5), 1)), ()),
+    "matmul_weight_grad": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (4, 5), 1)), ()),
     "relu": ((X,), ()),
     "relu_grad": ((X, X), ()),
     "loss": ((X, X, TensorType("int32", (), 1)), ()),

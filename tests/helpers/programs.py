@@ -89,6 +89,18 @@ def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -
     return found
 
 
+def optimizer_inputs(model: Distributed, spec: GptSpec, seed: int) -> dict[str, Array]:
+    """`gpt_inputs` of a training step with Adam: its state begins as zeros, and masters as the weights."""
+    found = gpt_inputs(model, spec, seed)
+    for name in found:
+        base, _, what = name.rpartition(".")
+        if name == "step":
+            found[name] = np.array(1)
+        elif what in ("mean", "square", "master") and base in found:
+            found[name] = found[base].copy() if what == "master" else np.zeros_like(found[name])
+    return found
+
+
 def gpt_parameters(spec: GptSpec) -> int:
     """12 h² + 13 h a layer; the embedding of tokens and the output projection are two, where publications count one."""
     rows = 2 * spec.vocabulary + spec.sequence + 2

@@ -41,7 +41,8 @@ def _matmul_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
 
 
 def _matmul_weight_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    rows, ups = (each.reshape(-1, each.shape[-1]) if each.numel() else each.flatten(0, -2) for each in tensors)
+    pair = (tensors[0], tensors[2])
+    rows, ups = (each.reshape(-1, each.shape[-1]) if each.numel() else each.flatten(0, -2) for each in pair)
     return [rows.T @ ups]
 
 

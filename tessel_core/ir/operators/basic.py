@@ -87,7 +87,7 @@ def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
     if not matrix or (all(back.wanted[:2]) and not (back.split and back.weights[1])):
         return list(back.add("matmul_grad", (x, y, dz)))
     by_x = back.one("matmul_input_grad", y, dz) if back.wanted[0] else None
-    return [by_x, back.add_for_weight("matmul_weight_grad", (x, dz))[0] if back.wanted[1] else None]
+    return [by_x, back.add_for_weight("matmul_weight_grad", (x, y, dz))[0] if back.wanted[1] else None]
 
 
 def _bias_gradient(back: Reverse, dz: int, place: int) -> int | None:
@@ -111,14 +111,12 @@ def _matmul_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _matmul_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    x, dz = together(types, 2)
-    fits = x.shape[:-1] == dz.shape[:-1] and len(x.shape) > 1 and x.dtype == dz.dtype
-    need(fits, f"takes [.., m, k] and the gradient of a product, [.., m, n], of one dtype, got {x} and {dz}")
-    return (x.shaped((x.shape[-1], dz.shape[-1])),)
+    need(len(types) == 3 and len(types[1].shape) == 2, f"takes [.., m, k], [k, n] and a gradient, got {len(types)}")
+    return _matmul_grad(types, values)[1:]
 
 
 def _matmul_weight_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x, dz = arrays
+    x, _, dz = arrays
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return [rows.T @ dz.reshape(len(rows), dz.shape[-1])]
 
@@ -128,7 +126,8 @@ def _matmul_input_grad_work(types: Types, outputs: Types, values: Values) -> Wor
 
 
 def _matmul_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    return Work(_product_flops(types[0], types[1]), moved(types, outputs))
+    """The weight says how the gradient lies, and is not read."""
+    return Work(_product_flops(types[0], types[1]), moved((types[0], types[2]), outputs))
 
 
 def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:

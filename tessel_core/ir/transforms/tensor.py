@@ -183,18 +183,14 @@ def _matmul_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _matmul_input_grad(states: States, types: Types, values: Values) -> Spread:
-    """The rule of a product's gradient, for one of its halves."""
     w, dz = types
     (_, weight, gradient), made = _matmul_grad([WHOLE, states[0], states[1]], (dz, w, dz), values)
     return [weight, gradient], made[:1]
 
 
 def _matmul_weight_grad(states: States, types: Types, values: Values) -> Spread:
-    """As the tensors lie already: the columns of either make columns or rows of the gradient."""
-    last = State("part", len(types[0].shape) - 1)
-    if states[1] == last:
-        return [WHOLE, last], [State("part", 1)]
-    return ([last, WHOLE], [State("part", 0)]) if states[0] == last else ([WHOLE, WHOLE], [WHOLE])
+    needed, made = _matmul_grad(states, types, values)
+    return needed, made[1:]
 
 
 def _linear(states: States, types: Types, values: Values) -> Spread:
