@@ -177,7 +177,7 @@ def test_the_simulator_uses_what_was_calibrated() -> None:
     mesh = find_mesh("h200-8")
     fit = replace(h200_fit(), kernels=tuple(replace(each, launch=2 * each.launch) for each in h200_fit().kernels))
     measured = AllreduceFit({4: 2e-12}, 1e-6, 5e-6)
-    plain, costs = MeshCosts(mesh), MeshCosts(mesh, fit, measured)
+    plain, costs = MeshCosts(mesh), MeshCosts(mesh, fit, allreduce=measured)
     small = [TensorType("fp32", (4,), 1)]
     assert costs.seconds("relu", small, small, {})[1] == pytest.approx(2 * plain.seconds("relu", small, small, {})[1])
     for size in (0, 1000, 10**8):

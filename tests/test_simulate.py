@@ -26,7 +26,7 @@ from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
 from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.simulation import simulate
-from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.costs import MeshCosts, costs_on
 from tessel_core.simulation.distir_rules import DistIrCosts, with_host
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
@@ -52,12 +52,12 @@ def crossing() -> Program:
 
 def test_the_costs_are_the_mesh_s_unless_others_are_given() -> None:
     program = trained(2, 1, 2, 2)
-    assert simulate(program, MESH).latency == simulate(program, costs=MeshCosts(MESH)).latency
+    assert simulate(program, MESH).latency == simulate(program, costs=costs_on(MESH, program)).latency
     distir = simulate(program, MESH, compat="distir")
     assert distir.latency == simulate(program, costs=DistIrCosts(with_host(MESH)), compat="distir").latency
     assert distir.latency != simulate(program, MESH).latency
     slower = replace(MESH, same_node_link=MESH.default_link)
-    assert simulate(program, MESH, MeshCosts(slower)).latency == simulate(program, slower).latency
+    assert simulate(program, MESH, costs_on(slower, program)).latency == simulate(program, slower).latency
 
 
 def test_less_overlap_and_shared_links_are_never_faster() -> None:

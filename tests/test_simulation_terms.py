@@ -104,7 +104,7 @@ TERMS = [
         (BIG, BACK),
         (PRODUCT,),
         LAUNCH + 4 * (2 * 3 + 2 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS,
-        joined("matmul", 2.0 * 6 * 100 * 200 * 400, BIG_BYTES, BIG_BYTES / 12),
+        joined("matmul", 2.0 * 6 * 100 * 200 * 400, BIG_BYTES, PRODUCT.bytes / 4),
     ),
     Term(
         "gradients of products",

@@ -96,7 +96,7 @@ def test_the_words_tell_the_formula_with_its_numbers() -> None:
     by_mesh = told(mesh)
     assert by_mesh["send"] == "1.02 kB ÷ 450 GB/s + 2 µs"
     assert by_mesh["allreduce"] == "16.4 kB ÷ 450 GB/s + 4 µs of a ring"
-    launch = h200_fit().launches.inference * h200_fit().kernel("matmul").launch
+    launch = h200_fit().launches.forward * h200_fit().kernel("matmul").launch
     assert by_mesh["matmul"].endswith(f"; launch {show_time(launch, 's')}")
     assert by_mesh["matmul"].startswith("32.8 kFLOP ÷ ")  # 2 · 4 · 64 · 64
     assert "moved" in told(None)["matmul"], "where the mesh did not make the times"

@@ -70,7 +70,8 @@ class Calibration:
         """Of two processes."""
         link = Link(1 / self.per_byte, self.latency)
         mesh = DeviceMesh("processes", (PROCESS, replace(PROCESS, name="process1")), same_node_link=link)
-        return MeshCosts(mesh, self.fit, AllreduceFit({2: self.allreduce_per_byte}, 0.0, self.allreduce_latency))
+        allreduce = AllreduceFit({2: self.allreduce_per_byte}, 0.0, self.allreduce_latency)
+        return MeshCosts(mesh, self.fit, allreduce=allreduce)
 
     def trace(self, case: Case) -> Trace:
         """The strategy, simulated."""

@@ -18,7 +18,7 @@ from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.program import Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.costs import MeshCosts, costs_on, formula
 from tessel_core.simulation.trace import device_name, kind_of
 
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
@@ -48,7 +48,7 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, by_mesh: bool
         "latency_s": trace.latency,
         "made_by": f"Tessel Explorer {__version__}",
     }
-    parts = _Parts(trace, mesh, MeshCosts(mesh) if mesh and by_mesh else None)
+    parts = _Parts(trace, mesh, costs_on(mesh, trace.program) if mesh and by_mesh else None)
     return trace_file(about, parts.names(), parts.slices(), parts.counters(), parts.arrows())
 
 

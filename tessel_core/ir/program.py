@@ -71,6 +71,11 @@ class Program:
         named = {device for each in {op.attributes for op in self.ops} for device in _named(each)}
         return tuple(sorted(named.union(each.device for each in set(self.types))))
 
+    @cached_property
+    def is_training(self) -> bool:
+        """Whether it has a backward pass."""
+        return any(op.tag.phase == "backward" for op in self.ops)
+
     def devices_of(self, op: Op) -> tuple[int, ...]:
         """Those of the operation's inputs, of its outputs, and those that it names."""
         values = (self.types[value].device for value in (*op.inputs, *op.outputs))

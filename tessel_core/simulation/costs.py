@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tessel_core.costs.collectives import SEND, Collective, Wires, collective, measured_fraction, ring_order, wires_of
 from tessel_core.costs.costed import OperatorTerms, operator_terms
 from tessel_core.costs.fit import CostFit
-from tessel_core.costs.kernels import BYTES_OF
+from tessel_core.costs.kernels import BYTES_OF, kernel_of
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.attributes import number
@@ -75,6 +75,8 @@ class MeshCosts(Costs):
     mesh: DeviceMesh
     fit: CostFit | None = None
     """Calibrated parameters of the devices; None for those shipped."""
+    training: bool = False
+    """Whether launches are those of autograd; inference's are shorter."""
     allreduce: AllreduceFit | None = None
     """All-reductions as measured, of those sizes of groups that were; others go around the rings."""
     _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -123,7 +125,7 @@ class MeshCosts(Costs):
         """The terms of the time of an operation on one worker."""
         device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
         asked = as_operator(kind, types, outputs, values)
-        return operator_terms(asked, device, format_of((*types, *outputs)), fit=self.fit)
+        return operator_terms(asked, device, format_of((*types, *outputs)), self.training, self.fit)
 
     def position(self, device: int) -> int:
         """The place of a worker among the devices of the mesh."""
@@ -148,7 +150,13 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
     known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
     if kind == "opaque":
         known_as = str(values["operator"])
-    return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, backward=backward)
+    made = sum(each.bytes for each in outputs) if kernel_of(known_as) == "matmul" else None
+    return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, output_bytes=made, backward=backward)
+
+
+def costs_on(mesh: DeviceMesh, program: Program) -> MeshCosts:
+    """The costs of a program's operations on a mesh."""
+    return MeshCosts(mesh, training=program.is_training)
 
 
 def format_of(types: Types) -> str:

@@ -6,7 +6,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.program import Program
 from tessel_core.ir.verify import verify
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation.costs import Costs, MeshCosts, StatedCosts
+from tessel_core.simulation.costs import Costs, StatedCosts, costs_on
 from tessel_core.simulation.distir import simulate_distir
 from tessel_core.simulation.distir_rules import DistIrCosts, with_host
 from tessel_core.simulation.sharing import simulate_shared
@@ -51,7 +51,7 @@ def simulate(
     _check_devices(program, mesh)
     if compat:
         return simulate_distir(program, costs or (StatedCosts() if mesh is None else DistIrCosts(with_host(mesh))))
-    costs = costs or (StatedCosts() if mesh is None else MeshCosts(mesh))
+    costs = costs or (StatedCosts() if mesh is None else costs_on(mesh, program))
     return (simulate_shared if link_sharing else simulate_streams)(program, costs, overlap=overlap)
 
 

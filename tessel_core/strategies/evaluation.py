@@ -145,7 +145,7 @@ class _Evaluator:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
         self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing
-        self._table = CostTable(MeshCosts(mesh))
+        self._tables = {training: CostTable(MeshCosts(mesh, training=training)) for training in (False, True)}
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
         self._examples: dict[Spec, Spec] = {}
@@ -184,7 +184,8 @@ class _Evaluator:
     def together(self, members: Sequence[_Member]) -> list[Outcome]:
         """Evaluate configurations of one key."""
         some = [each.asked for each in members]
-        amounts = Amounts(self._table, tuple(map(self._sizes, some)), tuple(each.places for each in members))
+        training = self._family.optimizer(some[0].spec) is not None
+        amounts = Amounts(self._tables[training], tuple(map(self._sizes, some)), tuple(each.places for each in members))
         try:
             counts = {each.strategy.micro_batches: each for each in some}
             orders = {count: self._order(each) for count, each in counts.items()}

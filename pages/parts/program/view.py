@@ -17,7 +17,7 @@ from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.text import op_text
 from tessel_core.ir.types import HOST
-from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.costs import costs_on, formula
 from tessel_core.simulation.idle import ProgramIdle, idle_of
 from tessel_core.simulation.trace import Listed, listing
 from tessel_core.simulation.waiting import Neighbour, came_after, runs_of, waited_for
@@ -197,7 +197,7 @@ def _closely(looked: Looked, number: int) -> None:
     op = trace.program.ops[number]
     st.markdown(f"**Operation {number:,}**")
     st.code(op_text(trace.program, op), language=None, wrap_lines=True)
-    costs = None if looked.priced is None else MeshCosts(looked.priced)
+    costs = None if looked.priced is None else costs_on(looked.priced, trace.program)
     (key_before, found_before), (key_after, found_after) = _neighbour_tables(looked).items()
     facts, before, after = st.columns(3, gap="medium")
     with facts:

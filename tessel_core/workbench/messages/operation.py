@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tessel_core.ir.text import op_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.costs import costs_on, formula
 from tessel_core.simulation.waiting import Neighbour, came_after, waited_for
 from tessel_core.workbench.messages.timeline import PLACE, About, Line, Part, Run
 
@@ -34,7 +34,7 @@ def about_operation(trace: Trace, place: str, priced: DeviceMesh | None = None) 
     number = operation_at(place)
     if number is None or number >= len(trace.program.ops):
         return About()
-    op, costs = trace.program.ops[number], None if priced is None else MeshCosts(priced)
+    op, costs = trace.program.ops[number], None if priced is None else costs_on(priced, trace.program)
     chain = _chain(trace, number)
     text = op_text(trace.program, op)
     lines: tuple[Line, ...] = (
