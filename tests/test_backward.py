@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -254,14 +255,16 @@ def test_a_whole_backward_is_split_afterwards_as_it_would_have_been_from_the_sta
     spec = GRAPHS[family].spec(training=True, **FEWER.get(family, {}))
     whole, built = build_graph(family, spec), build_graph(family, replace(spec, split_weights=True))
     split = with_weights_apart(whole)
-    assert {each.name for each in split.operators} == {each.name for each in built.operators}
+    # A bias's gradient stays in the backward, and what is nothing but a weight's gradient leaves one without work.
+    there = {each.name: each for each in split.operators}
+    wanted = {each.name.replace("/weight_gradient/bias", "/backward/bias"): each for each in built.operators}
+    assert wanted.keys() <= there.keys()
+    assert all(not there[name].flops and not there[name].bytes for name in there.keys() - wanted.keys())
     for what in ("flops", "bytes"):
         totals = [sum(getattr(each, what) for each in graph.operators) for graph in (whole, split)]
         assert totals[0] == pytest.approx(totals[1])
-    wanted = {each.name: each for each in built.operators}
     for each in split.operators:
-        assert each.kind == wanted[each.name].kind
-        if each.kind in ("matmul_input_gradient", "matmul_weight_gradient"):
+        if each.flops and each.kind in ("matmul_input_gradient", "matmul_weight_gradient"):
             assert each.flops == pytest.approx(wanted[each.name].flops)
     pairs = {(edge.source, edge.target) for edge in split.edges}
     assert pairs >= {(edge.source, edge.target) for edge in whole.edges}
@@ -279,11 +282,17 @@ def test_merged_layers_are_not_split():
 
 def test_a_layer_that_would_keep_no_less_is_not_recomputed():
     """A ReLU's output is the next layer's input, which is kept in any case."""
-    whole, again = (build_graph("mlp", GRAPHS["mlp"].spec(training=True, recompute=each)) for each in (False, True))
-    assert again == whole
+    operators = tuple(
+        each
+        for layer in "ab"
+        for each in (op(f"{layer}/up", "matmul", 9, 9, 3, 20), op(f"{layer}/relu", "relu", 1, 40, 0, 20))
+    )
+    names = [each.name for each in operators]
+    graph = OperatorGraph("chain", operators, tuple(Edge(*pair, 20) for pair in pairwise(names)))
+    assert with_backward(graph, recompute=True) == with_backward(graph)
 
 
-@pytest.mark.parametrize("family", [name for name in GRAPHS if name != "mlp"])
+@pytest.mark.parametrize("family", list(GRAPHS))
 def test_splitting_and_recomputing_change_what_they_say(family):
     whole, split, again = (
         build_graph(family, GRAPHS[family].spec(training=True, **each, **FEWER.get(family, {})))

@@ -66,7 +66,7 @@ def test_words_for_the_backward_and_layers_mean_the_options(tessel: Tessel) -> N
     said = document(tessel("graph", "mlp", *words, "--json", "--out", "o.json"))
     spec = GRAPHS["mlp"].spec(training=True, recompute=True, split_weights=True, granularity="layers")
     assert read_graph_file(Path("o.json")).graph == build_graph("mlp", spec)
-    assert said["operators"] == 3 * 8
+    assert said["operators"] == 3 * 8 + 2  # each layer forth, back and its weights, and the loss forth and back
 
 
 def test_a_file_gets_its_backward_and_its_layers(tessel: Tessel) -> None:

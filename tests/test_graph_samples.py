@@ -24,7 +24,7 @@ def test_there_are_small_and_large_ones_for_training_and_inference():
     sizes = sorted(len(graph.operators) for graph in graphs)
     assert len(graphs) >= 8
     assert sizes[0] <= 40
-    assert 1900 <= sizes[-1] <= 2100
+    assert 1900 <= sizes[-1] <= 2500
     assert 3 <= sum(graph.is_training for graph in graphs) <= len(graphs) - 3
 
 
@@ -39,7 +39,7 @@ def test_every_graph_says_what_it_is_and_round_trips(name):
     assert graph.name == name
     assert graph_text(graph) == sample_text(name) == sample.path.read_text(encoding="utf-8")
     assert graph.is_training == name.endswith("-training")
-    assert sample.path.stat().st_size <= 800_000
+    assert sample.path.stat().st_size <= 1_100_000
 
 
 def test_every_graph_has_a_proven_optimum():

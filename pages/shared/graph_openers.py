@@ -18,7 +18,6 @@ from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
-from tessel_core.networks.graphs.table import GRAPHS, build_graph
 
 FIRST_GRAPH = "gpt2-xl-training"
 
@@ -69,6 +68,8 @@ def open_graph_sample(then: str = "graph") -> None:
 
 def build_network(key: str, then: str = "graph") -> None:
     """A network of a known family, in any size."""
+    from tessel_core.networks.graphs.table import GRAPHS, build_graph  # late: Start offers no network to build
+
     families = {name: family.title for name, family in GRAPHS.items()}
     family = GRAPHS[choose("Family", families, key=f"{key}-family")]
     preset = st.selectbox("Size", list(family.presets), key=f"{key}-preset-{family.name}")

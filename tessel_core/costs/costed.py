@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessel_core.costs.fit import CostFit, kind_fit, rates_of
-from tessel_core.costs.kernels import BYTES_OF, Work, kernel_of, launches_of, outputs_of, width_of
+from tessel_core.costs.kernels import BYTES_OF, Work, is_gradient, kernel_of, launches_of, outputs_of, width_of
 from tessel_core.errors import InputError, find
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
@@ -133,7 +133,9 @@ def operator_terms(
         return OperatorTerms(0.0, 0.0, 0.0, 0.0)
     fit, rates = fit or kind_fit(device.kind), rates_of(device, dtype)
     kernel, forward = fit.kernel(work.kernel), fit.launches.forward if training else fit.launches.inference
-    launch = (fit.launches.backward if operator.backward else forward) * launches_of(operator.kind) * kernel.launch
+    launch = (
+        (fit.launches.backward if is_gradient(operator.kind) else forward) * launches_of(operator.kind) * kernel.launch
+    )
     computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
     return OperatorTerms(launch, computing, moving, fit.joined(launch, max(computing, moving)))
 

@@ -74,6 +74,16 @@ def kernel_of(kind: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def is_gradient(kind: str) -> bool:
+    """Whether an operator of this kind computes gradients, so that autograd launches it.
+
+    >>> is_gradient("gelu_backward"), is_gradient("matmul_weight_gradient"), is_gradient("add")
+    (True, True, False)
+    """
+    return kind.lower().endswith(("_backward", "_gradient"))
+
+
+@lru_cache(maxsize=4096)
 def launches_of(kind: str) -> int:
     """Number of kernels an operator launches: the whole backward of one with weights has a gradient per operand.
 

@@ -10,6 +10,8 @@ from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.options import Option, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class GptSpec:
     """Tokens of a sample in training, and the most that have a position."""
     batch: int = 1
     dtype: str = "fp32"
+    positions: int = 0
+    """Rows of the table of positions; 0 for as many as the sequence has."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch"):
@@ -34,6 +38,9 @@ class GptSpec:
         if self.hidden % self.heads:
             raise InputError("heads", f"hidden size {self.hidden} does not divide into {self.heads} equal heads")
         check_real(self.dtype)
+        if self.positions and self.sequence > self.positions:
+            why = f"must be at most the {self.positions:,} positions, got {self.sequence:,}"
+            raise InputError("sequence", why)
 
     @property
     def head_size(self) -> int:
@@ -59,9 +66,11 @@ GPT_SPECS = {
     "gpt3-6.7b": _published(32, 4096, 32, 2048),
     "gpt3-13b": _published(40, 5120, 40, 2048),
     "gpt3-175b": _published(96, 12_288, 96, 2048),
+    "opt-66b": GptSpec(64, 9216, 72, 50_272, 2048),
 }
 """GPT-2 [Radford 2019, table 2] and GPT-3 [Brown 2020, table 2.1].  Of the latter's misprints: 1.3B has 16 heads of 128
-where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140."""
+where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140.  OPT-66B [Zhang 2022, arXiv 2205.01068]
+is between the two largest."""
 
 
 def gpt_spec(name: str) -> GptSpec:
@@ -80,10 +89,12 @@ def gpt_training(spec: GptSpec, *, split_weights: bool = False) -> Distributed:
     return Gradients(split_weights=split_weights)(gpt_forward(spec))
 
 
-def gpt_forward(spec: GptSpec) -> Distributed:
-    """The forward pass of training, up to the losses."""
+def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
+    """The forward pass of training, up to the losses; or without targets, up to the logits."""
     net = Definition(f"gpt-{spec.layers}x{spec.hidden}")
     logits, _ = _decoder(net, spec, spec.sequence)
+    if not training:
+        return net.finish({"logits": logits})
     with net.layer("head", spec.layers - 1):
         targets = net.input("targets", "int32", (spec.batch, spec.sequence))
         loss = net("loss", "cross_entropy", logits, targets, net.input("n", "int32", (), Role()))
@@ -124,7 +135,9 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
         ids = net.input("tokens", "int32", (spec.batch, tokens))
         places = net.input("positions", "int32", (tokens,), Role())
         x = net("tokens", "embedding", net.weight("embedding", dtype, (spec.vocabulary, h), cut=1), ids)
-        y = net("positions", "embedding", net.weight("position", dtype, (spec.sequence, h), cut=1), places)
+        y = net(
+            "positions", "embedding", net.weight("position", dtype, (spec.positions or spec.sequence, h), cut=1), places
+        )
         x = net("add", "bias", x, y)
     for i in range(spec.layers):
         with net.layer(f"layer{i}", i):
@@ -189,3 +202,57 @@ class _Layer:
         room = batch, before + tokens, spec.hidden
         cache = self._net.input(f"l{self._number}.{what}", spec.dtype, room, role)
         return self._net(f"cache_{what}", "write", cache, new, axis=1, at=before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GptOptions(GraphSpec):
+    """How the operator graph of a GPT is asked for."""
+
+    layers: int = option(12, Option("Layers", "Of the decoder", 1, 2000))
+    hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
+    heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
+    sequence: int = option(1024, Option("Sequence length", "Tokens of a sample", 1, 1_048_576))
+    positions: int = option(1024, Option("Positions", "Rows of the learned position table", 1, 1_048_576))
+    vocabulary: int = option(50_257, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+
+
+def _as_options(name: str) -> GptOptions:
+    size = GPT_SPECS[name]
+    return GptOptions(
+        layers=size.layers,
+        hidden=size.hidden,
+        heads=size.heads,
+        sequence=size.sequence,
+        positions=size.sequence,
+        vocabulary=size.vocabulary,
+    )
+
+
+def _program(asked: GptOptions) -> Distributed:
+    check_divides("the hidden size", asked.hidden, "Heads", asked.heads)
+    check_divides("the number of heads", asked.heads, "Tensor-parallel degree", asked.tensor_parallel)
+    if asked.sequence > asked.positions:
+        why = f"must be at most the {asked.positions:,} positions, got {asked.sequence:,}"
+        raise InputError("Sequence length", why)
+    sizes = asked.layers, asked.hidden, asked.heads, asked.vocabulary, asked.sequence
+    return gpt_forward(GptSpec(*sizes, asked.micro_batch, asked.dtype, asked.positions), training=asked.training)
+
+
+GPT = GraphFamily(
+    "gpt",
+    "GPT",
+    "GPT-2: Radford et al. 2019; GPT-3: Brown et al. 2020, arXiv 2005.14165, table 2.1, 13B with a width of 5120 for "
+    "40 heads of 128; 66B: OPT-66B, Zhang et al. 2022, arXiv 2205.01068",
+    GptOptions,
+    {
+        "gpt2-small": _as_options("gpt2"),
+        "gpt2-medium": _as_options("gpt2-medium"),
+        "gpt2-large": _as_options("gpt2-large"),
+        "gpt2-xl": _as_options("gpt2-xl"),
+        "gpt-6.7b": _as_options("gpt3-6.7b"),
+        "gpt-13b": _as_options("gpt3-13b"),
+        "gpt-66b": _as_options("opt-66b"),
+        "gpt-175b": _as_options("gpt3-175b"),
+    },
+    program=_program,
+)

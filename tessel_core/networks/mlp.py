@@ -8,6 +8,8 @@ from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.options import Option, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ def mlp_training(spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
     return Gradients(also=("x",), split_weights=split_weights)(mlp_forward(spec))
 
 
-def mlp_forward(spec: MlpSpec) -> Distributed:
-    """The forward pass of training, up to the losses.
+def mlp_forward(spec: MlpSpec, *, training: bool = True) -> Distributed:
+    """The forward pass of training, up to the losses; or without targets, up to the last layer's output.
 
     Inputs are `x`, the targets `z`, `n` (samples of the whole batch) and the weights.  Tensor parallelism cuts weights
     of even layers by columns and of odd ones by rows.
@@ -42,6 +44,33 @@ def mlp_forward(spec: MlpSpec) -> Distributed:
         with net.layer(f"layer{i}", i):
             x = net("product", "matmul", x, net.weight(f"w{i}", spec.dtype, (spec.width, spec.width), cut=1 - i % 2))
             x = net("relu", "relu", x)
+    if not training:
+        return net.finish({"y": x})
     with net.layer("head", spec.layers - 1):
         loss = net("loss", "loss", x, net.input("z", spec.dtype, rows), net.input("n", "int32", (), Role()))
     return net.finish({"loss": loss})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlpOptions(GraphSpec):
+    """How the operator graph of a multilayer perceptron is asked for; the micro-batch is its batch."""
+
+    micro_batch: int = option(256, Option("Micro-batch", "Samples that pass at once", 1, 1_048_576))
+    layers: int = option(8, Option("Layers", "Products", 1, 5000))
+    width: int = option(512, Option("Width", "Inputs and outputs of each layer", 1, 1_048_576))
+
+
+def _program(asked: MlpOptions) -> Distributed:
+    check_divides("the width", asked.width, "Tensor-parallel degree", asked.tensor_parallel)
+    spec = MlpSpec(asked.layers, asked.width, asked.micro_batch, asked.dtype)
+    return mlp_forward(spec, training=asked.training)
+
+
+MLP = GraphFamily(
+    "mlp",
+    "Multilayer perceptron",
+    "Products without biases, each followed by a ReLU, as in DistIR: Santhanam et al. 2021, arXiv 2111.05426",
+    MlpOptions,
+    {"mlp-8": MlpOptions(), "mlp-16x8192": MlpOptions(layers=16, width=8192, micro_batch=1024)},
+    program=_program,
+)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from tessel_core.costs.collectives import SEND, Collective, Wires, collective, measured_fraction, ring_order, wires_of
 from tessel_core.costs.costed import OperatorTerms, operator_terms
 from tessel_core.costs.fit import CostFit
-from tessel_core.costs.kernels import BYTES_OF, kernel_of
+from tessel_core.costs.operations import as_operator, format_of
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.attributes import number
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
-from tessel_core.model import DeviceMesh, Link, Operator
+from tessel_core.model import DeviceMesh, Link
 from tessel_core.simulation.transfers import AllreduceFit, Transfer, transfers_of
 from tessel_core.units import show_flops, show_memory, show_time
 
@@ -47,25 +47,6 @@ def stated_seconds(types: Types, outputs: Types, values: Values) -> DeviceSecond
     devices = values.get("devices")
     named = devices if isinstance(devices, tuple) else (each.device for each in (*types, *outputs))
     return dict.fromkeys(named, number(values, "seconds"))
-
-
-_KNOWN_AS = {
-    "identity": "copy",
-    "write": "copy",
-    "part": "slice",
-    "pack_qkv": "concat",
-    "sgd": "add",
-    "loss": "sub",
-    "loss_grad": "sub_backward",
-    "take": "gather",
-    "strided_slice": "slice",
-    "split_at": "split",
-    "gelu_erf": "gelu",
-    "matmul_input_grad": "matmul_input_gradient",
-    "matmul_weight_grad": "matmul_weight_gradient",
-    "layer_normalization": "layer_norm",
-}
-"""Kinds that the cost model calls otherwise, besides gradients; the squared loss is a difference of elements."""
 
 
 @dataclass(frozen=True)
@@ -143,25 +124,9 @@ class MeshCosts(Costs):
         return found if fraction == 1 else replace(found, bandwidth=found.bandwidth * fraction)
 
 
-def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
-    """A computation as the cost model knows it."""
-    work = find_operator(kind).work(types, outputs, values)
-    backward = kind.endswith("_grad")
-    known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
-    if kind == "opaque":
-        known_as = str(values["operator"])
-    made = sum(each.bytes for each in outputs) if kernel_of(known_as) == "matmul" else None
-    return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, output_bytes=made, backward=backward)
-
-
 def costs_on(mesh: DeviceMesh, program: Program) -> MeshCosts:
     """The costs of a program's operations on a mesh."""
     return MeshCosts(mesh, training=program.is_training)
-
-
-def format_of(types: Types) -> str:
-    """The first format that the cost model knows; whole numbers alone are taken to go as fast as fp32."""
-    return next((each.dtype for each in types if each.dtype in BYTES_OF), "fp32")
 
 
 def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:

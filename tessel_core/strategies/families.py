@@ -259,7 +259,9 @@ class GptFamily(Family):
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
         """Everything that a published name stands for too."""
-        return {**asdict(spec.network), "mode": spec.mode, "context": spec.context}
+        sizes = asdict(spec.network)
+        del sizes["positions"]  # of strategies as many as the sequence has
+        return {**sizes, "mode": spec.mode, "context": spec.context}
 
     def describe(self, spec: GptWork) -> str:
         """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""

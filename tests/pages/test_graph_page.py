@@ -55,7 +55,7 @@ def test_without_a_graph_the_page_offers_ways_to_one(app) -> None:
     ]
     tab.pick("Sample network", "mlp-8-training").press("Open network")
     assert graph(tab).name == "mlp-8-training"
-    assert tab.numbers()["Operators"] == "30"
+    assert tab.numbers()["Operators"] == "34"
     assert tab.address["graph"] == "mlp-8-training"
     assert tab.kept == [], "a sample as it came needs no keeping"
 
@@ -103,7 +103,7 @@ def test_a_bad_file_is_told_in_one_sentence_and_the_page_keeps_what_was_there(
     (said,) = network.says(complaint)
     assert said.startswith("bad.json: ")
     assert network.work == before
-    assert network.numbers()["Operators"] == "30"
+    assert network.numbers()["Operators"] == "34"
 
 
 def test_a_second_graph_begins_a_workspace_of_its_own(network) -> None:

@@ -101,6 +101,8 @@ class Reverse:
         return self.add(kind, inputs, **attributes)[0]
 
 
+StatisticsRule = Callable[[Types, Values], float]
+"""From input types and attributes."""
 GradientRule = Callable[[Reverse], Sequence[int | None]]
 """Writes the gradients of an operation's inputs; None for those that nobody wants or that have none."""
 
@@ -129,6 +131,8 @@ class Operator:
     """Whether its devices are busy for as long as it takes."""
     gradient: GradientRule | None = None
     """The gradients of its inputs; None where it cannot be trained through."""
+    statistics: StatisticsRule | None = None
+    """Bytes that frameworks keep for its gradient beside its inputs and outputs; programs compute them again."""
     loss: bool = False
     """Whether its output is the loss, per sample: its gradient rule takes the loss's own gradient as 1."""
 

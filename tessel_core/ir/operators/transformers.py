@@ -306,6 +306,7 @@ TRANSFORMERS = (
         _layer_norm,
         _layer_norm_compute,
         elementwise_work(8.0),
+        statistics=lambda types, values: 8 * types[0].elements / types[0].shape[-1],  # mean and deviation, fp32
         gradient=lambda back: back.add("layer_norm_grad", (*back.inputs[:2], back.gradient)),
     ),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
@@ -322,6 +323,7 @@ TRANSFORMERS = (
         _cross_entropy,
         _cross_entropy_compute,
         read_work(5.0),
+        statistics=lambda types, values: 4 * types[0].elements,  # log-probabilities, fp32
         gradient=lambda back: [back.one("cross_entropy_grad", *back.inputs), None, None],
         loss=True,
     ),
@@ -332,6 +334,9 @@ TRANSFORMERS = (
         _attention_compute,
         _attention_work(2),
         _OF_HEADS,
+        statistics=lambda types, values: (
+            4 * types[0].elements / integer(values, "head_size", 1)
+        ),  # of each row of scores
         gradient=lambda back: back.add("attention_grad", (*back.inputs, back.gradient), **back.values),
     ),
     # The gradient makes the scores again [Dao 2022, appendix B].

@@ -65,8 +65,10 @@ def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
 def _weights_share(forward: Operator, backward: Operator) -> float:
     """How much of a whole backward is the gradient of the weights; 0 where nothing says it."""
     rule = rule_of(forward)
-    if not forward.weight_bytes or rule.weights == NO_WORK or not is_known_kind(forward):
+    if not forward.weight_bytes or not rule.apart or rule.weights == NO_WORK or not is_known_kind(forward):
         return 0.0
+    if rule.inputs == NO_WORK and not rule.passes_on:
+        return 1.0
     pairs = (
         (rule.weights.flops_of(forward), backward.flops),
         (rule.weights.bytes_of(forward), backward.bytes),
@@ -191,7 +193,8 @@ class _Backward:
 
     def _is_split(self, index: int) -> bool:
         operator = self.graph.operators[index]
-        return self.split_weights and bool(operator.weight_bytes) and rule_of(operator).weights != NO_WORK
+        rule = rule_of(operator)
+        return self.split_weights and rule.apart and bool(operator.weight_bytes) and rule.weights != NO_WORK
 
     def _sender(self, index: int, before: int) -> str:
         """The operator that sends `before` the gradient of its output."""

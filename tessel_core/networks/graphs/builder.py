@@ -17,6 +17,9 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Link, Operator, OperatorGraph
 from tessel_core.model.operator_graph import MOST_OPERATORS
 
+IDS_WIDTH = 8
+"""Bytes of a token's id."""
+
 
 def layer_of(operator: Operator, depth: int = 1) -> str:
     """The first `depth` steps of an operator's name; a backward operator's layer is that of its forward one.

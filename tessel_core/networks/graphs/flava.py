@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
-from tessel_core.networks.graphs.gpt import IDS_WIDTH
+from tessel_core.networks.graphs.builder import IDS_WIDTH, GraphBuilder, Tensor
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.networks.graphs.transformer import check_heads, transformer_layer
 from tessel_core.options import Option, option

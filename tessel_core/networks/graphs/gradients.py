@@ -68,6 +68,8 @@ class Rule:
     weights: Share = NO_WORK
     """The gradient of its weights, where it has any."""
     keeps: Keeps = Keeps.NOTHING
+    apart: bool = True
+    """Whether the two can be computed apart; one kernel may compute both."""
     passes_on: bool = False
     """Every input has the gradient of the output, where it has its size."""
 
@@ -76,7 +78,7 @@ _PRODUCT = Rule(FORWARD, FORWARD, Keeps.INPUTS)
 _PRODUCT_OF_TWO = Rule(FORWARD + FORWARD, keeps=Keeps.INPUTS)
 _ATTENTION = Rule(Share(2.5, 2, time=2.5), keeps=Keeps.INPUTS | Keeps.OUTPUT)
 """Five products where the forward has two: the scores are computed again [Dao 2022, arXiv 2205.14135]."""
-_NORM = Rule(Share(1, 1, outputs=1, time=1.5), FORWARD, Keeps.INPUTS)
+_NORM = Rule(Share(1, 1, outputs=1, time=1.5), FORWARD, Keeps.INPUTS, apart=False)
 """Input and gradient are read once for the input's gradient, which is written, and once for the weights'."""
 _ONE_TO_ONE = Share(1, 1, outputs=1, time=1.5)
 _OF_INPUT, _OF_OUTPUT = Rule(_ONE_TO_ONE, keeps=Keeps.INPUTS), Rule(_ONE_TO_ONE, keeps=Keeps.OUTPUT)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
-from tessel_core.networks.graphs.gpt import IDS_WIDTH
+from tessel_core.networks.graphs.builder import IDS_WIDTH, GraphBuilder, Tensor
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.options import Option, option
 

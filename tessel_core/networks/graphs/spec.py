@@ -8,6 +8,7 @@ from typing import Any
 
 from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed
 from tessel_core.model import OperatorGraph
 from tessel_core.options import Option, option
 
@@ -52,5 +53,7 @@ class GraphFamily:
     spec: type
     presets: Mapping[str, Any]
     """Specs of published sizes by name."""
-    forward: Callable[[Any], OperatorGraph]
-    """The forward graph by operators, with what the backward keeps."""
+    forward: Callable[[Any], OperatorGraph] | None = None
+    """The forward graph by operators, with what the backward keeps; of families that have no program yet."""
+    program: Callable[[Any], Distributed] | None = None
+    """The forward pass on one device: in training up to its losses, else up to its results."""

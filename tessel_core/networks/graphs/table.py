@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError, find
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.model import OperatorGraph
+from tessel_core.networks.gpt import GPT
 from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
 from tessel_core.networks.graphs.evoformer import EVOFORMER
 from tessel_core.networks.graphs.flava import FLAVA
-from tessel_core.networks.graphs.gpt import GPT
-from tessel_core.networks.graphs.mlp import MLP
 from tessel_core.networks.graphs.mt5 import MT5
 from tessel_core.networks.graphs.resnet import RESNET
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
 from tessel_core.networks.graphs.swin import SWIN
+from tessel_core.networks.mlp import MLP
+from tessel_core.networks.program_graph import graph_of
 from tessel_core.options import check_options
 
 GRAPHS: dict[str, GraphFamily] = {family.name: family for family in (GPT, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
@@ -30,8 +37,8 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     Without training nothing is kept for a backward, and activation bytes are null.  Layers have the summed times of
     their operators on every known kind of device.
 
-    >>> len(build_graph("mlp").operators)  # 8 products, 7 ReLUs
-    15
+    >>> len(build_graph("mlp").operators)  # 8 products and 8 ReLUs
+    16
 
     Raises InputError for an unknown family, an option out of range, sizes that do not fit together, or too many
     operators.
@@ -39,14 +46,33 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     known = find(GRAPHS, family, "network")
     spec = known.spec() if spec is None else spec
     check_options(spec)
-    graph = replace(known.forward(spec), name=name or family)
-    if spec.training:
-        graph = with_backward(graph, recompute=spec.recompute, split_weights=spec.split_weights)
-    elif spec.recompute or spec.split_weights:
+    if not spec.training and (spec.recompute or spec.split_weights):
         raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
-    else:
-        graph = replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
+    called = f"{name or family}{'-training' if spec.training else ''}"
+    graph = replace(_of_program(known.program, spec) if known.program else _written(known, spec), name=called)
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
+
+
+def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> Distributed:
+    """The program of one micro-batch as a spec asks for it, without the optimizer's step; device 1 is the graph's."""
+    model = program(spec)
+    if spec.training:
+        model = Gradients(split_weights=spec.split_weights)(model)
+        model = Checkpoint()(model) if spec.recompute else model
+    return TensorParallel(spec.tensor_parallel)(model)
+
+
+def _of_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> OperatorGraph:
+    return graph_of(network_program(program, spec), "program", spec.micro_batch)
+
+
+def _written(family: GraphFamily, spec: GraphSpec) -> OperatorGraph:
+    """Of a family whose graph is written operator by operator."""
+    assert family.forward is not None, "a family has a program or a graph"
+    graph = family.forward(spec)
+    if spec.training:
+        return with_backward(graph, recompute=spec.recompute, split_weights=spec.split_weights)
+    return replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
 
 
 def of_layers(graph: OperatorGraph, dtype: str) -> OperatorGraph:

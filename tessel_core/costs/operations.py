@@ -1,0 +1,46 @@
+"""Operations of programs as the cost model knows them."""
+
+from __future__ import annotations
+
+from tessel_core.costs.kernels import BYTES_OF, kernel_of
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Types, Values
+from tessel_core.model import Operator
+
+_KNOWN_AS = {
+    "identity": "copy",
+    "write": "copy",
+    "part": "slice",
+    "pack_qkv": "concat",
+    "sgd": "add",
+    "loss": "sub",
+    "loss_grad": "sub_backward",
+    "take": "gather",
+    "strided_slice": "slice",
+    "split_at": "split",
+    "gelu_erf": "gelu",
+    "linear": "matmul",
+    "residual": "add",
+    "bias": "add",
+    "bias_grad": "add_backward",
+    "matmul_input_grad": "matmul_input_gradient",
+    "matmul_weight_grad": "matmul_weight_gradient",
+    "layer_normalization": "layer_norm",
+}
+"""Kinds that the cost model calls otherwise, besides gradients; the squared loss is a difference of elements."""
+
+
+def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
+    """A computation as the cost model knows it."""
+    work = find_operator(kind).work(types, outputs, values)
+    backward = kind.endswith("_grad")
+    known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
+    if kind == "opaque":
+        known_as = str(values["operator"])
+    made = sum(each.bytes for each in outputs) if kernel_of(known_as) == "matmul" else None
+    return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, output_bytes=made, backward=backward)
+
+
+def format_of(types: Types) -> str:
+    """The first format that the cost model knows; whole numbers alone are taken to go as fast as fp32."""
+    return next((each.dtype for each in types if each.dtype in BYTES_OF), "fp32")
