@@ -113,7 +113,10 @@ def test_fused_operators_mean_what_they_are_made_of() -> None:
 
 
 def test_every_gradient_is_compared_with_slopes() -> None:
-    assert {kind for kind in OPERATORS if f"{kind}_grad" in OPERATORS} == {*SLOPES, "loss"}
+    """Here, or through the gradient rule that writes it."""
+    assert {*SLOPES, "loss"} <= {kind for kind in OPERATORS if f"{kind}_grad" in OPERATORS}
+    for kind, operator in OPERATORS.items():
+        assert operator.gradient or f"{kind}_grad" not in OPERATORS
     found = OPERATORS["loss_grad"].compute([np.array(3.0), np.array(1.0), np.array(4)], {})
     assert found[0] == 1.0  # of (x - 1)² / 4 at 3
 
@@ -137,6 +140,53 @@ def test_attention_works_on_what_is_visible(causal: int, pairs: int) -> None:
     assert OPERATORS["attention"].work(types, types[:1], values).flops == 2 * 2 * 2 * 12 * pairs
     backward = OPERATORS["attention_grad"].work((*types, types[0]), types, values)
     assert backward.flops == 5 * 2 * 2 * 12 * pairs
+
+
+def test_a_bias_of_zeros_changes_nothing() -> None:
+    """Entry b of the batch takes bias b mod g: windows of several images take the same biases."""
+    (q, k, v, bias), attributes = drawn(EXAMPLES["attention_bias"][0], 5), dict(EXAMPLES["attention_bias"][1])
+    (plain,) = OPERATORS["attention"].compute([q, k, v], {**attributes, "causal": 0})
+    (found,) = OPERATORS["attention_bias"].compute([q, k, v, 0 * bias], attributes)
+    np.testing.assert_array_equal(found, plain)
+    bias[0] = 0
+    (found,) = OPERATORS["attention_bias"].compute([q, k, v, bias], attributes)
+    np.testing.assert_array_equal(found[::2], plain[::2])
+    assert not np.allclose(found[1::2], plain[1::2])
+
+
+def test_work_of_gradients() -> None:
+    """Both gradients of a convolution are two products; a bias is read once, and added to every score."""
+
+    def work(kind: str) -> Work:
+        types, attributes = EXAMPLES[kind]
+        return OPERATORS[kind].work(types, inferred(kind, types, attributes), dict(attributes))
+
+    apart = work("conv_input_grad"), work("conv_weight_grad")
+    assert work("conv_grad") == Work(sum(each.flops for each in apart), sum(each.bytes for each in apart))
+    assert apart[0].flops == 2 * (2 * 6 * 4 * 2) * 6
+    types, values = EXAMPLES["attention_bias"][0], {"causal": 0, "head_size": 3}
+    plain = OPERATORS["attention"].work(types[:3], types[:1], values)
+    assert work("attention_bias") == Work(plain.flops + 4 * 4 * 3 * 5, plain.bytes + types[3].bytes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "shape", "why"),
+    [
+        ("attention_bias", 3, (2, 4, 3, 4), r"takes a bias \[g, 4, 3, 5\] like the queries"),
+        ("attention_bias", 3, (3, 4, 3, 5), "takes biases that divide the batch"),
+        ("batch_norm_training", 1, (4,), "then scale and shift of channels"),
+        ("conv_weight_grad", 1, (2, 6, 4, 3), "takes the gradient of a convolution"),
+        ("take_grad", 1, (3, 2, 6), "takes the gradient of what"),
+        ("strided_slice_grad", 0, (1, 3), "takes the gradient of a slice"),
+    ],
+)
+def test_gradients_and_new_operators_say_what_does_not_fit(
+    kind: str, place: int, shape: tuple[int, ...], why: str
+) -> None:
+    types, attributes = EXAMPLES[kind]
+    changed = [each.shaped(shape) if i == place else each for i, each in enumerate(types)]
+    with pytest.raises(InputError, match=why):
+        inferred(kind, changed, attributes)
 
 
 def test_a_cut_of_packed_columns_holds_whole_heads() -> None:

@@ -70,7 +70,7 @@ def test_examples_mean_the_same(dtype: str) -> None:
                 (each - less if each.dtype.kind == "f" and kind != "adam" else each).astype(each.dtype)
                 for each in drawn(types, seed)
             ]
-            if kind == "batch_norm":
+            if kind.startswith("batch_norm") and len(types) > 4:
                 arrays[4] = abs(arrays[4])
             check(kind, types, attributes, arrays)
 
@@ -102,7 +102,7 @@ def test_imported_nodes_mean_the_same() -> None:
 @pytest.mark.parametrize("axes", [(), (0,), (0, 1, 2)])
 def test_edges_of_axes_mean_the_same(axes: tuple[int, ...]) -> None:
     """No axis at all, all axes, and axes of nothing; whole numbers and bools too."""
-    for kind in (each for each in EXAMPLES if each.startswith("reduce_") and each != "reduce_scatter"):
+    for kind in (each for each in EXAMPLES if each.startswith("reduce_") and OPERATORS[each].gradient):
         for dtype in ("fp32", "fp16", "int32", "int8"):
             for shape in ((2, 3, 2), (0, 3, 2)) if kind != "reduce_mean" else ((2, 3, 2),):
                 of_type = TensorType(dtype, shape, 1)

@@ -14,14 +14,14 @@ GENERAL = "general"
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "matmul": ("matmul", "batch_matmul", "linear", "gemm", "dense", "einsum", "conv", "conv_transpose", "lstm", "gru"),
-    "attention": ("attention", "self_attention", "cross_attention", "scaled_dot_product_attention"),
+    "attention": ("attention", "attention_bias", "self_attention", "cross_attention", "scaled_dot_product_attention"),
     "normalisation": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
     "softmax": ("softmax", "log_softmax"),
     "activation": ("gelu", "silu", "swish", "mish", "elu", "erf", "exp", "log", "tanh", "sigmoid", "softplus"),
     "elementwise": (
         *("relu", "leaky_relu", "clip", "add", "sub", "mul", "div", "sqrt", "pow", "neg", "where", "mask", "dropout"),
         *("copy", "cast", "transpose", "concat", "split", "slice", "pad", "reshape", "gradient", "pool", "reduce"),
-        *("max_pool", "average_pool", "global_average_pool", "sum", "mean", "residual", "bias", "scale"),
+        *("max_pool", "average_pool", "global_average_pool", "sum", "mean", "residual", "bias", "scale", "roll"),
     ),
     "embedding": ("embedding", "gather", "scatter", "lookup"),
     "loss": ("cross_entropy", "loss", "nll_loss"),

@@ -14,7 +14,6 @@ _KNOWN_AS = {
     "pack_qkv": "concat",
     "sgd": "add",
     "loss": "sub",
-    "loss_grad": "sub_backward",
     "take": "gather",
     "strided_slice": "slice",
     "split_at": "split",
@@ -22,19 +21,23 @@ _KNOWN_AS = {
     "linear": "matmul",
     "residual": "add",
     "bias": "add",
-    "bias_grad": "add_backward",
     "matmul_input_grad": "matmul_input_gradient",
     "matmul_weight_grad": "matmul_weight_gradient",
+    "conv_input_grad": "conv_input_gradient",
+    "conv_weight_grad": "conv_weight_gradient",
+    "pow_exponent_grad": "pow_backward",
     "layer_normalization": "layer_norm",
+    "batch_norm_training": "batch_norm",
 }
-"""Kinds that the cost model calls otherwise, besides gradients; the squared loss is a difference of elements."""
+"""Kinds that the cost model calls otherwise; the squared loss is a difference of elements.  A gradient that is not
+listed is the backward of its forward kind."""
 
 
 def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
     """A computation as the cost model knows it."""
     work = find_operator(kind).work(types, outputs, values)
-    backward = kind.endswith("_grad")
-    known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
+    backward, forward = kind.endswith("_grad"), kind.removesuffix("_grad")
+    known_as = _KNOWN_AS.get(kind) or _KNOWN_AS.get(forward, forward) + "_backward" * backward
     if kind == "opaque":
         known_as = str(values["operator"])
     made = sum(each.bytes for each in outputs) if kernel_of(known_as) == "matmul" else None

@@ -169,6 +169,11 @@ def _known(program: Program) -> dict[int, Recipe]:
 def _needs(op: Op, program: Program) -> Iterator[tuple[int, Recipe]]:
     """Of an operation, the places among its inputs where not any number will do."""
     types = program.types_of(op.inputs)
+    if op.kind == "take_grad":
+        size = dict(op.attributes)["size"]
+        assert isinstance(size, int)
+        yield 0, Recipe(types[0], Drawn.ROWS, size)
+        return
     match op.kind.removesuffix("_grad"):
         case "embedding":
             yield 1, Recipe(types[1], Drawn.ROWS, types[0].shape[0])
@@ -181,7 +186,7 @@ def _needs(op: Op, program: Program) -> Iterator[tuple[int, Recipe]]:
             yield 2, Recipe(types[2], Drawn.COUNT, types[1].elements)
         case "loss":
             yield 2, Recipe(types[2], Drawn.COUNT, types[0].shape[0] if types[0].shape else 1)
-        case "layer_norm" | "layer_normalization":
+        case "layer_norm" | "layer_normalization" | "rms_norm" | "batch_norm_training":
             yield 1, Recipe(types[1], Drawn.SCALE, _MANY)
         case "batch_norm":
             yield 1, Recipe(types[1], Drawn.SCALE, _MANY)

@@ -16,9 +16,11 @@ from statistics import mean
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.elementwise import BINARY, UNARY
+from tessel_core.ir.operators.elementwise import BINARY, BINARY_GRADIENTS, UNARY
+from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS
+from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.operator import Types, Values
-from tessel_core.ir.operators.reductions import REDUCTIONS
+from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import Device, DeviceMesh, Link
 from tessel_core.simulation.costs import Costs, DeviceSeconds, stated_seconds
@@ -151,6 +153,14 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
     return moved + products + costs.binary(scores) + masked + costs.unary(scores)
 
 
+def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
+    """As `_attention` without a mask, and the sum of the scores with their bias."""
+    q, k = types[:2]
+    heads = q.shape[2] // integer(values, "head_size", 1)
+    scores = q.shaped((q.shape[0], heads, q.shape[1], k.shape[1]))
+    return _attention(costs, types, {**values, "causal": 0}) + costs.binary(scores)
+
+
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Per weight three operators for the mean, four for the square, and seven for the step; a copy to the masters."""
     masters = integer(values, "masters")
@@ -173,6 +183,10 @@ _gelu = _steps(1, 7)
 """Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
 _cross_entropy = _steps(2, launches=1)
 """Softmax, logarithm, gather."""
+
+
+_rms_norm = _steps(1, 3, launches=2)
+"""The square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -215,12 +229,16 @@ def _free(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> D
 
 
 _ON_ONE: Mapping[str, OnOne] = {
-    **{each.kind: _unary for each in (*UNARY, *REDUCTIONS)},
+    **{each.kind: _unary for each in (*UNARY, *REDUCTIONS, *NORMALIZATION)},
     **{each.kind: _binary for each in BINARY},
+    **{each.kind: _binary for each in (*FUNCTION_GRADIENTS, *BINARY_GRADIENTS, *REDUCTION_GRADIENTS)},
+    **{each.kind: _twice(_unary) for each in NORMALIZATION_GRADIENTS},
     **dict.fromkeys(("cast", "transpose", "relu", "loss", "loss_grad", "bias_grad"), _unary),
     **dict.fromkeys(("add", "relu_grad", "bias"), _binary),
     **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
-    **dict.fromkeys(("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write"), _launch),
+    **dict.fromkeys(
+        ("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll"), _launch
+    ),
     "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
     "gemm": _gemm,
     "matmul": _matmul,
@@ -233,12 +251,16 @@ _ON_ONE: Mapping[str, OnOne] = {
     "residual": _steps(binary=2),
     "gelu": _gelu,
     "gelu_grad": _twice(_gelu),
-    "layer_norm_grad": _twice(_layer_norm),
+    "rms_norm": _rms_norm,
+    "rms_norm_grad": _twice(_rms_norm),
+    **dict.fromkeys(("layer_norm_grad", "layer_normalization_grad"), _twice(_layer_norm)),
     "embedding_grad": _twice(_launch),
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _twice(_cross_entropy),
     "attention": _attention,
     "attention_grad": _twice(_attention),
+    "attention_bias": _attention_bias,
+    "attention_bias_grad": _twice(_attention_bias),
 }
 
 RULES: Mapping[str, Rule] = {

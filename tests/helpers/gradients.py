@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from helpers.operators import EXAMPLES
 from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role
-from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.program import AttributeValue
+from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.program import Attributes, AttributeValue
 from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
 
 _STEP = 1e-6
@@ -37,27 +38,37 @@ def check_gradients(forward: Distributed, given: Mapping[str, Array], also: tupl
         assert abs(slope - wanted) <= 1e-6 * scale, (name, slope, wanted)
 
 
-def trained_through(kind: str, seed: int = 11) -> None:
-    """A squared loss of all outputs of an operator's example, in float64, by all of its real inputs."""
+Case = tuple[str, Sequence[TensorType], Attributes]
+"""A kind of operator, the types of its inputs, and its attributes."""
+
+
+def example(kind: str) -> Case:
+    """The operator's example; one that casts does so to a real format."""
     types, attributes = EXAMPLES[kind]
+    return kind, types, (("dtype", "fp64"),) if kind == "cast" else attributes
+
+
+def trained(case: Case, low: float, used: slice = slice(None), seed: int = 11) -> tuple[Distributed, dict[str, Array]]:
+    """A squared loss of the outputs of one operator in float64 whose real inputs are weights; its inputs.
+
+    Real numbers lie above `low` and below 1.5, or as far above 0 as `low` is below.
+    """
+    kind, types, attributes = case
     values: dict[str, AttributeValue] = dict(attributes)
     net, given = Definition(kind), dict[str, Array]()
     draw = np.random.default_rng(seed)
-    inputs, real = [], []
+    inputs = []
     for place, each in enumerate(types):
         name = f"x{place}"
         if each.dtype.startswith("fp"):
-            real.append(name)
             inputs.append(net.weight(name, "fp64", each.shape))
-            given[name] = draw.uniform(0.5, 1.5, each.shape)
+            given[name] = draw.uniform(low, max(1.5, -low), each.shape)
         else:
             inputs.append(net.input(name, each.dtype, each.shape, Role()))
-            given[name] = np.asarray(draw.integers(0, 2, each.shape))
-    outputs = net.all("tried", kind, *inputs, **values)
+            given[name] = np.asarray(draw.integers(0, 2, each.shape)).astype(NUMPY_TYPES[each.dtype])
     losses = {}
-    for place, made in enumerate(outputs):
+    for place, made in enumerate(net.all("tried", kind, *inputs, **values)[used]):
         z, n = net.input(f"z{place}", "fp64", net.type_of(made).shape), net.input(f"n{place}", "int32", ())
         given |= {f"z{place}": draw.normal(size=net.type_of(made).shape), f"n{place}": np.array(2)}
         losses[f"loss{place}"] = net(f"loss{place}", "loss", made, z, n)
-    check_gradients(net.finish(losses), given)
-    assert real
+    return net.finish(losses), given

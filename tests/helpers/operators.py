@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.ir.operators import OPERATORS
-from tessel_core.ir.operators.elementwise import BINARY, UNARY
+from tessel_core.ir.operators.elementwise import BINARY, BINARY_GRADIENTS, UNARY
+from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType
@@ -19,8 +20,22 @@ HEADS = (("causal", 1), ("head_size", 3))
 BITS = TensorType("bool", (4, 6), 1)
 IMAGE = TensorType("fp32", (2, 3, 5, 4), 1)
 SWEEP = (("dilations", (2, 1)), ("pads", (1, 0, 0, 1)), ("strides", (1, 2)))
+POOLED = IMAGE.shaped((2, 3, 4, 2))
+WINDOW = (("kernel", (2, 2)), *SWEEP)
+KERNEL, CONVOLVED = X.shaped((6, 1, 2, 3)), X.shaped((2, 6, 4, 2))
+CHANNELS = X.shaped((3,))
+STRIDES = (("axes", (1, 0)), ("counts", (2, 1)), ("starts", (5, 2)), ("steps", (-3, 1)))
+BIAS = X.shaped((2, 4, 3, 5))
 ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
-EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
+Examples = dict[str, tuple[tuple[TensorType, ...], Attributes]]
+
+
+def with_gradient(kind: str, attributes: Attributes) -> Examples:
+    """A function of one tensor and the operator of its gradient."""
+    return {kind: ((X,), attributes), f"{kind}_grad": ((X, X), attributes)}
+
+
+EXAMPLES: Examples = {
     "identity": ((X,), ()),
     "add": ((X, X), ()),
     "concat": ((X, X, X), (("axis", 1),)),
@@ -50,6 +65,11 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "cross_entropy_grad": ((X, TensorType("int32", (4,), 1), COUNT), ()),
     "attention": ((TOKENS.shaped((2, 3, 12)), TOKENS, TOKENS), HEADS),
     "attention_grad": ((TOKENS.shaped((2, 3, 12)), TOKENS, TOKENS, TOKENS.shaped((2, 3, 12))), HEADS),
+    "attention_bias": ((TOKENS.shaped((4, 3, 12)), *(TOKENS.shaped((4, 5, 12)),) * 2, BIAS), HEADS[1:]),
+    "attention_bias_grad": (
+        (TOKENS.shaped((4, 3, 12)), *(TOKENS.shaped((4, 5, 12)),) * 2, BIAS, TOKENS.shaped((4, 3, 12))),
+        HEADS[1:],
+    ),
     "unpack_qkv": ((TOKENS,), (("head_size", 2),)),
     "pack_qkv": ((TOKENS, TOKENS, TOKENS), (("head_size", 4),)),
     "write": ((TOKENS, TOKENS.shaped((2, 2, 12))), (("at", 3), ("axis", 1))),
@@ -67,34 +87,52 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "block": ((X,), (("bytes", (3, 0)), ("devices", (1,)), ("on", (1, 1)), ("seconds", 0.5))),
     "delay": ((X,), (("seconds", 0.25), ("to", 2))),
     **dict.fromkeys((each.kind for each in UNARY), ((X,), ())),
+    **dict.fromkeys((each.kind for each in FUNCTION_GRADIENTS), ((X, X), ())),
     **dict.fromkeys((each.kind for each in BINARY), ((X, X.shaped((6,))), ())),
+    **dict.fromkeys((each.kind for each in BINARY_GRADIENTS), ((X, X.shaped((6,)), X), ())),
     **dict.fromkeys(("and", "or", "xor"), ((BITS, BITS.shaped((6,))), ())),
     **dict.fromkeys(("softmax", "log_softmax"), ((X,), (("axes", (1,)),))),
+    **dict.fromkeys(("softmax_grad", "log_softmax_grad"), ((X, X), (("axes", (1,)),))),
     **{
-        name: ((IMAGE,), (("axes", (1, -1)), ("keep", 0)))
+        name: ((IMAGE, X.shaped((2, 5)))[: 1 + name.endswith("_grad")], (("axes", (1, -1)), ("keep", 0)))
         for name in OPERATORS
         if name.startswith("reduce_") and name != "reduce_scatter"
     },
     **dict.fromkeys(("global_average_pool", "global_max_pool"), ((IMAGE,), ())),
     **dict.fromkeys(("transpose", "permute"), ((X,), (("axes", (1, 0)),))),
     "not": ((BITS,), ()),
-    "leaky_relu": ((X,), (("alpha", 0.1),)),
-    "elu": ((X,), (("alpha", 0.5),)),
-    "hard_sigmoid": ((X,), (("alpha", 0.2), ("beta", 0.5))),
-    "clip": ((X,), (("high", float("inf")), ("low", 0.75))),
+    **with_gradient("leaky_relu", (("alpha", 0.1),)),
+    **with_gradient("elu", (("alpha", 0.5),)),
+    **with_gradient("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    **with_gradient("clip", (("high", float("inf")), ("low", 0.75))),
+    "scale": ((X,), (("by", -1.5),)),
+    "roll": ((X,), (("axes", (1, 0)), ("shifts", (-2, 3)))),
     "where": ((BITS, X, X.shaped((6,))), ()),
     "cast": ((X,), (("dtype", "int64"),)),
     "reshape": ((IMAGE,), (("shape", (0, -1, 4)),)),
     "expand": ((X,), (("shape", (3, 1, 6)),)),
     "take": ((X, TensorType("int64", (2, 3), 1)), (("axis", 0),)),
-    "strided_slice": ((X,), (("axes", (1, 0)), ("counts", (2, 1)), ("starts", (5, 2)), ("steps", (-3, 1)))),
+    "take_grad": ((TensorType("int64", (2, 3), 1), X.shaped((2, 3, 6))), (("axis", 0), ("size", 4))),
+    "strided_slice": ((X,), STRIDES),
+    "strided_slice_grad": ((X.shaped((1, 2)),), (*STRIDES, ("sizes", (6, 4)))),
     "split_at": ((X,), (("axis", 1), ("sizes", (1, 3, 2)))),
     "pad": ((X,), (("pads", (0, 1, 2, 3)), ("value", 1.5))),
     "layer_normalization": ((X, X.shaped((6,)), X.shaped((6,))), (("axes", (1,)), ("epsilon", 1e-6))),
-    "batch_norm": ((IMAGE, *(X.shaped((3,)),) * 4), (("epsilon", 1e-5),)),
-    "conv": ((IMAGE, X.shaped((6, 1, 2, 3)), X.shaped((6,))), (("groups", 3), *SWEEP)),
-    "max_pool": ((IMAGE,), (("kernel", (2, 2)), *SWEEP)),
-    "average_pool": ((IMAGE,), (("count_pads", 0), ("kernel", (2, 2)), *SWEEP)),
+    "layer_normalization_grad": ((X, X.shaped((6,)), X), (("axes", (1,)), ("epsilon", 1e-6))),
+    "rms_norm": ((X, X.shaped((6,))), ()),
+    "rms_norm_grad": ((X, X.shaped((6,)), X), ()),
+    "batch_norm": ((IMAGE, *(CHANNELS,) * 4), (("epsilon", 1e-5),)),
+    "batch_norm_grad": ((IMAGE, *(CHANNELS,) * 4, IMAGE), (("epsilon", 1e-5),)),
+    "batch_norm_training": ((IMAGE, CHANNELS, CHANNELS), (("epsilon", 1e-5),)),
+    "batch_norm_training_grad": ((IMAGE, CHANNELS, IMAGE), (("epsilon", 1e-5),)),
+    "conv": ((IMAGE, KERNEL, X.shaped((6,))), (("groups", 3), *SWEEP)),
+    "conv_grad": ((IMAGE, KERNEL, CONVOLVED), (("groups", 3), *SWEEP)),
+    "conv_input_grad": ((KERNEL, CONVOLVED), (("groups", 3), *SWEEP, ("sizes", (5, 4)))),
+    "conv_weight_grad": ((IMAGE, CONVOLVED), (("groups", 3), ("kernel", (2, 3)), *SWEEP)),
+    "max_pool": ((IMAGE,), WINDOW),
+    "max_pool_grad": ((IMAGE, POOLED), WINDOW),
+    "average_pool": ((IMAGE,), (("count_pads", 0), *WINDOW)),
+    "average_pool_grad": ((POOLED,), (("count_pads", 0), *WINDOW, ("sizes", (5, 4)))),
     "gemm": (
         (X.shaped((6, 4)), X.shaped((5, 6)), X.shaped((5,))),
         (("alpha", 2.0), ("beta", 0.5), ("trans_a", 1), ("trans_b", 1)),

@@ -5,21 +5,26 @@ fp16 is computed where NumPy widens it too, and bf16, which NumPy has not, is bf
 inputs that the output replaces are changed: who still needs them hands over copies.
 """
 
+from tessel_core.execution.torch_operators.attention import ATTENTION
 from tessel_core.execution.torch_operators.basic import BASIC
 from tessel_core.execution.torch_operators.elementwise import ELEMENTWISE
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, from_numpy, to_numpy
+from tessel_core.execution.torch_operators.normalization import NORMALIZATION
 from tessel_core.execution.torch_operators.optimizers import OPTIMIZERS
-from tessel_core.execution.torch_operators.reductions import REDUCTIONS, WINDOWS
+from tessel_core.execution.torch_operators.reductions import REDUCTIONS
 from tessel_core.execution.torch_operators.shaping import SHAPING
 from tessel_core.execution.torch_operators.transformers import TRANSFORMERS
+from tessel_core.execution.torch_operators.windows import WINDOWS
 
 TORCH_OPERATORS: dict[str, Meaning] = {
     **BASIC,
     **ELEMENTWISE,
     **SHAPING,
     **REDUCTIONS,
+    **NORMALIZATION,
     **WINDOWS,
     **TRANSFORMERS,
+    **ATTENTION,
     **OPTIMIZERS,
 }
 """Per kind, a function of tensors and attributes; `block`, `delay` and `opaque` say no meaning."""

@@ -1,27 +1,14 @@
-"""Operators that go element by element, broadcast where they take several tensors."""
+"""Operators that go element by element over several tensors, which are broadcast; those of one are in `functions`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, Tensor, Tensors, of_two, rounded, wide
-from tessel_core.ir.operators.attributes import number
+from tessel_core.execution.torch_operators.functions import FUNCTIONS
 from tessel_core.ir.operators.operator import Values
-
-
-def _of_each(function: Callable[[Tensor], Tensor]) -> Meaning:
-    def meaning(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-        (x,) = tensors
-        return [function(wide(x) if x.is_floating_point() else x).to(x.dtype)]
-
-    return meaning
-
-
-def _with_numbers(names: tuple[str, ...], function: Callable[..., Tensor]) -> Meaning:
-    return rounded(lambda x, values: function(x, *(number(values, name) for name in names)))
 
 
 def _bools(function: Callable[[Tensor, Tensor], Tensor]) -> Meaning:
@@ -33,19 +20,6 @@ def _divided(x: Tensor, y: Tensor) -> Tensor:
     return x / y if x.is_floating_point() else torch.div(x, y, rounding_mode="trunc")
 
 
-def _softplus(x: Tensor) -> Tensor:
-    return torch.logaddexp(x, torch.zeros_like(x))
-
-
-def _elu(x: Tensor, alpha: float) -> Tensor:
-    return torch.where(x < 0, alpha * torch.expm1(x.clamp(max=0)), x)
-
-
-def _clip(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    low, high = values["low"], values["high"]
-    return [torch.clamp(tensors[0], low, high).to(tensors[0].dtype)]
-
-
 def _where(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [torch.where(*tensors)]
 
@@ -54,22 +28,23 @@ def _cast(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [tensors[0].to(TORCH_TYPES[str(values["dtype"])], copy=True)]
 
 
+@rounded
+def _prelu_grad(x: Tensor, slope: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
+    return torch.where(x < 0, slope * dz, dz), torch.where(x < 0, x * dz, 0 * slope)
+
+
+@rounded
+def _pow_grad(x: Tensor, y: Tensor, dz: Tensor, values: Values) -> Tensor:
+    return torch.where(y == 0, 0, dz * y * torch.pow(x, y - 1))
+
+
+def _pow_exponent_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    x, y, dz = map(wide, tensors)
+    return [torch.where((x == 0) & (y >= 0), 0, dz * torch.pow(x, y) * torch.log(x)).to(tensors[1].dtype)]
+
+
 ELEMENTWISE: dict[str, Meaning] = {
-    **{
-        kind: _of_each(getattr(torch, kind))
-        for kind in ("tanh", "erf", "sqrt", "exp", "log", "neg", "abs", "sign", "floor", "ceil", "round", "sin", "cos")
-    },
-    "reciprocal": _of_each(torch.reciprocal),
-    "sigmoid": _of_each(torch.sigmoid),
-    "softplus": _of_each(_softplus),
-    "softsign": _of_each(lambda x: x / (1 + x.abs())),
-    "mish": _of_each(lambda x: x * torch.tanh(_softplus(x))),
-    "hard_swish": _of_each(lambda x: x * torch.clamp(x / 6 + 0.5, 0, 1)),
-    "gelu_erf": _of_each(lambda x: x / 2 * (1 + torch.erf(x / math.sqrt(2)))),
-    "leaky_relu": _with_numbers(("alpha",), lambda x, alpha: torch.where(x < 0, alpha * x, x)),
-    "elu": _with_numbers(("alpha",), _elu),
-    "hard_sigmoid": _with_numbers(("alpha", "beta"), lambda x, alpha, beta: torch.clamp(alpha * x + beta, 0, 1)),
-    "clip": _clip,
+    **FUNCTIONS,
     "not": lambda tensors, values: [~tensors[0]],
     "sub": of_two(torch.sub),
     "mul": of_two(torch.mul),
@@ -77,7 +52,10 @@ ELEMENTWISE: dict[str, Meaning] = {
     "max": of_two(torch.maximum),
     "min": of_two(torch.minimum),
     "prelu": of_two(lambda x, slope: torch.where(x < 0, slope * x, x)),
+    "prelu_grad": _prelu_grad,
     "pow": of_two(torch.pow),
+    "pow_grad": _pow_grad,
+    "pow_exponent_grad": _pow_exponent_grad,
     "equal": _bools(torch.eq),
     "greater": _bools(torch.gt),
     "greater_or_equal": _bools(torch.ge),

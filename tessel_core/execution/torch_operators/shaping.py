@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors
-from tessel_core.ir.operators.attributes import axis_of, integers
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, wide
+from tessel_core.ir.operators.attributes import axis_of, integer, integers
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.operators.shaping import check_places, reshaped
 
@@ -62,13 +62,42 @@ def _pad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [made]
 
 
+def _roll(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    axes = integers(values, "axes")
+    return [torch.roll(tensors[0], integers(values, "shifts"), axes) if axes else tensors[0].clone()]
+
+
+def _take_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    places, dz = tensors
+    axis, size = integer(values, "axis"), integer(values, "size")
+    check_places(places.cpu().numpy(), axis, size)
+    rows = torch.where(places < 0, places + size, places).flatten()
+    before, after = dz.shape[:axis], dz.shape[axis + places.ndim :]
+    found = torch.zeros((*before, size, *after), dtype=wide(dz).dtype, device=dz.device)
+    return [found.index_add_(axis, rows, wide(dz).reshape(*before, len(rows), *after)).to(dz.dtype)]
+
+
+def _strided_slice_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    (dz,) = tensors
+    each = (integers(values, name) for name in ("axes", "counts", "starts", "steps", "sizes"))
+    for axis, many, start, step, size in zip(*each, strict=True):
+        shape = list(dz.shape)
+        shape[axis] = size
+        places = start + step * torch.arange(many, device=dz.device)
+        dz = dz.new_zeros(shape).index_add_(axis % dz.ndim, places, dz)
+    return [dz]
+
+
 SHAPING: dict[str, Meaning] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "permute": _permute,
     "expand": _expand,
     "take": _take,
+    "take_grad": _take_grad,
     "strided_slice": _strided_slice,
+    "strided_slice_grad": _strided_slice_grad,
     "split_at": _split_at,
     "pad": _pad,
+    "roll": _roll,
 }

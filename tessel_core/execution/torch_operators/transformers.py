@@ -82,51 +82,6 @@ def _cross_entropy_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [(slope / many).to(logits.dtype)]
 
 
-def _heads(tensor: Tensor, values: Values) -> Tensor:
-    """[batch, tokens, columns] as [batch, head, tokens, head size], no narrower than fp32."""
-    return wide(tensor).unflatten(2, (-1, integer(values, "head_size", 1))).transpose(1, 2)
-
-
-def _columns(heads: Tensor, like: Tensor) -> Tensor:
-    return heads.transpose(1, 2).reshape(like.shape).to(like.dtype)
-
-
-def _weights(q: Tensor, k: Tensor, values: Values) -> Tensor:
-    """Softmax of the scaled scores, of heads."""
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    if values["causal"]:
-        queries, keys = scores.shape[-2:]
-        seen = torch.ones((queries, keys), dtype=torch.bool, device=q.device).tril(keys - queries)
-        scores = scores.masked_fill(~seen, -torch.inf)
-    return torch.softmax(scores, dim=-1)
-
-
-def _attention(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    q, k, v = (_heads(each, values) for each in tensors)
-    return [_columns(_weights(q, k, values) @ v, tensors[0])]
-
-
-def _attention_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    q, k, v, dz = (_heads(each, values) for each in tensors)
-    weights = _weights(q, k, values)
-    by_weight = dz @ v.transpose(-1, -2)
-    by_score = weights * (by_weight - (by_weight * weights).sum(dim=-1, keepdim=True)) / math.sqrt(q.shape[-1])
-    found = by_score @ k, by_score.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ dz
-    return [_columns(each, like) for each, like in zip(found, tensors, strict=False)]
-
-
-def _unpack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    batch, tokens, columns = tensors[0].shape
-    packed = tensors[0].reshape(batch, tokens, -1, 3, integer(values, "head_size", 1))
-    return [packed[:, :, :, i].reshape(batch, tokens, columns // 3) for i in range(3)]
-
-
-def _pack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    batch, tokens, columns = tensors[0].shape
-    parts = [each.reshape(batch, tokens, -1, integer(values, "head_size", 1)) for each in tensors]
-    return [torch.stack(parts, dim=3).reshape(batch, tokens, 3 * columns)]
-
-
 def _write(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     cache, new = tensors
     axis = axis_of(values, cache.ndim)
@@ -143,9 +98,5 @@ TRANSFORMERS: dict[str, Meaning] = {
     "embedding_grad": _embedding_grad,
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _cross_entropy_grad,
-    "attention": _attention,
-    "attention_grad": _attention_grad,
-    "unpack_qkv": _unpack_qkv,
-    "pack_qkv": _pack_qkv,
     "write": _write,
 }

@@ -1,19 +1,25 @@
 """The table of operators: one entry each, for any number of inputs."""
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
+from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
-from tessel_core.ir.operators.reductions import REDUCTIONS, WINDOWS
+from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
 from tessel_core.ir.operators.shaping import SHAPING
 from tessel_core.ir.operators.stated import STATED
 from tessel_core.ir.operators.transformers import TRANSFORMERS
+from tessel_core.ir.operators.windows import WINDOWS
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType, interned
 
-_TABLES = (BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, TRANSFORMERS, OPTIMIZERS, COMMUNICATION, STATED)
+_TABLES = (
+    *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, REDUCTION_GRADIENTS, NORMALIZATION, NORMALIZATION_GRADIENTS, WINDOWS),
+    *(TRANSFORMERS, ATTENTION, OPTIMIZERS, COMMUNICATION, STATED),
+)
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""
 

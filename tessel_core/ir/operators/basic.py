@@ -17,9 +17,11 @@ from tessel_core.ir.operators.rules import (
     count,
     elementwise_work,
     joined,
+    joined_parts,
     moved,
     no_work,
     one,
+    padded_part,
     part_of,
     passed_on,
     read_work,
@@ -92,10 +94,7 @@ def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
 
 def _bias_gradient(back: Reverse, dz: int, place: int) -> int | None:
     """Of input `place`, which was added to each row."""
-    if not back.wanted[place]:
-        return None
-    write = back.add_for_weight if back.weights[place] else back.add
-    return write("bias_grad", (dz,), axes=len(back.types[place].shape))[0]
+    return back.one_for(place, "bias_grad", dz, axes=len(back.types[place].shape)) if back.wanted[place] else None
 
 
 def _linear_gradients(back: Reverse) -> list[int | None]:
@@ -223,6 +222,37 @@ def _add_gradients(back: Reverse) -> list[int | None]:
     return [summed_to(back, back.gradient, place) for place in range(2)]
 
 
+def _concat_gradients(back: Reverse) -> list[int | None]:
+    axis = axis_of(back.values, len(back.made[0].shape))
+    return list(back.add("split_at", (back.gradient,), axis=axis, sizes=tuple(each.shape[axis] for each in back.types)))
+
+
+def _part_gradient(back: Reverse) -> list[int | None]:
+    (whole,), (part,) = back.types, back.made
+    axis = axis_of(back.values, len(whole.shape))
+    start = integer(back.values, "index") * part.shape[axis]
+    return [padded_part(back, back.gradient, whole, axis, start, part.shape[axis])]
+
+
+def _gemm_gradients(back: Reverse) -> list[int | None]:
+    """Products with the other factor, each transposed as its own factor is."""
+    (a, b), dz = back.inputs[:2], back.gradient
+    alpha, beta = number(back.values, "alpha"), number(back.values, "beta")
+    turned_a, turned_b = integer(back.values, "trans_a"), integer(back.values, "trans_b")
+    by_a = (b, dz, turned_b, 1) if turned_a else (dz, b, 0, 1 - turned_b)
+    by_b = (dz, a, 1, turned_a) if turned_b else (a, dz, 1 - turned_a, 0)
+    found: list[int | None] = [
+        back.one_for(place, "gemm", x, y, alpha=alpha, beta=0.0, trans_a=turned_x, trans_b=turned_y)
+        if back.wanted[place]
+        else None
+        for place, (x, y, turned_x, turned_y) in enumerate((by_a, by_b))
+    ]
+    if len(back.inputs) > 2:
+        by_c = summed_to(back, dz, 2)
+        found.append(by_c if by_c is None or beta == 1 else back.one_for(2, "scale", by_c, by=beta))
+    return found
+
+
 def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)]
 
@@ -254,10 +284,10 @@ BASIC = (
     Operator(
         "add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work(), gradient=_add_gradients
     ),
-    Operator("concat", _concat, _concat_compute, copying, ("axis",)),
-    Operator("split", _split, _split_compute, copying, ("axis", "parts")),
-    Operator("part", _part, _part_compute, copying_part, _PART),
-    Operator("slice", _part, _part_compute, no_work, _PART, view=True),
+    Operator("concat", _concat, _concat_compute, copying, ("axis",), gradient=_concat_gradients),
+    Operator("split", _split, _split_compute, copying, ("axis", "parts"), gradient=joined_parts),
+    Operator("part", _part, _part_compute, copying_part, _PART, gradient=_part_gradient),
+    Operator("slice", _part, _part_compute, no_work, _PART, view=True, gradient=_part_gradient),
     Operator(
         "matmul",
         _matmul,
@@ -273,7 +303,14 @@ BASIC = (
     ),
     Operator("matmul_weight_grad", _matmul_weight_grad, _matmul_weight_grad_compute, _matmul_weight_grad_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
-    Operator("gemm", _gemm, _gemm_compute, _gemm_work, ("alpha", "beta", "trans_a", "trans_b")),
+    Operator(
+        "gemm",
+        _gemm,
+        _gemm_compute,
+        _gemm_work,
+        ("alpha", "beta", "trans_a", "trans_b"),
+        gradient=_gemm_gradients,
+    ),
     Operator(
         "linear",
         _linear,

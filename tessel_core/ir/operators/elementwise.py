@@ -1,22 +1,22 @@
-"""Operators that go element by element, with NumPy's broadcasting where they take several tensors.
+"""Operators that go element by element: those of one tensor in `functions`, and here those of several.
 
-Narrow formats are computed in fp32 and rounded once at the end.  A function of one number counts one FLOP, as an
-addition does; composed ones count their steps.
+They broadcast as NumPy does.  Gradients of what was broadcast are summed over what was repeated.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tessel_core.ir.operators.attributes import number
+from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS
 from tessel_core.ir.operators.operator import (
     NUMPY_TYPES,
     Array,
     Arrays,
+    GradientRule,
     Operator,
+    Reverse,
     ShapeRule,
     Types,
     Values,
@@ -24,10 +24,8 @@ from tessel_core.ir.operators.operator import (
     rounded,
     wide,
 )
-from tessel_core.ir.operators.rules import broadcast, copying, count, elementwise_work, joined, one
-from tessel_core.ir.types import WIDTHS, TensorType
-
-Function = Callable[[Array], Array]
+from tessel_core.ir.operators.rules import broadcast, copying, count, elementwise_work, joined, one, summed_to
+from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 
 def _power(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -68,104 +66,133 @@ def _divided(x: Array, y: Array) -> Array:
     return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))
 
 
-def _softplus(x: Array) -> Array:
-    return np.asarray(np.logaddexp(x, 0))
-
-
-_erf: Function = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _of_each(kind: str, flops: float, function: Function) -> Operator:
-    def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-        (x,) = arrays
-        return [np.asarray(function(wide(x) if x.dtype.kind == "f" else x)).astype(x.dtype)]
-
-    return Operator(kind, one, compute, elementwise_work(flops))
-
-
-def _with_numbers(kind: str, flops: float, names: tuple[str, ...], function: Callable[..., Array]) -> Operator:
-    def infer(types: Types, values: Values) -> tuple[TensorType, ...]:
-        for name in names:
-            number(values, name)
-        return one(types, values)
-
-    def compute(x: Array, values: Values) -> Array:
-        return function(x, *(number(values, name) for name in names))
-
-    return Operator(kind, infer, rounded(compute), elementwise_work(flops), names)
-
-
-def _of_two(kind: str, flops: float, function: Callable[[Array, Array], Array]) -> Operator:
+def _of_two(
+    kind: str,
+    flops: float,
+    function: Callable[[Array, Array], Array],
+    gradient: GradientRule,
+    infer: ShapeRule = joined,
+) -> Operator:
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
         return [np.asarray(function(*arrays)).astype(arrays[0].dtype)]
 
-    return Operator(kind, joined, compute, elementwise_work(flops))
+    return Operator(kind, infer, compute, elementwise_work(flops), gradient=gradient)
 
 
 def _bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
     return Operator(kind, infer, lambda arrays, values: [function(*arrays)], elementwise_work())
 
 
-def _clipped(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (x,) = arrays
-    return [np.clip(x, _bound(values, "low"), _bound(values, "high")).astype(x.dtype)]
+def _summed(back: Reverse, place: int, kind: str, *inputs: int) -> int | None:
+    """The gradient of input `place`: what the operation makes, summed over what was repeated."""
+    return summed_to(back, back.one_for(place, kind, *inputs), place) if back.wanted[place] else None
 
 
-def _bound(values: Values, name: str) -> float:
-    value = values[name]
-    need(isinstance(value, int | float) and not math.isnan(value), f"{name} must be a number, got {value}")
-    assert isinstance(value, int | float)
-    return value
+def _negated(back: Reverse, gradient: int | None, place: int) -> int | None:
+    return None if gradient is None else back.one_for(place, "neg", gradient)
 
 
-def _clip(types: Types, values: Values) -> tuple[TensorType, ...]:
-    for name in ("low", "high"):
-        _bound(values, name)
-    return one(types, values)
+def _sub_gradients(back: Reverse) -> list[int | None]:
+    by_x, by_y = (summed_to(back, back.gradient, place) for place in range(2))
+    return [by_x, _negated(back, by_y, 1)]
 
 
-_FUNCTIONS: dict[str, Function] = {
-    "tanh": np.tanh,
-    "erf": _erf,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "log": np.log,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "sin": np.sin,
-    "cos": np.cos,
-    "reciprocal": np.reciprocal,
-}
+def _mul_gradients(back: Reverse) -> list[int | None]:
+    return [_summed(back, place, "mul", back.gradient, back.inputs[1 - place]) for place in range(2)]
 
 
-UNARY = (
-    *(_of_each(kind, 1.0, function) for kind, function in _FUNCTIONS.items()),
-    _of_each("sigmoid", 4.0, lambda x: 1 / (1 + np.exp(-x))),
-    _of_each("softplus", 3.0, _softplus),
-    _of_each("softsign", 3.0, lambda x: x / (1 + np.abs(x))),
-    _of_each("mish", 5.0, lambda x: x * np.tanh(_softplus(x))),
-    _of_each("hard_swish", 5.0, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
-    _of_each("gelu_erf", 5.0, lambda x: x / 2 * (1 + _erf(x / math.sqrt(2)))),
-    _with_numbers("leaky_relu", 2.0, ("alpha",), lambda x, alpha: np.where(x < 0, alpha * x, x)),
-    _with_numbers("elu", 3.0, ("alpha",), lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)),
-    _with_numbers("hard_sigmoid", 4.0, ("alpha", "beta"), lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1)),
-    Operator("clip", _clip, _clipped, elementwise_work(2.0), ("high", "low")),
-    Operator("not", _logical, lambda arrays, values: [~arrays[0]], elementwise_work()),
-)
+def _div_gradients(back: Reverse) -> list[int | None]:
+    """dz / y, and -dz / y times the quotient."""
+    divided = back.one("div", back.gradient, back.inputs[1])
+    by_y = _summed(back, 1, "mul", divided, back.outputs[0])
+    return [summed_to(back, divided, 0), _negated(back, by_y, 1)]
+
+
+def _where_true(back: Reverse, place: int, condition: int) -> int | None:
+    """The gradient of input `place`, which was taken where a condition holds."""
+    mask = back.one_for(place, "cast", condition, dtype=back.types[place].dtype)
+    return _summed(back, place, "mul", back.gradient, mask)
+
+
+def _choice(*comparisons: str) -> GradientRule:
+    """Each input gets the gradient where its comparison holds."""
+
+    def rule(back: Reverse) -> list[int | None]:
+        asked = zip(range(2), comparisons, back.wanted, strict=True)
+        return [
+            _where_true(back, place, back.one_for(place, kind, *back.inputs)) if wanted else None
+            for place, kind, wanted in asked
+        ]
+
+    return rule
+
+
+def _where_gradients(back: Reverse) -> list[int | None]:
+    condition = back.inputs[0]
+    by_x = _where_true(back, 1, condition) if back.wanted[1] else None
+    by_y = _where_true(back, 2, back.one_for(2, "not", condition)) if back.wanted[2] else None
+    return [None, by_x, by_y]
+
+
+def _prelu_gradients(back: Reverse) -> list[int | None]:
+    made = back.add("prelu_grad", (*back.inputs, back.gradient))
+    return [summed_to(back, each, place) for place, each in enumerate(made)]
+
+
+def _pow_gradients(back: Reverse) -> list[int | None]:
+    """Exponents that are whole numbers have no gradient."""
+    taken = *back.inputs, back.gradient
+    by_exponent = _summed(back, 1, "pow_exponent_grad", *taken) if back.types[1].dtype in REAL else None
+    return [_summed(back, 0, "pow_grad", *taken), by_exponent]
+
+
+def _cast_gradient(back: Reverse) -> list[int | None]:
+    """None of or to whole numbers."""
+    real = back.types[0].dtype in REAL and back.made[0].dtype in REAL
+    return [back.one("cast", back.gradient, dtype=back.types[0].dtype) if real else None]
+
+
+def _of_gradient(types: Types, infer: ShapeRule) -> TensorType:
+    """The type of the output, which is that of the gradient that comes as the third input."""
+    count(types, 3)
+    (made,) = infer(types[:2], {})
+    need(types[2] == made, f"takes the gradient of the output, {made}, got {types[2]}")
+    return made
+
+
+def _pow_exponent_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    made = _of_gradient(types, _power)
+    return (types[1].shaped(made.shape),)
+
+
+@rounded
+def _prelu_grad_compute(x: Array, slope: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    return np.where(x < 0, slope * dz, dz), np.where(x < 0, x * dz, 0 * slope)
+
+
+@rounded
+def _pow_grad_compute(x: Array, y: Array, dz: Array, values: Values) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(y == 0, 0, dz * y * np.power(x, y - 1))
+
+
+def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, y, dz = map(wide, arrays)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return [np.where((x == 0) & (y >= 0), 0, dz * np.power(x, y) * np.log(x)).astype(arrays[1].dtype)]
+
+
+UNARY = (*FUNCTIONS, Operator("not", _logical, lambda arrays, values: [~arrays[0]], elementwise_work()))
 """One tensor in, one of its shape and format out."""
 
 BINARY = (
-    _of_two("sub", 1.0, np.subtract),
-    _of_two("mul", 1.0, np.multiply),
-    _of_two("div", 1.0, _divided),
-    _of_two("max", 1.0, np.maximum),
-    _of_two("min", 1.0, np.minimum),
-    _of_two("prelu", 2.0, lambda x, slope: np.where(x < 0, slope * x, x)),
-    Operator("pow", _power, lambda arrays, values: [np.power(*arrays).astype(arrays[0].dtype)], elementwise_work()),
+    _of_two("sub", 1.0, np.subtract, _sub_gradients),
+    _of_two("mul", 1.0, np.multiply, _mul_gradients),
+    _of_two("div", 1.0, _divided, _div_gradients),
+    _of_two("max", 1.0, np.maximum, _choice("greater_or_equal", "less")),
+    _of_two("min", 1.0, np.minimum, _choice("less_or_equal", "greater")),
+    _of_two("prelu", 2.0, lambda x, slope: np.where(x < 0, slope * x, x), _prelu_gradients),
+    _of_two("pow", 1.0, np.power, _pow_gradients, _power),
     _bools("equal", _compared, np.equal),
     _bools("greater", _compared, np.greater),
     _bools("greater_or_equal", _compared, np.greater_equal),
@@ -177,11 +204,30 @@ BINARY = (
 )
 """Two tensors, broadcast; comparisons make bools."""
 
+BINARY_GRADIENTS = (
+    Operator(
+        "prelu_grad", lambda t, values: (_of_gradient(t, joined),) * 2, _prelu_grad_compute, elementwise_work(4.0)
+    ),
+    Operator("pow_grad", lambda t, values: (_of_gradient(t, _power),), _pow_grad_compute, elementwise_work(4.0)),
+    Operator("pow_exponent_grad", _pow_exponent_grad, _pow_exponent_grad_compute, elementwise_work(4.0)),
+)
+"""Gradients as large as the output, before they are summed over what was repeated."""
+
 ELEMENTWISE = (
     *UNARY,
     *BINARY,
-    Operator("where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work()),
-    Operator("cast", _cast, lambda a, values: [a[0].astype(NUMPY_TYPES[str(values["dtype"])])], copying, ("dtype",)),
+    *FUNCTION_GRADIENTS,
+    *BINARY_GRADIENTS,
+    Operator(
+        "where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work(), gradient=_where_gradients
+    ),
+    Operator(
+        "cast",
+        _cast,
+        lambda a, values: [a[0].astype(NUMPY_TYPES[str(values["dtype"])])],
+        copying,
+        ("dtype",),
+        gradient=_cast_gradient,
+    ),
 )
-"""`gelu_erf` is GELU by its definition, `gelu` its tanh approximation; `where` takes from its second input where the
-first is true, else from its third."""
+"""`where` takes from its second input where the first is true, else from its third."""

@@ -100,6 +100,11 @@ class Reverse:
         """Write an operation of one output."""
         return self.add(kind, inputs, **attributes)[0]
 
+    def one_for(self, place: int, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
+        """Write an operation of one output that only the gradient of input `place` needs: apart for a weight."""
+        write = self.add_for_weight if self.weights[place] else self.add
+        return write(kind, inputs, **attributes)[0]
+
 
 StatisticsRule = Callable[[Types, Values], float]
 """From input types and attributes."""

@@ -1,30 +1,31 @@
-"""Operators that look along axes or through windows: sums, softmax, normalisation, convolutions and pools.
+"""Operators that look along axes: sums, products, extremes and softmax.
 
-Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the steps of the definitions.  Windows move
-over tensors [n, channels, sizes ..], as ONNX has them; `pads` are those before each spatial axis, then those after."""
+Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the steps of the definitions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from tessel_core.ir.operators.attributes import axes_of, integer, integers, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need, rounded, wide
-from tessel_core.ir.operators.rules import (
-    broadcast,
-    count,
-    elementwise_work,
-    moved,
-    one,
-    read_work,
-    same_device,
-    together,
+from tessel_core.ir.operators.attributes import axes_of, integer
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    GradientRule,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    need,
+    rounded,
+    wide,
 )
+from tessel_core.ir.operators.rules import alike, count, elementwise_work, kept, one, read_work, spread
 from tessel_core.ir.types import TensorType
+
+_ALONG = ("axes", "keep")
 
 Reduction = Callable[..., Array]
 
@@ -38,14 +39,32 @@ def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0].shaped(tuple(left)),)
 
 
-def _reduction(kind: str, flops: float, function: Reduction) -> Operator:
+def _reduction(kind: str, flops: float, function: Reduction, gradient: GradientRule) -> Operator:
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
         (x,) = arrays
         given = wide(x) if x.dtype.kind == "f" else x
         found = function(given, axis=axes_of(values, x.ndim), keepdims=bool(values["keep"]))
         return [np.asarray(found).astype(x.dtype)]
 
-    return Operator(kind, _reduce, compute, read_work(flops), ("axes", "keep"))
+    return Operator(kind, _reduce, compute, read_work(flops), _ALONG, gradient=gradient)
+
+
+def _reduce_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    (made,) = _reduce(types[:1], values)
+    need(types[1] == made, f"takes the gradient of the output, {made}, got {types[1]}")
+    return (types[0],)
+
+
+def _reduction_gradient(kind: str, function: Callable[[Array, Array, tuple[int, ...]], Array]) -> Operator:
+    """Of the input, the gradient with the axes that the reduction leaves out, and the axes."""
+
+    @rounded
+    def compute(x: Array, dz: Array, values: Values) -> Array:
+        axes = axes_of(values, x.ndim)
+        return function(x, dz.reshape([1 if axis in axes else size for axis, size in enumerate(x.shape)]), axes)
+
+    return Operator(kind, _reduce_grad, compute, read_work(3.0), _ALONG)
 
 
 def end_of(x: Array, *, largest: bool) -> float | int | bool:
@@ -71,6 +90,51 @@ def _square_sum(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray((x * x).sum(axis=axis, keepdims=keepdims))
 
 
+def _shared(hit: Array, dz: Array, axes: tuple[int, ...]) -> Array:
+    """The gradient in equal parts for the places that are hit."""
+    return np.asarray(hit * (dz / hit.sum(axis=axes, keepdims=True)))
+
+
+def _max_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
+    return _shared(x == largest_of(x, axes, keepdims=True), dz, axes)
+
+
+def _min_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
+    return _shared(x == _least_of(x, axes, keepdims=True), dz, axes)
+
+
+def _prod_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
+    """Times the product of the others: of those before and those after, so that zeros do no harm."""
+    ends = tuple(range(x.ndim - len(axes), x.ndim))
+    moved = np.moveaxis(x, axes, ends)
+    rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], math.prod(moved.shape[x.ndim - len(axes) :]))
+    one_more = np.ones_like(rows[..., :1])
+    before = np.cumprod(np.concatenate([one_more, rows[..., :-1]], axis=-1), axis=-1)
+    after = np.cumprod(np.concatenate([one_more, rows[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    others = (before * after)[..., : rows.shape[-1]].reshape(moved.shape)
+    return np.asarray(np.moveaxis(others, ends, axes) * dz)
+
+
+def _sum_gradient(back: Reverse) -> list[int | None]:
+    return [spread(back, kept(back, back.gradient), axes_of(back.values, len(back.types[0].shape)))]
+
+
+def _mean_gradient(back: Reverse) -> list[int | None]:
+    shape = back.types[0].shape
+    axes = axes_of(back.values, len(shape))
+    share = back.one("scale", back.gradient, by=1 / max(math.prod(shape[axis] for axis in axes), 1))
+    return [spread(back, kept(back, share), axes)]
+
+
+def _square_gradient(back: Reverse) -> list[int | None]:
+    return [back.one("mul", back.inputs[0], kept(back, back.one("scale", back.gradient, by=2.0)))]
+
+
+def _length_gradient(back: Reverse) -> list[int | None]:
+    """The input over its length."""
+    return [back.one("mul", back.inputs[0], kept(back, back.one("div", back.gradient, back.outputs[0])))]
+
+
 def _softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
     axes_of(values, len(types[0].shape) if types else 0)
     return one(types, values)
@@ -92,166 +156,64 @@ def _softmax_compute(x: Array, values: Values) -> Array:
     return np.asarray(np.exp(log_softmax_of(x, axes_of(values, x.ndim))))
 
 
-def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes a tensor, its scale and perhaps a shift, got {len(types)} inputs")
-    same_device(types)
-    x, *rest = types
-    axes_of(values, len(x.shape))
-    number(values, "epsilon")
-    fits = all(each.dtype == x.dtype and broadcast([x, each]) == x.shape for each in rest)
-    need(fits, f"takes scale and shift that fit the tensor, got {', '.join(map(str, types))}")
-    return (x,)
+def _softmax_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    axes_of(values, len(types[0].shape) if types else 0)
+    return alike(types, values)
 
 
 @rounded
-def _layer_normalization_compute(x: Array, scale: Array, *rest: Any) -> Array:
-    *shift, values = rest
-    axes = axes_of(values, x.ndim)
-    deviation = np.sqrt(x.var(axis=axes, keepdims=True) + number(values, "epsilon"))
-    found = (x - x.mean(axis=axes, keepdims=True)) / deviation * scale
-    return np.asarray(found + shift[0] if shift else found)
-
-
-def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    x, *rest = together(types, 5)
-    number(values, "epsilon")
-    fits = len(x.shape) > 1 and all(each.shape == x.shape[1:2] for each in rest)
-    given = ", ".join(map(str, types))
-    need(fits, f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
-    return (x,)
+def _softmax_grad_compute(z: Array, dz: Array, values: Values) -> Array:
+    return np.asarray(z * (dz - (z * dz).sum(axis=axes_of(values, z.ndim), keepdims=True)))
 
 
 @rounded
-def _batch_norm_compute(x: Array, *rest: Any) -> Array:
-    *statistics, values = rest
-    scale, shift, mean, variance = (each.reshape(-1, *[1] * (x.ndim - 2)) for each in statistics)
-    return np.asarray((x - mean) / np.sqrt(variance + number(values, "epsilon")) * scale + shift)
+def _log_softmax_grad_compute(z: Array, dz: Array, values: Values) -> Array:
+    return np.asarray(dz - np.exp(z) * dz.sum(axis=axes_of(values, z.ndim), keepdims=True))
 
 
-_NORMALIZATION = ("axes", "epsilon")
+def _own(kind: str) -> GradientRule:
+    """The operator of that kind, of the input and the gradient of the output."""
+    return lambda back: [back.one(kind, back.inputs[0], back.gradient, **back.values)]
+
+
+def _own_of_output(kind: str) -> GradientRule:
+    """The operator of that kind, of the output and its gradient."""
+    return lambda back: [back.one(kind, back.outputs[0], back.gradient, **back.values)]
+
 
 REDUCTIONS = (
-    _reduction("reduce_sum", 1.0, np.sum),
-    _reduction("reduce_mean", 1.0, np.mean),
-    _reduction("reduce_max", 1.0, largest_of),
-    _reduction("reduce_min", 1.0, _least_of),
-    _reduction("reduce_prod", 1.0, np.prod),
-    _reduction("reduce_sum_square", 2.0, _square_sum),
-    _reduction("reduce_l2", 2.0, lambda x, axis, keepdims: np.sqrt(_square_sum(x, axis, keepdims))),
-    Operator("softmax", _softmax, _softmax_compute, elementwise_work(5.0), ("axes",)),
-    Operator("log_softmax", _softmax, _log_softmax_compute, elementwise_work(5.0), ("axes",)),
-    Operator("layer_normalization", _layer_normalization, _layer_normalization_compute, read_work(8.0), _NORMALIZATION),
-    Operator("batch_norm", _batch_norm, _batch_norm_compute, read_work(2.0), ("epsilon",)),
+    _reduction("reduce_sum", 1.0, np.sum, _sum_gradient),
+    _reduction("reduce_mean", 1.0, np.mean, _mean_gradient),
+    _reduction("reduce_max", 1.0, largest_of, _own("reduce_max_grad")),
+    _reduction("reduce_min", 1.0, _least_of, _own("reduce_min_grad")),
+    _reduction("reduce_prod", 1.0, np.prod, _own("reduce_prod_grad")),
+    _reduction("reduce_sum_square", 2.0, _square_sum, _square_gradient),
+    _reduction("reduce_l2", 2.0, lambda x, axis, keepdims: np.sqrt(_square_sum(x, axis, keepdims)), _length_gradient),
+    Operator(
+        "softmax",
+        _softmax,
+        _softmax_compute,
+        elementwise_work(5.0),
+        ("axes",),
+        gradient=_own_of_output("softmax_grad"),
+    ),
+    Operator(
+        "log_softmax",
+        _softmax,
+        _log_softmax_compute,
+        elementwise_work(5.0),
+        ("axes",),
+        gradient=_own_of_output("log_softmax_grad"),
+    ),
 )
-"""`softmax` over all of its axes together; `layer_normalization` over any axes with any epsilon, where `layer_norm` is
-that of transformers; `batch_norm` with statistics that are known, as in inference."""
+"""`softmax` over all of its axes together."""
 
-
-_STEPS = ("dilations", "pads", "strides")
-
-
-def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int, ...]:
-    """How many places a window has along each spatial axis."""
-    sizes = x.shape[2:]
-    dilations, strides, pads = (
-        integers(values, name, least) for name, least in (("dilations", 1), ("strides", 1), ("pads", 0))
-    )
-    fits = len(sizes) == len(kernel) == len(dilations) == len(strides) == len(pads) / 2 > 0 and min(kernel) > 0
-    need(fits, f"takes [n, channels, sizes ..], a kernel, dilations and strides of as many axes, got {x} and {kernel}")
-    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
-    room = [size + before + after for size, before, after in zip(sizes, pads, pads[len(sizes) :], strict=False)]
-    inside = all(a <= b for a, b in zip(reach, room, strict=True))
-    need(inside, f"its window {tuple(reach)} is larger than {x} with pads")
-    return tuple((b - a) // stride + 1 for a, b, stride in zip(reach, room, strides, strict=True))
-
-
-def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> Array:
-    """[n, channels, places .., kernel ..]."""
-    dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
-    spatial = len(kernel)
-    pairs = [(0, 0), (0, 0), *zip(pads, pads[spatial:], strict=False)]
-    padded = np.pad(x, pairs, constant_values=np.asarray(fill).astype(x.dtype))
-    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
-    seen = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + spatial)))
-    steps = (slice(None, None, step) for step in (*strides, *dilations))
-    return np.asarray(seen[(slice(None), slice(None), *steps)])
-
-
-def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes a tensor, a kernel and perhaps a bias, got {len(types)} inputs")
-    same_device(types)
-    x, w, *bias = types
-    groups = integer(values, "groups", 1)
-    fits = len(x.shape) == len(w.shape) > 2 and x.dtype == w.dtype and x.shape[1] == groups * w.shape[1]
-    fits = fits and w.shape[0] % groups == 0 and all(each == x.shaped(w.shape[:1]) for each in bias)
-    need(fits, f"takes [n, c, ..], [m, c / {groups}, ..] and perhaps [m], got {', '.join(map(str, types))}")
-    return (x.shaped((x.shape[0], w.shape[0], *_swept(x, w.shape[2:], values))),)
-
-
-@rounded
-def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
-    *bias, values = rest
-    groups, spatial = integer(values, "groups"), w.ndim - 2
-    seen = np.split(_windows(x, w.shape[2:], values, 0.0), groups, axis=1)
-    inner = [1, *range(2 + spatial, 2 + 2 * spatial)], [1, *range(2, 2 + spatial)]
-    parts = (np.tensordot(a, b, inner) for a, b in zip(seen, np.split(w, groups), strict=True))
-    made = np.moveaxis(np.concatenate(list(parts), axis=-1), -1, 1)
-    return np.asarray(made + bias[0].reshape(-1, *[1] * spatial) if bias else made)
-
-
-def _conv_work(types: Types, outputs: Types, values: Values) -> Work:
-    each = 2 * math.prod(types[1].shape[1:]) + (len(types) > 2)
-    return Work(float(outputs[0].elements * each), moved(types, outputs))
-
-
-def _pool(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 1)
-    return (types[0].shaped((*types[0].shape[:2], *_swept(types[0], integers(values, "kernel"), values))),)
-
-
-def _pool_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Each number made looks at a whole window."""
-    return Work(float(outputs[0].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
-
-
-def _max_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (x,), kernel = arrays, integers(values, "kernel")
-    return [_windows(x, kernel, values, end_of(x, largest=False)).max(axis=tuple(range(-len(kernel), 0)))]
-
-
-@rounded
-def _average_pool_compute(x: Array, values: Values) -> Array:
-    kernel = integers(values, "kernel")
-    last = tuple(range(-len(kernel), 0))
-    total = _windows(x, kernel, values, 0.0).sum(axis=last)
-    inside = np.ones((1, 1, *x.shape[2:]))
-    return np.asarray(total / _windows(inside, kernel, values, float(integer(values, "count_pads"))).sum(axis=last))
-
-
-def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(integer(values, "count_pads") in (0, 1), f"count_pads must be 0 or 1, got {values['count_pads']}")
-    return _pool(types, values)
-
-
-def _global(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 1)
-    need(len(types[0].shape) > 2, f"takes [n, channels, sizes ..], got {types[0]}")
-    return (types[0].shaped((*types[0].shape[:2], *[1] * (len(types[0].shape) - 2))),)
-
-
-def _global_pool(kind: str, function: Callable[..., Array]) -> Operator:
-    @rounded
-    def compute(x: Array, values: Values) -> Array:
-        return function(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-
-    return Operator(kind, _global, compute, read_work(1.0))
-
-
-WINDOWS = (
-    Operator("conv", _conv, _conv_compute, _conv_work, ("groups", *_STEPS)),
-    Operator("max_pool", _pool, _max_pool_compute, _pool_work, ("kernel", *_STEPS)),
-    Operator("average_pool", _average_pool, _average_pool_compute, _pool_work, ("count_pads", "kernel", *_STEPS)),
-    _global_pool("global_average_pool", np.mean),
-    _global_pool("global_max_pool", largest_of),
+REDUCTION_GRADIENTS = (
+    _reduction_gradient("reduce_max_grad", _max_slope),
+    _reduction_gradient("reduce_min_grad", _min_slope),
+    _reduction_gradient("reduce_prod_grad", _prod_slope),
+    Operator("softmax_grad", _softmax_grad, _softmax_grad_compute, elementwise_work(4.0), ("axes",)),
+    Operator("log_softmax_grad", _softmax_grad, _log_softmax_grad_compute, elementwise_work(4.0), ("axes",)),
 )
-"""`count_pads` says whether a mean counts the pads."""
+"""Numbers that are equally large share the gradient of their maximum, as in PyTorch.  Gradients of softmaxes take the
+output."""

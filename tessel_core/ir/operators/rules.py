@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.attributes import axis_of
+from tessel_core.ir.operators.attributes import axes_of, axis_of
 from tessel_core.ir.operators.operator import Reverse, Types, Values, Work, WorkRule, need
 from tessel_core.ir.types import TensorType
 
@@ -84,11 +84,57 @@ def summed_to(back: Reverse, gradient: int, place: int) -> int | None:
         return None
     (made,) = back.made
     shape, whole = back.types[place].shape, made.shape
-    padded = (1,) * (len(whole) - len(shape)) + shape
+    lead = len(whole) - len(shape)
+    padded = (1,) * lead + shape
     axes = tuple(axis for axis, (size, full) in enumerate(zip(padded, whole, strict=True)) if size != full)
     if axes:
-        gradient = back.one("reduce_sum", gradient, axes=axes, keep=1)
-    return gradient if shape == whole else back.one("reshape", gradient, shape=shape)
+        keep = int(axes != tuple(range(lead)))
+        gradient = back.one_for(place, "reduce_sum", gradient, axes=axes, keep=keep)
+        lead *= keep
+    return back.one_for(place, "reshape", gradient, shape=shape) if lead else gradient
+
+
+def kept(back: Reverse, gradient: int) -> int:
+    """A tensor like the output of a reduction, with axes of size 1 where the reduction left axes out."""
+    shape, axes = back.types[0].shape, axes_of(back.values, len(back.types[0].shape))
+    if back.values["keep"] or not axes:
+        return gradient
+    whole = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return back.one("reshape", gradient, shape=free_batch(whole))
+
+
+def spread(back: Reverse, gradient: int, axes: tuple[int, ...]) -> int:
+    """A gradient of size 1 along these axes, repeated to the sizes of the first input."""
+    shape = back.types[0].shape
+    if all(shape[axis] == 1 for axis in axes):
+        return gradient
+    return back.one("expand", gradient, shape=tuple(size if axis in axes else 1 for axis, size in enumerate(shape)))
+
+
+def free_batch(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape for `reshape` that holds for any size of the first axis, which is usually that of the samples."""
+    return (-1, *shape[1:]) if shape and 0 not in shape else shape
+
+
+def padded_part(back: Reverse, gradient: int, whole: TensorType, axis: int, start: int, size: int) -> int:
+    """The gradient of a whole of which only `size` numbers along an axis were taken, from place `start` on."""
+    before, after = ([0] * len(whole.shape) for _ in range(2))
+    before[axis], after[axis] = start, whole.shape[axis] - start - size
+    return back.one("pad", gradient, pads=(*before, *after), value=0.0)
+
+
+def joined_parts(back: Reverse) -> list[int | None]:
+    """Gradient rule: the gradient of a whole from those of its parts along `axis`; unused parts have none."""
+    axis = axis_of(back.values, len(back.types[0].shape))
+    sizes = [each.shape[axis] for each in back.made]
+    if None not in back.gradients:
+        return [back.add("concat", back.each_gradient(), axis=axis)[0]]
+    whole: int | None = None
+    for place, gradient in enumerate(back.gradients):
+        if gradient is not None:
+            padded = padded_part(back, gradient, back.types[0], axis, sum(sizes[:place]), sizes[place])
+            whole = padded if whole is None else back.one("add", whole, padded)
+    return [whole]
 
 
 def moved(types: Types, outputs: Types) -> float:

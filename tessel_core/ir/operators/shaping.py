@@ -1,4 +1,4 @@
-"""Operators that change where numbers stand: shapes, orders of axes, parts and rows; none does arithmetic."""
+"""Operators that change where numbers stand: shapes, orders of axes, parts and rows; only gradients of rows add."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.attributes import axes_of, axis_of, integers, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
-from tessel_core.ir.operators.rules import copying, copying_part, count, no_work, together
+from tessel_core.ir.operators.attributes import axes_of, axis_of, integer, integers, number
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    GradientRule,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    Work,
+    need,
+)
+from tessel_core.ir.operators.rules import (
+    copying,
+    copying_part,
+    count,
+    free_batch,
+    joined_parts,
+    no_work,
+    summed_to,
+    together,
+)
 from tessel_core.ir.types import TensorType
 
 
@@ -138,16 +157,139 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [np.pad(x, pairs, constant_values=np.asarray(values["value"]).astype(x.dtype))]
 
 
+def _roll(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    axes, shifts = axes_of(values, len(types[0].shape)), integers(values, "shifts")
+    need(len(axes) == len(shifts), f"axes and shifts must be as many, got {axes} and {shifts}")
+    return (types[0],)
+
+
+def _roll_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.roll(arrays[0], integers(values, "shifts"), integers(values, "axes"))]
+
+
+def _take_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    places, dz = together(types, 2)
+    need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
+    axis, size, rank = integer(values, "axis"), integer(values, "size"), len(places.shape)
+    fits = dz.shape[axis : axis + rank] == places.shape
+    need(fits, f"takes the gradient of what {places} took along axis {axis}, got {dz}")
+    return (dz.shaped((*dz.shape[:axis], size, *dz.shape[axis + rank :])),)
+
+
+def _take_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    places, dz = arrays
+    axis, size = integer(values, "axis"), integer(values, "size")
+    check_places(places, axis, size)
+    before, after = dz.shape[:axis], dz.shape[axis + places.ndim :]
+    found = np.zeros((size, *before, *after), np.result_type(dz.dtype, np.float32))
+    np.add.at(found, places.ravel(), np.moveaxis(dz.reshape(*before, places.size, *after), axis, 0))
+    return [np.moveaxis(found, 0, axis).astype(dz.dtype)]
+
+
+def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """The whole gradient is filled with zeros; places that are hit are read and written."""
+    places, dz = types
+    return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
+
+
+def _strided_slice_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    axes, sizes = axes_of(values, len(types[0].shape)), integers(values, "sizes", 0)
+    need(len(axes) == len(sizes), f"axes and sizes must be as many, got {axes} and {sizes}")
+    whole = types[0]
+    for axis, size in zip(axes, sizes, strict=True):
+        whole = whole.resized(axis, size)
+    need(_strided([whole], values) == tuple(types), f"takes the gradient of a slice of {whole}, got {types[0]}")
+    return (whole,)
+
+
+def _strided_slice_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    (dz,) = arrays
+    each = (integers(values, name) for name in ("axes", "counts", "starts", "steps", "sizes"))
+    for axis, many, start, step, size in zip(*each, strict=True):
+        found = np.zeros((size, *np.delete(dz.shape, axis)), dz.dtype)
+        np.add.at(found, start + step * np.arange(many), np.moveaxis(dz, axis, 0))
+        dz = np.moveaxis(found, 0, axis)
+    return [dz]
+
+
+def _transposed_back(kind: str) -> GradientRule:
+    def rule(back: Reverse) -> list[int | None]:
+        axes = axes_of(back.values, len(back.types[0].shape))
+        return [back.one(kind, back.gradient, axes=tuple(axes.index(axis) for axis in range(len(axes))))]
+
+    return rule
+
+
+def _take_gradients(back: Reverse) -> list[int | None]:
+    shape = back.types[0].shape
+    axis = axis_of(back.values, len(shape))
+    return [back.one_for(0, "take_grad", back.inputs[1], back.gradient, axis=axis, size=shape[axis]), None]
+
+
+def _strided_gradient(back: Reverse) -> list[int | None]:
+    shape = back.types[0].shape
+    sizes = tuple(shape[axis] for axis in axes_of(back.values, len(shape)))
+    return [back.one("strided_slice_grad", back.gradient, **back.values, sizes=sizes)]
+
+
+def _pad_gradient(back: Reverse) -> list[int | None]:
+    """The part inside of the pads."""
+    shape, pads = back.types[0].shape, integers(back.values, "pads")
+    axes = tuple(axis for axis, size in enumerate(shape) if back.made[0].shape[axis] != size)
+    sizes, starts = tuple(shape[axis] for axis in axes), tuple(pads[axis] for axis in axes)
+    steps = (1,) * len(axes)
+    return [back.one("strided_slice", back.gradient, axes=axes, counts=sizes, starts=starts, steps=steps)]
+
+
+_STRIDED = ("axes", "counts", "starts", "steps")
+
 SHAPING = (
-    Operator("reshape", _reshape, _reshape_compute, no_work, ("shape",), view=True),
-    Operator("transpose", _transpose, _transpose_compute, copying, ("axes",)),
-    Operator("permute", _transpose, _transpose_compute, no_work, ("axes",), view=True),
-    Operator("expand", _expand, _expand_compute, copying, ("shape",)),
-    Operator("take", _take, _take_compute, _take_work, ("axis",)),
-    Operator("strided_slice", _strided, _strided_compute, copying_part, ("axes", "counts", "starts", "steps")),
-    Operator("split_at", _split_at, _split_at_compute, copying, ("axis", "sizes")),
-    Operator("pad", _pad, _pad_compute, copying, ("pads", "value")),
+    Operator(
+        "reshape",
+        _reshape,
+        _reshape_compute,
+        no_work,
+        ("shape",),
+        view=True,
+        gradient=lambda back: [back.one("reshape", back.gradient, shape=free_batch(back.types[0].shape))],
+    ),
+    Operator("transpose", _transpose, _transpose_compute, copying, ("axes",), gradient=_transposed_back("transpose")),
+    Operator(
+        "permute", _transpose, _transpose_compute, no_work, ("axes",), view=True, gradient=_transposed_back("permute")
+    ),
+    Operator(
+        "expand",
+        _expand,
+        _expand_compute,
+        copying,
+        ("shape",),
+        gradient=lambda back: [summed_to(back, back.gradient, 0)],
+    ),
+    Operator("take", _take, _take_compute, _take_work, ("axis",), gradient=_take_gradients),
+    Operator("take_grad", _take_grad, _take_grad_compute, _take_grad_work, ("axis", "size")),
+    Operator("strided_slice", _strided, _strided_compute, copying_part, _STRIDED, gradient=_strided_gradient),
+    Operator("strided_slice_grad", _strided_slice_grad, _strided_slice_grad_compute, copying, (*_STRIDED, "sizes")),
+    Operator("split_at", _split_at, _split_at_compute, copying, ("axis", "sizes"), gradient=joined_parts),
+    Operator("pad", _pad, _pad_compute, copying, ("pads", "value"), gradient=_pad_gradient),
+    Operator(
+        "roll",
+        _roll,
+        _roll_compute,
+        copying,
+        ("axes", "shifts"),
+        gradient=lambda back: [
+            back.one(
+                "roll",
+                back.gradient,
+                axes=back.values["axes"],
+                shifts=tuple(-each for each in integers(back.values, "shifts")),
+            )
+        ],
+    ),
 )
 """`transpose` copies into another order of axes, `permute` looks at it; `take` copies the places along an axis that its
 second input names, `strided_slice` so many from a start on by a step; `pads` are those before each axis, then those
-after."""
+after; `roll` shifts along axes, and what leaves at one end comes in at the other.  `sizes` of the gradient of a strided
+slice are those of its input along `axes`."""

@@ -220,7 +220,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("add", "relu", "gelu", "where", "cast"), _broadcast),
     "matmul": _matmul,
     "gemm": _gemm,
-    **dict.fromkeys(("softmax", "log_softmax", "strided_slice"), _not_along_axes),
+    **dict.fromkeys(("softmax", "log_softmax", "strided_slice", "roll"), _not_along_axes),
     "layer_normalization": _normalized,
     **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), _reduced),
     **dict.fromkeys(("reduce_l2", "reduce_sum_square"), _reduced),

@@ -1,0 +1,96 @@
+"""Attention over heads, and the columns that hold queries, keys and values together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, wide
+from tessel_core.ir.operators.attributes import integer
+from tessel_core.ir.operators.operator import Values
+
+
+def _heads(tensor: Tensor, values: Values) -> Tensor:
+    """[batch, tokens, columns] as [batch, head, tokens, head size], no narrower than fp32."""
+    return wide(tensor).unflatten(2, (-1, integer(values, "head_size", 1))).transpose(1, 2)
+
+
+def _columns(heads: Tensor, like: Tensor) -> Tensor:
+    return heads.transpose(1, 2).reshape(like.shape).to(like.dtype)
+
+
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """Scaled products, of heads."""
+    return q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+
+
+def _weights(q: Tensor, k: Tensor, values: Values) -> Tensor:
+    """Softmax of the scores that are seen."""
+    scores = _scores(q, k)
+    if values["causal"]:
+        queries, keys = scores.shape[-2:]
+        seen = torch.ones((queries, keys), dtype=torch.bool, device=q.device).tril(keys - queries)
+        scores = scores.masked_fill(~seen, -torch.inf)
+    return torch.softmax(scores, dim=-1)
+
+
+def _attention(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    q, k, v = (_heads(each, values) for each in tensors)
+    return [_columns(_weights(q, k, values) @ v, tensors[0])]
+
+
+def _attention_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    q, k, v, dz = (_heads(each, values) for each in tensors)
+    found = _slopes(_weights(q, k, values), q, k, v, dz)[:3]
+    return [_columns(each, like) for each, like in zip(found, tensors, strict=False)]
+
+
+def _slopes(weights: Tensor, q: Tensor, k: Tensor, v: Tensor, dz: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of queries, keys, values and scores."""
+    by_weight = dz @ v.transpose(-1, -2)
+    by_score = weights * (by_weight - (by_weight * weights).sum(dim=-1, keepdim=True))
+    scaled = by_score / math.sqrt(q.shape[-1])
+    return scaled @ k, scaled.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ dz, by_score
+
+
+def _biased_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
+    """Entry b of the batch takes bias b mod g."""
+    scores = _scores(q, k).unflatten(0, (-1, len(bias)))
+    return torch.softmax(scores + bias, dim=-1).flatten(0, 1)
+
+
+def _attention_bias(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    q, k, v = (_heads(each, values) for each in tensors[:3])
+    return [_columns(_biased_weights(q, k, wide(tensors[3])) @ v, tensors[0])]
+
+
+def _attention_bias_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    bias = tensors[3]
+    q, k, v, dz = (_heads(each, values) for each in (*tensors[:3], tensors[4]))
+    *found, by_score = _slopes(_biased_weights(q, k, wide(bias)), q, k, v, dz)
+    by_bias = by_score.unflatten(0, (-1, len(bias))).sum(dim=0).to(bias.dtype)
+    return [*(_columns(each, like) for each, like in zip(found, tensors, strict=False)), by_bias]
+
+
+def _unpack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    batch, tokens, columns = tensors[0].shape
+    packed = tensors[0].reshape(batch, tokens, -1, 3, integer(values, "head_size", 1))
+    return [packed[:, :, :, i].reshape(batch, tokens, columns // 3) for i in range(3)]
+
+
+def _pack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    batch, tokens, columns = tensors[0].shape
+    parts = [each.reshape(batch, tokens, -1, integer(values, "head_size", 1)) for each in tensors]
+    return [torch.stack(parts, dim=3).reshape(batch, tokens, 3 * columns)]
+
+
+ATTENTION: dict[str, Meaning] = {
+    "attention": _attention,
+    "attention_grad": _attention_grad,
+    "attention_bias": _attention_bias,
+    "attention_bias_grad": _attention_bias_grad,
+    "unpack_qkv": _unpack_qkv,
+    "pack_qkv": _pack_qkv,
+}

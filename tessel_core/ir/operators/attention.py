@@ -1,0 +1,240 @@
+"""Attention over heads, with a causal mask or a bias, and the columns that hold queries, keys and values together.
+
+Narrow formats are computed in fp32 and rounded once at the end, as frameworks do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tessel_core.ir.operators.attributes import integer
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, wide
+from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
+from tessel_core.ir.types import TensorType
+
+
+def visible_pairs(queries: int, keys: int, causal: bool) -> int:
+    """Scores of one head: all, or those of each query with keys up to its own place; the last query sees all keys."""
+    return queries * keys - causal * queries * (queries - 1) // 2
+
+
+def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
+    size = integer(values, "head_size", 1)
+    fits = len(columns.shape) == 3 and columns.shape[-1] % (packed * size) == 0
+    what = "three for each head" if packed > 1 else "one for each head"
+    need(fits, f"takes [batch, tokens, columns] of {what}, {size} columns each, got {columns}")
+
+
+def _attention(types: Types, values: Values) -> tuple[TensorType, ...]:
+    q, k, v = together(types, 3)
+    _whole_heads(q, 1, values)
+    causal = integer(values, "causal")
+    fits = k == v and k.dtype == q.dtype and (k.shape[0], k.shape[-1]) == (q.shape[0], q.shape[-1])
+    need(fits and len(k.shape) == 3, f"takes keys and values alike, as wide as the queries {q}, got {k} and {v}")
+    need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
+    need(not causal or k.shape[1] >= q.shape[1], f"takes a key for each query, got {q} and {k}")
+    return (q,)
+
+
+def _heads(array: Array, values: Values) -> Array:
+    """[batch, tokens, columns] as [batch, head, tokens, head size], no narrower than fp32."""
+    batch, tokens, _ = array.shape
+    return wide(array).reshape(batch, tokens, -1, integer(values, "head_size", 1)).swapaxes(1, 2)
+
+
+def _columns(heads: Array, like: Array) -> Array:
+    return heads.swapaxes(1, 2).reshape(like.shape).astype(like.dtype)
+
+
+def _scores(q: Array, k: Array) -> Array:
+    """Scaled products, of heads."""
+    return np.asarray(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+
+
+def _weights(q: Array, k: Array, values: Values) -> Array:
+    """Softmax of the scores that are seen."""
+    scores = _scores(q, k)
+    if values["causal"]:
+        queries, keys = scores.shape[-2:]
+        scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+    return _softmax(scores)
+
+
+def _softmax(scores: Array) -> Array:
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    q, k, v = (_heads(each, values) for each in arrays)
+    return [_columns(_weights(q, k, values) @ v, arrays[0])]
+
+
+def _attention_work(products: int) -> WorkRule:
+    """So many products; scores never reach memory [Dao 2022, FlashAttention]."""
+
+    def work(types: Types, outputs: Types, values: Values) -> Work:
+        q, k = types[0], types[1]
+        pairs = visible_pairs(q.shape[1], k.shape[1], bool(values["causal"]))
+        return Work(2.0 * products * q.shape[0] * pairs * q.shape[-1], moved(types, outputs))
+
+    return work
+
+
+def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 4)
+    (out,) = _attention(types[:3], values)
+    need(types[3] == out, f"takes the gradient of the output, {out}, got {types[3]}")
+    return tuple(types[:3])
+
+
+def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    q, k, v, dz = (_heads(each, values) for each in arrays)
+    found = _slopes(_weights(q, k, values), q, k, v, dz)[:3]
+    return [_columns(each, like) for each, like in zip(found, arrays, strict=False)]
+
+
+def _slopes(weights: Array, q: Array, k: Array, v: Array, dz: Array) -> tuple[Array, Array, Array, Array]:
+    """Gradients of queries, keys, values and scores."""
+    by_weight = dz @ v.swapaxes(-1, -2)
+    by_score = weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
+    scaled = by_score / np.sqrt(q.shape[-1])
+    return scaled @ k, scaled.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dz, by_score
+
+
+def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
+    q, k, _, bias = together(types, 4)
+    (made,) = _attention(types[:3], {**values, "causal": 0})
+    heads = q.shape[2] // integer(values, "head_size", 1)
+    fits = bias.dtype == q.dtype and len(bias.shape) == 4 and bias.shape[1:] == (heads, q.shape[1], k.shape[1])
+    need(fits, f"takes a bias [g, {heads}, {q.shape[1]}, {k.shape[1]}] like the queries {q}, got {bias}")
+    need(
+        bias.shape[0] > 0 and q.shape[0] % bias.shape[0] == 0, f"takes biases that divide the batch of {q}, got {bias}"
+    )
+    return (made,)
+
+
+def _biased_weights(q: Array, k: Array, bias: Array) -> Array:
+    """Entry b of the batch takes bias b mod g."""
+    scores = _scores(q, k)
+    return _softmax(scores + np.tile(bias, (len(scores) // len(bias), 1, 1, 1)))
+
+
+def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    q, k, v = (_heads(each, values) for each in arrays[:3])
+    return [_columns(_biased_weights(q, k, wide(arrays[3])) @ v, arrays[0])]
+
+
+def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 5)
+    (out,) = _attention_bias(types[:4], values)
+    need(types[4] == out, f"takes the gradient of the output, {out}, got {types[4]}")
+    return tuple(types[:4])
+
+
+def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    bias = arrays[3]
+    q, k, v, dz = (_heads(each, values) for each in (*arrays[:3], arrays[4]))
+    *found, by_score = _slopes(_biased_weights(q, k, wide(bias)), q, k, v, dz)
+    by_bias = by_score.reshape(-1, *bias.shape).sum(axis=0).astype(bias.dtype)
+    return [*(_columns(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
+
+
+def _attention_bias_work(products: int) -> WorkRule:
+    """As attention without a mask; the bias is added to each score."""
+    plain = _attention_work(products)
+
+    def work(types: Types, outputs: Types, values: Values) -> Work:
+        found = plain(types, outputs, {**values, "causal": 0})
+        scores = types[0].shape[0] * math.prod(types[3].shape[1:])
+        return replace(found, flops=found.flops + scores)
+
+    return work
+
+
+def _unpack(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    _whole_heads(types[0], 3, values)
+    return (types[0].resized(2, types[0].shape[2] // 3),) * 3
+
+
+def _unpack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    batch, tokens, columns = arrays[0].shape
+    packed = arrays[0].reshape(batch, tokens, -1, 3, integer(values, "head_size", 1))
+    return [packed[:, :, :, i].reshape(batch, tokens, columns // 3) for i in range(3)]
+
+
+def _pack(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    each = same(types)
+    _whole_heads(each, 1, values)
+    return (each.resized(2, 3 * each.shape[2]),)
+
+
+def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    batch, tokens, columns = arrays[0].shape
+    parts = [each.reshape(batch, tokens, -1, integer(values, "head_size", 1)) for each in arrays]
+    return [np.stack(parts, axis=3).reshape(batch, tokens, 3 * columns)]
+
+
+_OF_HEADS = ("causal", "head_size")
+
+
+def _row_sums(types: Types, values: Values) -> float:
+    """The logarithm of the sum of each row of scores, in fp32."""
+    return 4 * types[0].elements / integer(values, "head_size", 1)
+
+
+ATTENTION = (
+    Operator(
+        "attention",
+        _attention,
+        _attention_compute,
+        _attention_work(2),
+        _OF_HEADS,
+        statistics=_row_sums,
+        gradient=lambda back: back.add("attention_grad", (*back.inputs, back.gradient), **back.values),
+    ),
+    # The gradient makes the scores again [Dao 2022, appendix B].
+    Operator("attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS),
+    Operator(
+        "attention_bias",
+        _attention_bias,
+        _attention_bias_compute,
+        _attention_bias_work(2),
+        ("head_size",),
+        statistics=_row_sums,
+        gradient=lambda back: back.add("attention_bias_grad", (*back.inputs, back.gradient), **back.values),
+    ),
+    Operator(
+        "attention_bias_grad",
+        _attention_bias_grad,
+        _attention_bias_grad_compute,
+        _attention_bias_work(5),
+        ("head_size",),
+    ),
+    Operator(
+        "unpack_qkv",
+        _unpack,
+        _unpack_compute,
+        no_work,
+        ("head_size",),
+        view=True,
+        gradient=lambda back: back.add("pack_qkv", back.each_gradient(), **back.values),
+    ),
+    Operator(
+        "pack_qkv",
+        _pack,
+        _pack_compute,
+        copying,
+        ("head_size",),
+        gradient=lambda back: back.add("unpack_qkv", (back.gradient,), **back.values),
+    ),
+)
+"""`attention` of queries, keys and values, each [batch, tokens, heads x head size]; `attention_bias` adds a bias
+[g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g.  `unpack_qkv` of columns that hold, head
+by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back.  How many heads there
+are follows from the columns."""

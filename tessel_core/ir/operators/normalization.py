@@ -1,0 +1,251 @@
+"""Operators that normalise: over any axes, over the channels of a batch, or by the root of the mean square.
+
+Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the steps of the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessel_core.ir.operators.attributes import axes_of, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need, rounded, wide
+from tessel_core.ir.operators.rules import (
+    broadcast,
+    count,
+    elementwise_work,
+    read_work,
+    same_device,
+    summed_to,
+    together,
+)
+from tessel_core.ir.types import TensorType
+
+RMS_EPSILON = 1e-6
+"""Added to the mean square [Zhang 2019; Touvron 2023, LLaMA's published code]."""
+
+
+def _like_output(given: TensorType, like: TensorType) -> None:
+    need(given == like, f"takes the gradient of the output, {like}, got {given}")
+
+
+def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
+    """Mean 0 and variance 1 along axes, and what was divided by."""
+    deviation = np.sqrt(x.var(axis=axes, keepdims=True) + epsilon)
+    return (x - x.mean(axis=axes, keepdims=True)) / deviation, deviation
+
+
+def _normal_slope(normal: Array, deviation: Array, by_normal: Array, axes: tuple[int, ...]) -> Array:
+    """The gradient of a tensor from that of its normal form."""
+    centred = by_normal - by_normal.mean(axis=axes, keepdims=True)
+    return np.asarray((centred - normal * (by_normal * normal).mean(axis=axes, keepdims=True)) / deviation)
+
+
+def _summed_like(array: Array, like: Array) -> Array:
+    """Summed over what was repeated when `like` was broadcast."""
+    lead = array.ndim - like.ndim
+    repeated = (lead + axis for axis, size in enumerate(like.shape) if size == 1)
+    return np.asarray(array.sum(axis=(*range(lead), *repeated), keepdims=True)).reshape(like.shape)
+
+
+def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) in (2, 3), f"takes a tensor, its scale and perhaps a shift, got {len(types)} inputs")
+    same_device(types)
+    x, *rest = types
+    axes_of(values, len(x.shape))
+    number(values, "epsilon")
+    fits = all(each.dtype == x.dtype and broadcast([x, each]) == x.shape for each in rest)
+    need(fits, f"takes scale and shift that fit the tensor, got {', '.join(map(str, types))}")
+    return (x,)
+
+
+@rounded
+def _layer_normalization_compute(x: Array, scale: Array, *rest: Any) -> Array:
+    *shift, values = rest
+    found = _normal(x, axes_of(values, x.ndim), number(values, "epsilon"))[0] * scale
+    return np.asarray(found + shift[0] if shift else found)
+
+
+def _layer_normalization_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    _like_output(types[2], _layer_normalization(types[:2], values)[0])
+    same_device(types)
+    return types[0], types[1]
+
+
+@rounded
+def _layer_normalization_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    axes = axes_of(values, x.ndim)
+    normal, deviation = _normal(x, axes, number(values, "epsilon"))
+    return _normal_slope(normal, deviation, dz * scale, axes), _summed_like(dz * normal, scale)
+
+
+def _layer_normalization_gradients(back: Reverse) -> list[int | None]:
+    found = back.add("layer_normalization_grad", (*back.inputs[:2], back.gradient), **back.values)
+    return [*found, *(summed_to(back, back.gradient, 2) for _ in back.inputs[2:])]
+
+
+def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, scale = together(types, 2)
+    fits = len(x.shape) > 0 and scale == x.shaped(x.shape[-1:])
+    need(fits, f"takes [.., n] with a scale of [n], got {x} and {scale}")
+    return (x,)
+
+
+def _root(x: Array) -> Array:
+    return np.asarray(np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + RMS_EPSILON))
+
+
+@rounded
+def _rms_norm_compute(x: Array, scale: Array, values: Values) -> Array:
+    return np.asarray(x / _root(x) * scale)
+
+
+def _rms_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    _like_output(types[2], _rms_norm(types[:2], values)[0])
+    return types[0], types[1]
+
+
+@rounded
+def _rms_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    root, by_normal = _root(x), dz * scale
+    normal = x / root
+    by_input = (by_normal - normal * (by_normal * normal).mean(axis=-1, keepdims=True)) / root
+    return by_input, _summed_like(dz * normal, scale)
+
+
+def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, *rest = together(types, 5)
+    number(values, "epsilon")
+    fits = len(x.shape) > 1 and all(each.shape == x.shape[1:2] for each in rest)
+    given = ", ".join(map(str, types))
+    need(fits, f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
+    return (x,)
+
+
+def _of_channels(each: Array, x: Array) -> Array:
+    """One number for each channel, so that it broadcasts over the tensor."""
+    return each.reshape(-1, *[1] * (x.ndim - 2))
+
+
+@rounded
+def _batch_norm_compute(x: Array, *rest: Any) -> Array:
+    *statistics, values = rest
+    scale, shift, mean, variance = (_of_channels(each, x) for each in statistics)
+    return np.asarray((x - mean) / np.sqrt(variance + number(values, "epsilon")) * scale + shift)
+
+
+def _batch_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 6)
+    _like_output(types[5], _batch_norm(types[:5], values)[0])
+    return tuple(types[:5])
+
+
+def _other_axes(x: Array) -> tuple[int, ...]:
+    """All but that of channels."""
+    return (0, *range(2, x.ndim))
+
+
+def _batch_norm_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, dz = wide(arrays[0]), wide(arrays[5])
+    scale, _, mean, variance = (_of_channels(wide(each), x) for each in arrays[1:5])
+    deviation, axes = np.sqrt(variance + number(values, "epsilon")), _other_axes(x)
+    normal = (x - mean) / deviation
+    by_input = dz * (scale / deviation)
+    by_scale, by_shift = (dz * normal).sum(axis=axes), dz.sum(axis=axes)
+    by_mean, by_variance = -by_input.sum(axis=axes), -(by_input * normal / (2 * deviation)).sum(axis=axes)
+    found = by_input, by_scale, by_shift, by_mean, by_variance
+    return [each.astype(like.dtype) for each, like in zip(found, arrays, strict=False)]
+
+
+def _batch_norm_training(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, scale, shift = together(types, 3)
+    number(values, "epsilon")
+    fits = len(x.shape) > 1 and scale == shift == x.shaped(x.shape[1:2])
+    need(fits, f"takes [n, channels, ..], then scale and shift of channels, got {', '.join(map(str, types))}")
+    return (x,)
+
+
+@rounded
+def _batch_norm_training_compute(x: Array, scale: Array, shift: Array, values: Values) -> Array:
+    normal, _ = _normal(x, _other_axes(x), number(values, "epsilon"))
+    return normal * _of_channels(scale, x) + _of_channels(shift, x)
+
+
+def _batch_norm_training_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    x, scale, dz = types
+    _like_output(dz, _batch_norm_training((x, scale, scale), values)[0])
+    return x, scale, scale
+
+
+@rounded
+def _batch_norm_training_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    axes = _other_axes(x)
+    normal, deviation = _normal(x, axes, number(values, "epsilon"))
+    by_input = _normal_slope(normal, deviation, dz * _of_channels(scale, x), axes)
+    return by_input, (dz * normal).sum(axis=axes), dz.sum(axis=axes)
+
+
+_AXES, _EPSILON = ("axes", "epsilon"), ("epsilon",)
+
+NORMALIZATION = (
+    Operator(
+        "layer_normalization",
+        _layer_normalization,
+        _layer_normalization_compute,
+        read_work(8.0),
+        _AXES,
+        gradient=_layer_normalization_gradients,
+    ),
+    Operator(
+        "rms_norm",
+        _rms_norm,
+        _rms_norm_compute,
+        elementwise_work(4.0),
+        statistics=lambda types, values: 4 * types[0].elements / types[0].shape[-1],  # roots of mean squares, fp32
+        gradient=lambda back: back.add("rms_norm_grad", (*back.inputs, back.gradient)),
+    ),
+    Operator(
+        "batch_norm",
+        _batch_norm,
+        _batch_norm_compute,
+        read_work(2.0),
+        _EPSILON,
+        gradient=lambda back: back.add("batch_norm_grad", (*back.inputs, back.gradient), **back.values),
+    ),
+    Operator(
+        "batch_norm_training",
+        _batch_norm_training,
+        _batch_norm_training_compute,
+        read_work(8.0),
+        _EPSILON,
+        statistics=lambda types, values: 8 * types[0].shape[1],  # mean and deviation of channels, fp32
+        gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
+    ),
+)
+"""`layer_normalization` over any axes with any epsilon, where `layer_norm` is that of transformers; `rms_norm` over the
+last axis [Zhang 2019]; `batch_norm` with statistics that are known, as in inference, `batch_norm_training` with those
+of the batch."""
+
+NORMALIZATION_GRADIENTS = (
+    Operator(
+        "layer_normalization_grad",
+        _layer_normalization_grad,
+        _layer_normalization_grad_compute,
+        read_work(16.0),
+        _AXES,
+    ),
+    Operator("rms_norm_grad", _rms_norm_grad, _rms_norm_grad_compute, elementwise_work(10.0)),
+    Operator("batch_norm_grad", _batch_norm_grad, _batch_norm_grad_compute, read_work(8.0), _EPSILON),
+    Operator(
+        "batch_norm_training_grad",
+        _batch_norm_training_grad,
+        _batch_norm_training_grad_compute,
+        read_work(16.0),
+        _EPSILON,
+    ),
+)
+"""Of the tensor and its scale; of batch norms of all inputs, or of scale and shift too."""

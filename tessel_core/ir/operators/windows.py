@@ -1,0 +1,331 @@
+"""Operators that move windows over tensors [n, channels, sizes ..], as ONNX has them: convolutions and pools.
+
+`pads` are those before each spatial axis, then those after.  Narrow formats are computed in fp32 and rounded once at
+the end.  FLOPs as the steps of the definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tessel_core.ir.operators.attributes import integer, integers
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    GradientRule,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    Work,
+    need,
+    rounded,
+)
+from tessel_core.ir.operators.reductions import end_of, largest_of
+from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together
+from tessel_core.ir.types import TensorType
+
+_STEPS = ("dilations", "pads", "strides")
+
+
+def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int, ...]:
+    """How many places a window has along each spatial axis."""
+    sizes = x.shape[2:]
+    dilations, strides, pads = (
+        integers(values, name, least) for name, least in (("dilations", 1), ("strides", 1), ("pads", 0))
+    )
+    fits = len(sizes) == len(kernel) == len(dilations) == len(strides) == len(pads) / 2 > 0 and min(kernel) > 0
+    need(fits, f"takes [n, channels, sizes ..], a kernel, dilations and strides of as many axes, got {x} and {kernel}")
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    room = [size + before + after for size, before, after in zip(sizes, pads, pads[len(sizes) :], strict=False)]
+    inside = all(a <= b for a, b in zip(reach, room, strict=True))
+    need(inside, f"its window {tuple(reach)} is larger than {x} with pads")
+    return tuple((b - a) // stride + 1 for a, b, stride in zip(reach, room, strides, strict=True))
+
+
+def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> Array:
+    """[n, channels, places .., kernel ..]."""
+    dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
+    spatial = len(kernel)
+    pairs = [(0, 0), (0, 0), *zip(pads, pads[spatial:], strict=False)]
+    padded = np.pad(x, pairs, constant_values=np.asarray(fill).astype(x.dtype))
+    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
+    seen = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + spatial)))
+    steps = (slice(None, None, step) for step in (*strides, *dilations))
+    return np.asarray(seen[(slice(None), slice(None), *steps)])
+
+
+def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
+    """The way back from windows: a tensor of these spatial sizes, each number the sum over the windows that see it."""
+    spatial = len(sizes)
+    dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
+    places, kernel = seen.shape[2 : 2 + spatial], seen.shape[2 + spatial :]
+    room = [size + before + after for size, before, after in zip(sizes, pads, pads[spatial:], strict=False)]
+    found = np.zeros((*seen.shape[:2], *room), seen.dtype)
+    for offset in np.ndindex(kernel):
+        starts = [at * apart for at, apart in zip(offset, dilations, strict=True)]
+        each = zip(starts, places, strides, strict=True)
+        where = tuple(slice(start, start + many * step, step) for start, many, step in each)
+        found[:, :, *where] += seen[:, :, *[slice(None)] * spatial, *offset]
+    inside = tuple(slice(before, before + size) for before, size in zip(pads, sizes, strict=False))
+    return np.asarray(found[:, :, *inside])
+
+
+def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) in (2, 3), f"takes a tensor, a kernel and perhaps a bias, got {len(types)} inputs")
+    same_device(types)
+    x, w, *bias = types
+    groups = integer(values, "groups", 1)
+    fits = len(x.shape) == len(w.shape) > 2 and x.dtype == w.dtype and x.shape[1] == groups * w.shape[1]
+    fits = fits and w.shape[0] % groups == 0 and all(each == x.shaped(w.shape[:1]) for each in bias)
+    need(fits, f"takes [n, c, ..], [m, c / {groups}, ..] and perhaps [m], got {', '.join(map(str, types))}")
+    return (x.shaped((x.shape[0], w.shape[0], *_swept(x, w.shape[2:], values))),)
+
+
+@rounded
+def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
+    *bias, values = rest
+    groups, spatial = integer(values, "groups"), w.ndim - 2
+    seen = np.split(_windows(x, w.shape[2:], values, 0.0), groups, axis=1)
+    inner = [1, *range(2 + spatial, 2 + 2 * spatial)], [1, *range(2, 2 + spatial)]
+    parts = (np.tensordot(a, b, inner) for a, b in zip(seen, np.split(w, groups), strict=True))
+    made = np.moveaxis(np.concatenate(list(parts), axis=-1), -1, 1)
+    return np.asarray(made + bias[0].reshape(-1, *[1] * spatial) if bias else made)
+
+
+def _conv_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    w, dz = together(types, 2)
+    need(len(w.shape) == len(dz.shape) > 2, f"takes a kernel [m, c, ..] and a gradient [n, m, ..], got {w} and {dz}")
+    x = dz.shaped((dz.shape[0], integer(values, "groups", 1) * w.shape[1], *integers(values, "sizes", 0)))
+    need(_conv((x, w), values) == (dz,), f"takes the gradient of a convolution of {x} with {w}, got {dz}")
+    return (x,)
+
+
+def _conv_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, dz = together(types, 2)
+    need(len(x.shape) == len(dz.shape) > 2, f"takes [n, c, ..] and a gradient [n, m, ..], got {x} and {dz}")
+    groups = integer(values, "groups", 1)
+    w = dz.shaped((dz.shape[1], x.shape[1] // groups, *integers(values, "kernel", 1)))
+    need(_conv((x, w), values) == (dz,), f"takes the gradient of a convolution of {x} with {w}, got {dz}")
+    return (w,)
+
+
+def _conv_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    need(_conv(types[:2], values) == (types[2],), f"takes the gradient of the convolution, got {types[2]}")
+    return types[0], types[1]
+
+
+def _input_slope(w: Array, dz: Array, sizes: tuple[int, ...], values: Values) -> Array:
+    groups, spatial = integer(values, "groups"), w.ndim - 2
+    pairs = zip(np.split(dz, groups, axis=1), np.split(w, groups), strict=True)
+    parts = [np.moveaxis(np.tensordot(a, b, ([1], [0])), 1 + spatial, 1) for a, b in pairs]
+    return _folded(np.concatenate(parts, axis=1), sizes, values)
+
+
+def _weight_slope(x: Array, dz: Array, kernel: tuple[int, ...], values: Values) -> Array:
+    groups = integer(values, "groups")
+    over = [0, *range(2, 2 + len(kernel))]
+    seen = np.split(_windows(x, kernel, values, 0.0), groups, axis=1)
+    pairs = zip(np.split(dz, groups, axis=1), seen, strict=True)
+    return np.concatenate([np.tensordot(a, b, (over, over)) for a, b in pairs])
+
+
+@rounded
+def _conv_grad_compute(x: Array, w: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    return _input_slope(w, dz, x.shape[2:], values), _weight_slope(x, dz, w.shape[2:], values)
+
+
+@rounded
+def _conv_input_grad_compute(w: Array, dz: Array, values: Values) -> Array:
+    return _input_slope(w, dz, integers(values, "sizes"), values)
+
+
+@rounded
+def _conv_weight_grad_compute(x: Array, dz: Array, values: Values) -> Array:
+    return _weight_slope(x, dz, integers(values, "kernel"), values)
+
+
+def _conv_gradients(back: Reverse) -> list[int | None]:
+    """Of tensor and kernel at once, unless only one is wanted or the weight's is to be apart."""
+    (x, w), dz, (x_type, w_type) = back.inputs[:2], back.gradient, back.types[:2]
+    by_bias = [
+        back.one_for(2, "reduce_sum", dz, axes=(0, *range(2, len(x_type.shape))), keep=0) if wanted else None
+        for wanted in back.wanted[2:]
+    ]
+    if all(back.wanted[:2]) and not (back.split and back.weights[1]):
+        return [*back.add("conv_grad", (x, w, dz), **back.values), *by_bias]
+    found: list[int | None] = [None, None]
+    if back.wanted[0]:
+        found[0] = back.one_for(0, "conv_input_grad", w, dz, sizes=x_type.shape[2:], **back.values)
+    if back.wanted[1]:
+        found[1] = back.one_for(1, "conv_weight_grad", x, dz, kernel=w_type.shape[2:], **back.values)
+    return [*found, *by_bias]
+
+
+def _conv_work(types: Types, outputs: Types, values: Values) -> Work:
+    each = 2 * math.prod(types[1].shape[1:]) + (len(types) > 2)
+    return Work(float(outputs[0].elements * each), moved(types, outputs))
+
+
+def _product_flops(dz: TensorType, w: TensorType) -> float:
+    return 2.0 * dz.elements * math.prod(w.shape[1:])
+
+
+def _conv_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Two products as large as the forward's; each reads the gradient."""
+    return Work(2 * _product_flops(types[2], types[1]), moved(types, outputs) + types[2].bytes)
+
+
+def _pool(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    return (types[0].shaped((*types[0].shape[:2], *_swept(types[0], integers(values, "kernel"), values))),)
+
+
+def _pool_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Each number made looks at a whole window."""
+    return Work(float(outputs[0].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
+
+
+def _pool_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Each gradient goes to a whole window."""
+    return Work(float(types[-1].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
+
+
+def _max_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    (x,), kernel = arrays, integers(values, "kernel")
+    return [_windows(x, kernel, values, end_of(x, largest=False)).max(axis=tuple(range(-len(kernel), 0)))]
+
+
+@rounded
+def _average_pool_compute(x: Array, values: Values) -> Array:
+    kernel = integers(values, "kernel")
+    last = tuple(range(-len(kernel), 0))
+    return np.asarray(_windows(x, kernel, values, 0.0).sum(axis=last) / _counted(x.shape[2:], values))
+
+
+def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(integer(values, "count_pads") in (0, 1), f"count_pads must be 0 or 1, got {values['count_pads']}")
+    return _pool(types, values)
+
+
+def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    need(_pool(types[:1], values) == (types[1],), f"takes the gradient of the pool of {types[0]}, got {types[1]}")
+    return (types[0],)
+
+
+@rounded
+def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
+    """The first of the largest numbers of a window gets its gradient."""
+    seen = _windows(x, integers(values, "kernel"), values, -np.inf)
+    rows = seen.reshape(*dz.shape, math.prod(integers(values, "kernel")))
+    found = np.zeros_like(rows)
+    np.put_along_axis(found, rows.argmax(axis=-1)[..., None], dz[..., None], axis=-1)
+    return _folded(found.reshape(seen.shape), x.shape[2:], values)
+
+
+def _average_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    x = types[0].shaped((*types[0].shape[:2], *integers(values, "sizes", 0)))
+    need(_average_pool((x,), values) == tuple(types), f"takes the gradient of the pool of {x}, got {types[0]}")
+    return (x,)
+
+
+def _counted(sizes: tuple[int, ...], values: Values) -> Array:
+    """How many numbers each window takes the mean of."""
+    kernel, inside = integers(values, "kernel"), np.ones((1, 1, *sizes))
+    seen = _windows(inside, kernel, values, float(integer(values, "count_pads")))
+    return np.asarray(seen.sum(axis=tuple(range(-len(kernel), 0))))
+
+
+@rounded
+def _average_pool_grad_compute(dz: Array, values: Values) -> Array:
+    kernel, sizes = integers(values, "kernel"), integers(values, "sizes")
+    share = (dz / _counted(sizes, values)).reshape(*dz.shape, *[1] * len(kernel))
+    return _folded(np.broadcast_to(share, (*dz.shape, *kernel)), sizes, values)
+
+
+def _average_pool_gradient(back: Reverse) -> list[int | None]:
+    return [back.one("average_pool_grad", back.gradient, sizes=back.types[0].shape[2:], **back.values)]
+
+
+def _spatial(back: Reverse) -> tuple[int, ...]:
+    return tuple(range(2, len(back.types[0].shape)))
+
+
+def _global_average_gradient(back: Reverse) -> list[int | None]:
+    share = back.one("scale", back.gradient, by=1 / max(math.prod(back.types[0].shape[2:]), 1))
+    return [spread(back, share, _spatial(back))]
+
+
+def _global_max_gradient(back: Reverse) -> list[int | None]:
+    return [back.one("reduce_max_grad", back.inputs[0], back.gradient, axes=_spatial(back), keep=1)]
+
+
+def _global(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    need(len(types[0].shape) > 2, f"takes [n, channels, sizes ..], got {types[0]}")
+    return (types[0].shaped((*types[0].shape[:2], *[1] * (len(types[0].shape) - 2))),)
+
+
+def _global_pool(kind: str, function: Callable[..., Array], gradient: GradientRule) -> Operator:
+    @rounded
+    def compute(x: Array, values: Values) -> Array:
+        return function(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+    return Operator(kind, _global, compute, read_work(1.0), gradient=gradient)
+
+
+_CONV, _WINDOW = ("groups", *_STEPS), ("kernel", *_STEPS)
+
+WINDOWS = (
+    Operator("conv", _conv, _conv_compute, _conv_work, _CONV, gradient=_conv_gradients),
+    Operator("conv_grad", _conv_grad, _conv_grad_compute, _conv_grad_work, _CONV),
+    Operator(
+        "conv_input_grad",
+        _conv_input_grad,
+        _conv_input_grad_compute,
+        lambda types, outputs, values: Work(_product_flops(types[1], types[0]), moved(types, outputs)),
+        (*_CONV, "sizes"),
+    ),
+    Operator(
+        "conv_weight_grad",
+        _conv_weight_grad,
+        _conv_weight_grad_compute,
+        lambda types, outputs, values: Work(_product_flops(types[1], outputs[0]), moved(types, outputs)),
+        (*_CONV, "kernel"),
+    ),
+    Operator(
+        "max_pool",
+        _pool,
+        _max_pool_compute,
+        _pool_work,
+        _WINDOW,
+        gradient=lambda back: [back.one("max_pool_grad", *back.inputs, back.gradient, **back.values)],
+    ),
+    Operator("max_pool_grad", _max_pool_grad, _max_pool_grad_compute, _pool_grad_work, _WINDOW),
+    Operator(
+        "average_pool",
+        _average_pool,
+        _average_pool_compute,
+        _pool_work,
+        ("count_pads", *_WINDOW),
+        gradient=_average_pool_gradient,
+    ),
+    Operator(
+        "average_pool_grad",
+        _average_pool_grad,
+        _average_pool_grad_compute,
+        _pool_grad_work,
+        ("count_pads", *_WINDOW, "sizes"),
+    ),
+    _global_pool("global_average_pool", np.mean, _global_average_gradient),
+    _global_pool("global_max_pool", largest_of, _global_max_gradient),
+)
+"""`count_pads` says whether a mean counts the pads; `sizes` of gradients are the spatial sizes of the input, `kernel`
+those of the window."""
