@@ -84,6 +84,18 @@ def graph(
     _show(found, as_json=json)
 
 
+def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tuple[GraphFamily, Any, str]:
+    """The family, the spec and the name of a network that is named by itself or by a preset, with changes.
+
+    Raises InputError for a name that is neither, and for an option that there is not.
+    """
+    family = _family(source, preset)
+    if family is None:
+        raise InputError(source, "is a file, where a network or a preset is wanted")
+    chosen = preset or source
+    return family, _spec(family, family.presets.get(chosen), changes), chosen
+
+
 def _family(source: str, preset: str | None) -> GraphFamily | None:
     """The network that is meant by its name or by a preset's; None for a file."""
     from tessel_core.networks.graphs.table import GRAPHS

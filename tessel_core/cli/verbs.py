@@ -39,6 +39,7 @@ VERBS: dict[str, Verb] = {
         "joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."
     ),
     "schedule": Verb("schedule", "Search or build a schedule of a plan, or time PyTorch's CSV as it is written."),
+    "program": Verb("program", "Make the program of all devices from a network, its placement and a schedule."),
     "compare": Verb("schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
     "profile": Verb("profile", "Measure a list of PyTorch modules, and plan them as pipeline stages."),
     "simulate": Verb("simulate", "Time and live memory of a network under a strategy, or of a program."),

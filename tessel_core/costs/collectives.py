@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from itertools import pairwise
@@ -208,3 +208,10 @@ def measured_fraction(mesh: DeviceMesh, positions: Sequence[int], pattern: str, 
     # The row of the nearest size counts, of two that are as near the smaller group's.
     nearest = min(found, key=lambda row: (abs((row.devices or 0) - wires.per_node), row.devices or 0), default=None)
     return 1.0 if nearest is None else nearest.fraction
+
+
+def send_link(mesh: DeviceMesh, one: int, other: int) -> Link:
+    """The link from one device of a mesh to another, at the bandwidth that sends were measured to reach on it."""
+    found, ends = mesh.link(one, other), (one, other)
+    fraction = measured_fraction(mesh, ends, SEND, wires_of(mesh, ends))
+    return found if fraction == 1 else replace(found, bandwidth=found.bandwidth * fraction)

@@ -144,7 +144,7 @@ def _drawn(recipe: Recipe, draw: np.random.Generator) -> Array:
 
 
 _PASSING = frozenset(
-    "identity cast reshape transpose permute expand slice part split split_at send broadcast scatter".split()  # noqa: SIM905
+    "identity cast reshape transpose permute expand slice part split after split_at send broadcast scatter".split()  # noqa: SIM905
 )
 """Operations whose outputs hold the numbers of their first input."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
+from tessel_core.costs.collectives import send_link
 from tessel_core.errors import InputError
 from tessel_core.model import Block, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.plan import label_of
@@ -157,7 +158,7 @@ def _lags(placement: Placement, found: BlockGraph) -> dict[tuple[int, int], int]
     return {
         pair: to_ticks(
             max(
-                min(mesh.link(sender, device).seconds(amount) for sender in found.blocks[pair[0]].devices)
+                min(send_link(mesh, sender, device).seconds(amount) for sender in found.blocks[pair[0]].devices)
                 for device in receivers[pair]
             )
         )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from tessel_core.costs.collectives import SEND, Collective, Wires, collective, measured_fraction, ring_order, wires_of
+from tessel_core.costs.collectives import (
+    Collective,
+    Wires,
+    collective,
+    measured_fraction,
+    ring_order,
+    send_link,
+    wires_of,
+)
 from tessel_core.costs.costed import OperatorTerms, operator_terms
 from tessel_core.costs.fit import CostFit
 from tessel_core.costs.operations import as_operator, format_of
@@ -118,10 +126,7 @@ class MeshCosts(Costs):
         """The link between two of a program's devices; None where it is free."""
         if HOST in (one, other) or one == other:
             return None
-        ends = self.position(one), self.position(other)
-        found = self.mesh.link(*ends)
-        fraction = measured_fraction(self.mesh, ends, SEND, wires_of(self.mesh, ends))
-        return found if fraction == 1 else replace(found, bandwidth=found.bandwidth * fraction)
+        return send_link(self.mesh, self.position(one), self.position(other))
 
 
 def costs_on(mesh: DeviceMesh, program: Program) -> MeshCosts:

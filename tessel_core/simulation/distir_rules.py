@@ -234,10 +234,10 @@ _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _binary for each in (*FUNCTION_GRADIENTS, *BINARY_GRADIENTS, *REDUCTION_GRADIENTS)},
     **{each.kind: _twice(_unary) for each in NORMALIZATION_GRADIENTS},
     **dict.fromkeys(("cast", "transpose", "relu", "loss", "loss_grad", "bias_grad"), _unary),
-    **dict.fromkeys(("add", "relu_grad", "bias"), _binary),
+    **dict.fromkeys(("add", "accumulate", "relu_grad", "bias"), _binary),
     **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
     **dict.fromkeys(
-        ("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll"), _launch
+        ("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"), _launch
     ),
     "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
     "gemm": _gemm,

@@ -38,6 +38,8 @@ def with_gradient(kind: str, attributes: Attributes) -> Examples:
 EXAMPLES: Examples = {
     "identity": ((X,), ()),
     "add": ((X, X), ()),
+    "accumulate": ((X, X), ()),
+    "after": ((X, BITS), ()),
     "concat": ((X, X, X), (("axis", 1),)),
     "split": ((X,), (("axis", 1), ("parts", 3))),
     "part": ((X,), (("axis", 0), ("index", 1), ("parts", 2))),

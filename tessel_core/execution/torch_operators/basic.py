@@ -67,6 +67,8 @@ def _relu_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
 BASIC: dict[str, Meaning] = {
     "identity": lambda tensors, values: [tensors[0].clone()],
     "add": lambda tensors, values: [tensors[0] + tensors[1]],
+    "accumulate": lambda tensors, values: [tensors[0].add_(tensors[1])],
+    "after": lambda tensors, values: [tensors[0]],
     "concat": _concat,
     "split": _split,
     "part": _part,

@@ -218,6 +218,12 @@ def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
     return _bias(types[1:], values)
 
 
+def _after(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) > 1, f"takes a tensor and what it waits for, got {len(types)} inputs")
+    same_device(types)
+    return tuple(types[:1])
+
+
 def _add_gradients(back: Reverse) -> list[int | None]:
     return [summed_to(back, back.gradient, place) for place in range(2)]
 
@@ -284,6 +290,8 @@ BASIC = (
     Operator(
         "add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work(), gradient=_add_gradients
     ),
+    Operator("accumulate", alike, lambda arrays, values: [arrays[0] + arrays[1]], no_work, in_place=True),
+    Operator("after", _after, lambda arrays, values: [arrays[0]], no_work, view=True),
     Operator("concat", _concat, _concat_compute, copying, ("axis",), gradient=_concat_gradients),
     Operator("split", _split, _split_compute, copying, ("axis", "parts"), gradient=joined_parts),
     Operator("part", _part, _part_compute, copying_part, _PART, gradient=_part_gradient),
@@ -354,4 +362,5 @@ BASIC = (
 """`part` copies one of equal parts, `slice` looks at it.  `gemm` is alpha A B + beta C, its factors transposed on the
 way; `linear` is a product and a bias, `residual` a stream and what is added to it with its bias.  `bias` adds a tensor
 to each of several, and the gradient of one with so many `axes` is their sum.  `loss` is squared, per element over the
-batch size."""
+batch size.  `accumulate` adds to a sum in place, and takes no time, where the kernel that makes the summand does it; a
+tensor `after` others is itself, when those are there."""

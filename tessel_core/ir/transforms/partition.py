@@ -36,6 +36,10 @@ class Partition:
     """Per operation of the model, its block of the schedule's plan."""
     stage_of: tuple[int, ...]
     """Per block, the number of its stage, with which its operations are tagged."""
+    as_planned: bool = False
+    """Whether time passes as in the plan.  The model is then of one micro-batch.  A run begins when all that it takes
+    has arrived, and sends when it has ended.  Gradients are added up by the products that make them, as Megatron-LM's
+    fused accumulation does, and results of samples stay apart."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of a plan of P devices each: device (h, p) is 1 + h P + p."""
@@ -77,6 +81,10 @@ class _Partitioning:
         """Per output, the sum or the joined parts of the micro-batches from one to before another."""
         self._pending: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         """Per device, the (output, micro-batch, value) that are still to be added up."""
+        self._arrived: dict[int, set[int]] = defaultdict(set)
+        """Per device, what the next operation there waits for."""
+        self._latest: dict[tuple[int, int, int], int] = {}
+        """Per run and device, what its latest operation has made."""
 
     @cached_property
     def _ops_of(self) -> dict[int, list[Op]]:
@@ -107,6 +115,8 @@ class _Partitioning:
         for _, together in groupby(runs_by_start(self._schedule), key=lambda run: run[0]):
             ran = list(together)
             for _, block, micro_batch in ran:
+                if self._how.as_planned:
+                    self._await(block, micro_batch)
                 for op in self._ops_of[block]:
                     self._add(op, block, micro_batch)
                 self._add_up()
@@ -124,7 +134,9 @@ class _Partitioning:
 
     @cached_property
     def _apart(self) -> frozenset[int]:
-        """Outputs that are samples' inputs changed in place: joining them would copy them."""
+        """Outputs that are samples' inputs changed in place, since joining them would copy them; or all of samples."""
+        if self._how.as_planned:
+            return frozenset(value for value, axis in self._batch_axis.items() if axis is not None)
         changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
         return frozenset(value for value, axis in self._batch_axis.items() if axis is not None and value in changed)
 
@@ -142,7 +154,7 @@ class _Partitioning:
                 self._given[value, -1, device] = self._build.input(name + suffix, there)
                 self._inputs.append(piece)
                 continue
-            part = divided(there, axis, count, piece.name)
+            part = there if self._how.as_planned else divided(there, axis, count, piece.name)
             for micro_batch in range(count):
                 self._given[value, micro_batch, device] = self._build.input(f"{name}{suffix}.m{micro_batch}", part)
                 self._inputs.append(piece.cut(axis, count, micro_batch))
@@ -160,12 +172,16 @@ class _Partitioning:
     def _add(self, op: Op, block: int, micro_batch: int) -> None:
         device = self._device_of[block]
         taken = [self._value(value, micro_batch, device) for value in op.inputs]
+        arrived = self._arrived.pop(self._build.type_of(taken[0]).device, set()) - {taken[0]}
+        if arrived:
+            taken[0] = self._build.one("after", [taken[0], *sorted(arrived)], self._tag(op, block, micro_batch))
         if not find_operator(op.kind).pattern:
             self._add_up(self._build.type_of(taken[0]).device)
         attributes = elsewhere(op.attributes, lambda source: self._device(source, device))
-        tag = Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+        tag = self._tag(op, block, micro_batch)
         for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
             self._made[value, micro_batch, device] = made
+            self._latest[block, micro_batch, self._build.type_of(made).device] = made
             if value in self._place_of:
                 self._pending[self._build.type_of(made).device].append((value, micro_batch, made))
 
@@ -190,11 +206,13 @@ class _Partitioning:
         if value in self._apart:
             parts[micro_batch, micro_batch + 1] = made
             return
-        if not parts and self._schedule.micro_batches > 1:
+        shared = not self._how.as_planned or self._source.uses[value]  # else nothing but the sum takes it
+        if not parts and self._schedule.micro_batches > 1 and shared:
             made = self._build.one("identity", [made], tag)
         elif axis is None and parts:
             ((first, _), before) = parts.popitem()
-            made, micro_batch = self._build.one("add", [before, made], tag), first
+            add = "accumulate" if self._how.as_planned else "add"
+            made, micro_batch = self._build.one(add, [before, made], tag), first
         span = micro_batch, micro_batch + 1
         for part in list(parts) if axis is not None else []:
             if part[1] == span[0] or part[0] == span[1]:
@@ -225,6 +243,22 @@ class _Partitioning:
         op, block = self._maker_of[value]
         made = self._made[value, micro_batch, self._device_of[block]]
         there = self._device(self._source.types[value].device, to)
-        tag = Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+        tag = self._tag(op, block, micro_batch)
+        last = self._latest[block, micro_batch, self._build.type_of(made).device]
+        if self._how.as_planned and last != made:
+            made = self._build.one("after", [made, last], tag)
         self._made[value, micro_batch, to] = found = self._build.one("send", [made], tag, to=there)
         return found
+
+    def _tag(self, op: Op, block: int, micro_batch: int) -> Tag:
+        return Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+
+    def _await(self, block: int, micro_batch: int) -> None:
+        """Has the first operation of a run on each device wait for all that the run takes from elsewhere."""
+        device = self._device_of[block]
+        for op in self._ops_of[block]:
+            for value in op.inputs:
+                maker = self._maker_of.get(value)
+                if maker is not None and self._device_of[maker[1]] != device:
+                    made = self._value(value, micro_batch, device)
+                    self._arrived[self._build.type_of(made).device].add(made)

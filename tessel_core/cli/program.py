@@ -1,0 +1,160 @@
+"""`tessel program`: the distributed program of a placement and a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessel_core.cli import options
+from tessel_core.cli.graph import asked_network
+from tessel_core.cli.output import Json, console, print_json, table
+from tessel_core.cli.problem import bind_placement, find_mesh_file
+from tessel_core.errors import InputError, find
+from tessel_core.formats import GraphFile, PlacementFile, ScheduleFile, write_file
+from tessel_core.formats.files import check_place, read_any, refused
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.program import Program
+from tessel_core.model import Placement, Schedule
+from tessel_core.units import TICKS_PER_SECOND, show_memory, show_time
+
+_OPTIMIZERS = ("adam", "sgd", "none")
+
+
+def program(
+    network: Annotated[str, typer.Argument(help="A network or a preset, which `tessel graph` lists.")],
+    placement: Annotated[Path, typer.Option(help="A tessel-placement file of the network's training graph.")],
+    schedule: Annotated[Path, typer.Option(help="A schedule of the placement's plan.")],
+    preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="An option of the network, as for the graph; repeatable."),
+    ] = None,
+    mesh: options.Mesh = None,
+    per_node: options.PerNode = None,
+    optimizer: Annotated[
+        str, typer.Option(help=f"What ends the step: {', '.join(_OPTIMIZERS)}. With none, gradients are outputs.")
+    ] = "adam",
+    out: Annotated[Path | None, typer.Option(help="File for the program's text.")] = None,
+    json: Json = False,
+) -> None:
+    """Make the program of all devices from a network, its placement and a schedule."""
+    find(dict.fromkeys(_OPTIMIZERS), optimizer, "--optimizer")
+    if out is not None:
+        check_place(out, placement)
+        check_place(out, schedule)
+    if mesh is None and per_node is not None:
+        raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
+    found = _made(network, preset, changes or [], placement, schedule, mesh, per_node, optimizer)
+    if out is not None:
+        from tessel_core.ir.text import program_text
+
+        write_file(out, program_text(found.program))
+    if json:
+        print_json(found.document)
+    else:
+        _show(found)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The program, and what a simulation says of it; times in seconds."""
+
+    program: Program
+    schedule_s: float
+    scheduled_s: float | None
+    """Until the last run; None where the program's devices are not those of the mesh."""
+    step_s: float | None
+    peak_memory: tuple[int, ...] | None
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The `--json` of `tessel program`."""
+        waits = None if self.scheduled_s is None else self.scheduled_s - self.schedule_s
+        update = None if self.step_s is None or self.scheduled_s is None else self.step_s - self.scheduled_s
+        return {
+            "name": self.program.name,
+            "operations": len(self.program.ops),
+            "devices": list(self.program.devices),
+            "schedule_s": self.schedule_s,
+            "latency_s": self.step_s,
+            "difference_s": {"transfers": waits, "optimizer": update},
+            "peak_memory": self.peak_memory,
+        }
+
+
+def _made(
+    network: str,
+    preset: str | None,
+    changes: list[str],
+    placement: Path,
+    schedule: Path,
+    mesh: str | None,
+    per_node: int | None,
+    optimizer: str,
+) -> _Found:
+    from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate
+    from tessel_core.networks.graphs.table import build_graph, network_program
+    from tessel_core.planning.placed_program import placed_program
+    from tessel_core.simulation import simulate
+    from tessel_core.simulation.trace import worker_peaks
+
+    family, spec, name = asked_network(network, preset, changes)
+    forward = family.program
+    if forward is None:
+        raise InputError(network, "has an operator graph only, so no program follows from its placement")
+    if not spec.training:
+        spec = replace(spec, training=True)
+    placed = _placement(placement, GraphFile.of(build_graph(family.name, spec, name)), mesh, per_node)
+    ordered = _schedule(schedule)
+    steps = {"adam": AdamUpdate(), "sgd": SgdUpdate(), "none": None}
+
+    def of_one_micro_batch(split: bool) -> Distributed:
+        return network_program(forward, replace(spec, split_weights=split or spec.split_weights))
+
+    without = placed_program(of_one_micro_batch, placed, ordered)
+    step = steps[optimizer]
+    program = (without if step is None else step(without)).program
+    scheduled = ordered.makespan / TICKS_PER_SECOND.get(ordered.plan.time_unit, 1.0)
+    devices = placed.transfers.mesh
+    if devices is None or spec.tensor_parallel > 1:
+        return _Found(program, scheduled, None, None, None)
+    trace = simulate(program, devices)
+    alone = trace if step is None else simulate(without.program, devices)
+    return _Found(program, scheduled, alone.latency, trace.latency, worker_peaks(trace))
+
+
+def _placement(path: Path, graph: GraphFile, mesh: str | None, per_node: int | None) -> Placement:
+    found = read_any(path)
+    if not isinstance(found, PlacementFile):
+        raise refused(found, str(path), "a placement")
+    if found.graph != graph.fingerprint:
+        why = f"is of another graph than {graph.graph.name} with these options; `tessel graph` writes its graph"
+        raise InputError(str(path), why)
+    try:
+        return bind_placement(found, [graph], [] if mesh is None else [find_mesh_file(mesh, per_node)])
+    except InputError as error:
+        raise error.within(str(path)) from None
+
+
+def _schedule(path: Path) -> Schedule:
+    found = read_any(path)
+    if not isinstance(found, ScheduleFile):
+        raise refused(found, str(path), "a schedule")
+    return found.schedule
+
+
+def _show(found: _Found) -> None:
+    facts = table(show_header=False)
+    facts.add_row("operations", f"{len(found.program.ops):,}")
+    facts.add_row("devices", str(len(found.program.devices)))
+    facts.add_row("schedule", show_time(found.schedule_s, "s"))
+    if found.scheduled_s is not None and found.step_s is not None:
+        facts.add_row("transfers that wait for each other", show_time(found.scheduled_s - found.schedule_s, "s"))
+        facts.add_row("optimizer", show_time(found.step_s - found.scheduled_s, "s"))
+        facts.add_row("step", show_time(found.step_s, "s"))
+    if found.peak_memory:
+        facts.add_row("most memory of a device", show_memory(max(found.peak_memory), "B"))
+    console(found.program.name).print(facts)

@@ -1,0 +1,125 @@
+"""The distributed program of a placement and a schedule: each operator where it was placed, when it was scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Program
+from tessel_core.ir.transforms.partition import Partition
+from tessel_core.model import BlockKind, Placement, Schedule
+from tessel_core.networks.graphs.builder import layer_of
+from tessel_core.networks.program_graph import program_graph
+from tessel_core.planning.blocks import BlockGraph, block_graph
+from tessel_core.planning.names import block_names
+from tessel_core.planning.plan import weights_apart
+from tessel_core.rules import check_schedule
+
+Network = Callable[[bool], Distributed]
+"""Makes the program of one micro-batch, with gradients of weights apart or not, without an optimizer."""
+_APART = "/weight_gradient"
+
+
+def placed_program(network: Network, placement: Placement, schedule: Schedule) -> Distributed:
+    """Operators on the devices where they were placed, micro-batches in the schedule's order, sends where edges cross.
+
+    Worker w is device w - 1 of the placement; of a tensor-parallel network of degree T, device (w - 1) // T.  Outputs
+    are losses and gradients.  In the simulation a run takes as long as its block in the plan, so both end at the same
+    time, unless transfers share a link or the plan counts them as work of devices.
+
+    Raises InputError where the placement is of another network, the schedule is of another plan or breaks a rule, or
+    a block runs on several devices.
+    """
+    broken = check_schedule(schedule, without=("memory",))
+    if broken:
+        raise InputError(f"schedule: {broken[0].where}", broken[0].why)
+    split = any(block.kind is BlockKind.WEIGHT for block in schedule.plan.blocks)
+    placed = weights_apart(placement) if split else placement
+    blocks = block_graph(placed, split_weights=split)
+    _check_plan(schedule, placed, blocks)
+    model = network(split)
+    block_of = _blocks_of(model, placed, blocks)
+    stage_of = _stages(placed, blocks)
+    found = Partition(schedule, block_of, stage_of, as_planned=True)(model)
+    return _numbered(found, model.program, schedule, placement)
+
+
+def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) -> None:
+    """Raise InputError where the plan of the schedule is not that of the placement."""
+    plan, names = schedule.plan, block_names(placement.graph, blocks)
+    if len(names) != len(plan.blocks):
+        why = f"is of another plan: it has {len(plan.blocks)} blocks, this placement makes {len(names)}"
+        raise InputError("schedule", why)
+    for name, block, made in zip(names, plan.blocks, blocks.blocks, strict=True):
+        if name != block.name:
+            raise InputError("schedule", f"is of another plan: its block {block.name!r} is {name!r} in this placement")
+        there = [plan.devices[device].name for device in block.devices]
+        wanted = [placement.devices[device].name for device in made.devices]
+        if there != wanted:
+            why = f"is of another plan: block {name!r} is on {', '.join(there)}, the placement says {', '.join(wanted)}"
+            raise InputError("schedule", why)
+
+
+def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
+    """Per operation, the block of its operator; a view is in the block of what looks through it."""
+    shown = program_graph(model, placement.graph.name, placement.graph.batch_size)
+    index = {name: i for i, name in enumerate(placement.graph.names)}
+    of_operator = list[int]()
+    for operator in shown.graph.operators:
+        layer = layer_of(operator)
+        phase = "" if not operator.backward else _APART if operator.kind.endswith("weight_gradient") else "/backward"
+        names = operator.name, operator.name.replace(_APART, "/backward"), f"{layer}{phase}", f"{layer}/backward"
+        known = next((index[name] for name in (names if operator.backward else names[::2]) if name in index), None)
+        if known is None:
+            why = f"is of another network: it has no operator {operator.name!r}, which the program has"
+            raise InputError("placement", why)
+        of_operator.append(blocks.block_of[known])
+    found: list[int | None] = [None if each is None else of_operator[each] for each in shown.operator_of]
+    return _with_views(model.program, found, len(blocks.blocks))
+
+
+def _with_views(program: Program, found: list[int | None], count: int) -> tuple[int, ...]:
+    """Blocks of all operations, from those of one device of a group that are no views."""
+    by_name: dict[tuple[str, str, str], int] = {}
+    for op, block in zip(program.ops, found, strict=True):
+        if block is not None:
+            by_name[op.tag.name, op.tag.phase, op.kind] = block
+    for number in reversed(range(len(program.ops))):
+        op = program.ops[number]
+        if found[number] is None and not find_operator(op.kind).view:
+            found[number] = by_name.get((op.tag.name, op.tag.phase, op.kind))
+    taker: dict[int, int] = {}
+    for number in reversed(range(len(program.ops))):
+        op, block = program.ops[number], found[number]
+        if block is None:
+            block = found[number] = next((taker[value] for value in op.outputs if value in taker), count - 1)
+        taker |= dict.fromkeys(op.inputs, block)
+    return tuple(block or 0 for block in found)
+
+
+def _stages(placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
+    """Forward blocks are numbered in their order, others as the forward block of their first operator."""
+    number: dict[int, int] = {}
+    for b, block in enumerate(blocks.blocks):
+        if block.kind is BlockKind.FORWARD:
+            number[b] = len(number)
+    graph, found = placement.graph, list[int]()
+    for b, block in enumerate(blocks.blocks):
+        mates = (graph.operators[i].forward_of for i in block.operators)
+        homes = (blocks.block_of[graph.operator_index(mate)] for mate in mates if mate is not None)
+        found.append(number[b] if b in number else number.get(next(homes, 0), 0))
+    return tuple(found)
+
+
+def _numbered(model: Distributed, source: Program, schedule: Schedule, placement: Placement) -> Distributed:
+    """The devices of the placement's mesh, each of a group next to each other, in place of those of the plan."""
+    group, width = len(source.devices), len(schedule.plan.devices)
+    place = {device.name: i for i, device in enumerate(placement.devices)}
+
+    def worker(device: int) -> int:
+        h, p = divmod(device - 1, width)
+        return place[schedule.plan.devices[p].name] * group + h + 1
+
+    return model.on_devices(worker)
