@@ -25,6 +25,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     assert run("graph", *NETWORK, "--out", "g.json").code == 0
     assert run("place", "g.json", "--mesh", "h200-2", "--out", "p.json").code == 0
     assert run("plan", "g.json", "p.json", "--mesh", "h200-2", "--out", "plan.json").code == 0
+    Path("other.json").write_text(Path("g.json").read_text().replace("layers=2", "layers=3"))
     assert run("schedule", "plan.json", "--scheduler", "1f1b", "--micro-batches", 4, "--out", "s.json").code == 0
     return run
 
@@ -39,6 +40,8 @@ def test_the_whole_road(tessel: Tessel) -> None:
     parts = found["difference_s"]
     assert found["latency_s"] == pytest.approx(found["schedule_s"] + parts["transfers"] + parts["optimizer"])
     assert parts["optimizer"] > 0
+    of_graph = tessel("program", "g.json", *ASKED[-4:], "--json").document
+    assert of_graph == found
     simulated = tessel("simulate", "step.txt", "--mesh", "h200-2", "--json").document
     assert simulated["latency_s"] == found["latency_s"]
     assert simulated["peak_memory"] == found["peak_memory"]
@@ -56,11 +59,19 @@ def test_the_whole_road(tessel: Tessel) -> None:
     ("words", "complaint"),
     [
         (("mlp", *ASKED[2:]), "error: hidden: is no option here, known are"),
-        (("program", "gpt", *ASKED[-4:]), "error: p.json: is of another graph than gpt-training with these options"),
+        (("program", "gpt", *ASKED[-4:]), "error: p.json: is of another graph than gpt with these options"),
         ((*ASKED[:-1], "plan.json"), "error: plan.json: is a plan, where a schedule is wanted"),
         ((*ASKED[:-3], "s.json", *ASKED[-2:]), "error: s.json: is a schedule, where a placement is wanted"),
         ((*ASKED, "--optimizer", "lion"), "error: --optimizer: 'lion' is not known"),
-        (("program", "g.json", *ASKED[-4:]), "error: g.json: is a file, where a network or a preset is wanted"),
+        (
+            ("program", "g.json", "--set", "layers=2", *ASKED[-4:]),
+            "error: --set: is for networks, and g.json is a graph",
+        ),
+        (("program", "p.json", *ASKED[-4:]), "error: p.json: "),
+        (
+            ("program", "other.json", *ASKED[-4:]),
+            "error: other.json: graph gpt-training: was changed, so it does not show",
+        ),
         ((*ASKED, "--per-node", 2), "error: --per-node: is for a --mesh named KIND-COUNT"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,18 +13,26 @@ from tessel_core.cli.graph import asked_network
 from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError, find
-from tessel_core.formats import GraphFile, PlacementFile, ScheduleFile, write_file
+from tessel_core.formats import GraphFile, PlacementFile, ScheduleFile, read_graph_file, write_file
 from tessel_core.formats.files import check_place, read_any, refused
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
 from tessel_core.model import Placement, Schedule
 from tessel_core.units import TICKS_PER_SECOND, show_memory, show_time
 
+if TYPE_CHECKING:
+    from tessel_core.networks.graphs.spec import GraphFamily
+
+_ROUNDING = 1e-6
+"""Seconds by which the two may differ because a plan counts whole nanoseconds."""
 _OPTIMIZERS = ("adam", "sgd", "none")
 
 
 def program(
-    network: Annotated[str, typer.Argument(help="A network or a preset, which `tessel graph` lists.")],
+    network: Annotated[
+        str,
+        typer.Argument(help="A network or a preset, which `tessel graph` lists, or the graph that it wrote."),
+    ],
     placement: Annotated[Path, typer.Option(help="A tessel-placement file of the network's training graph.")],
     schedule: Annotated[Path, typer.Option(help="A schedule of the placement's plan.")],
     preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
@@ -95,27 +103,25 @@ def _made(
     per_node: int | None,
     optimizer: str,
 ) -> _Found:
-    from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate
-    from tessel_core.networks.graphs.table import build_graph, network_program
+    from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
+    from tessel_core.networks.graphs.table import network_program
     from tessel_core.planning.placed_program import placed_program
     from tessel_core.simulation import simulate
     from tessel_core.simulation.trace import worker_peaks
 
-    family, spec, name = asked_network(network, preset, changes)
+    family, spec, graph = _network(network, preset, changes)
     forward = family.program
     if forward is None:
         raise InputError(network, "has an operator graph only, so no program follows from its placement")
-    if not spec.training:
-        spec = replace(spec, training=True)
-    placed = _placement(placement, GraphFile.of(build_graph(family.name, spec, name)), mesh, per_node)
+    placed = _placement(placement, graph, mesh, per_node)
     ordered = _schedule(schedule)
-    steps = {"adam": AdamUpdate(), "sgd": SgdUpdate(), "none": None}
+    steps: dict[str, Optimizer | None] = {"adam": AdamUpdate(), "sgd": SgdUpdate()} if spec.training else {}
 
     def of_one_micro_batch(split: bool) -> Distributed:
         return network_program(forward, replace(spec, split_weights=split or spec.split_weights))
 
     without = placed_program(of_one_micro_batch, placed, ordered)
-    step = steps[optimizer]
+    step = steps.get(optimizer)
     program = (without if step is None else step(without)).program
     scheduled = ordered.makespan / TICKS_PER_SECOND.get(ordered.plan.time_unit, 1.0)
     devices = placed.transfers.mesh
@@ -124,6 +130,25 @@ def _made(
     trace = simulate(program, devices)
     alone = trace if step is None else simulate(without.program, devices)
     return _Found(program, scheduled, alone.latency, trace.latency, worker_peaks(trace))
+
+
+def _network(network: str, preset: str | None, changes: list[str]) -> tuple[GraphFamily, Any, GraphFile]:
+    """The network, and its graph."""
+    from tessel_core.networks.graphs.table import build_graph, network_of
+
+    file = Path(network)
+    if file.suffix != ".json" or not file.exists():
+        family, spec, name = asked_network(network, preset, changes)
+        return family, spec, GraphFile.of(build_graph(family.name, spec, name))
+    if preset or changes:
+        raise InputError(
+            "--preset" if preset else "--set", f"is for networks, and {network} is a graph that says its own"
+        )
+    graph = read_graph_file(file, network)
+    try:
+        return *network_of(graph.graph), graph
+    except InputError as error:
+        raise error.within(network) from None
 
 
 def _placement(path: Path, graph: GraphFile, mesh: str | None, per_node: int | None) -> Placement:
@@ -152,7 +177,8 @@ def _show(found: _Found) -> None:
     facts.add_row("devices", str(len(found.program.devices)))
     facts.add_row("schedule", show_time(found.schedule_s, "s"))
     if found.scheduled_s is not None and found.step_s is not None:
-        facts.add_row("transfers that wait for each other", show_time(found.scheduled_s - found.schedule_s, "s"))
+        waits = found.scheduled_s - found.schedule_s
+        facts.add_row("transfers that wait for each other", show_time(waits if waits > _ROUNDING else 0.0, "s"))
         facts.add_row("optimizer", show_time(found.step_s - found.scheduled_s, "s"))
         facts.add_row("step", show_time(found.step_s, "s"))
     if found.peak_memory:

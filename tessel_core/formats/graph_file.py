@@ -72,15 +72,16 @@ _OPERATOR = Record(
 _EDGE = Record(Edge, without=("cost",), source=TEXT.under("from"), target=TEXT.under("to"), bytes=or_null(COUNT))
 _GRAPH = Record(
     OperatorGraph,
-    *("name", "time_unit", "batch_size"),
+    *("name", "time_unit", "batch_size", "network"),
     format="tessel-graph",
     name=TEXT.unless_absent("graph"),
     time_unit=Codec(_seconds_from),
     batch_size=or_null(at_least(1), 1),
+    network=TEXT.unless_absent("").sparse(),
     operators=list_of(_OPERATOR),
     edges=list_of(_EDGE).required(),
 )
-"""Every field is written; absent values are null."""
+"""Every field is written, but for the network where there is none; absent values are null."""
 
 
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:

@@ -114,6 +114,8 @@ class OperatorGraph:
     edges: tuple[Edge, ...] = ()
     time_unit: str = "s"
     batch_size: int = 1
+    network: str = ""
+    """The network whose program it shows, as a family and its options: `gpt layers=3 training=True`; else empty."""
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
 from tessel_core.networks.graphs.swin import SWIN
 from tessel_core.networks.mlp import MLP
 from tessel_core.networks.program_graph import graph_of
-from tessel_core.options import check_options
+from tessel_core.options import changed_options, check_options, config_from
 
 GRAPHS: dict[str, GraphFamily] = {family.name: family for family in (GPT, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
 """Forms, command line, samples and tests follow this table."""
@@ -49,8 +49,41 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     if not spec.training and (spec.recompute or spec.split_weights):
         raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
-    graph = replace(_of_program(known.program, spec) if known.program else _written(known, spec), name=called)
+    graph = (
+        replace(_of_program(known.program, spec), network=_words(family, spec))
+        if known.program
+        else _written(known, spec)
+    )
+    graph = replace(graph, name=called)
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
+
+
+def _words(family: str, spec: GraphSpec) -> str:
+    """The family and the options that are not its defaults, as `network_of` reads them."""
+    values = (
+        (name, str(value).lower() if isinstance(value, bool) else value)
+        for name, value in changed_options(spec).items()
+    )
+    return " ".join((family, *(f"{name}={value}" for name, value in values)))
+
+
+def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
+    """The family and the spec of the network that a graph shows.
+
+    Raises InputError for a graph that shows none, or that was changed since.
+    """
+    where = f"graph {graph.name}"
+    if not graph.network:
+        raise InputError(where, "does not say which network it shows, so no program follows from it")
+    name, *words = graph.network.split()
+    family = find(GRAPHS, name, "network")
+    try:
+        spec: Any = config_from(family.spec, dict(word.split("=", 1) for word in words))
+    except ValueError:
+        raise InputError(where, f"has no network of this form: {graph.network[:80]!r}") from None
+    if replace(build_graph(name, spec), name=graph.name) != graph:
+        raise InputError(where, f"was changed, so it does not show the network {name} any more")
+    return family, spec
 
 
 def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> Distributed:
