@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pages.shared.program_state import ProgramState
 from pages.shared.session import Session
 from tessel_core.control import Control
 from tessel_core.workbench import jobs
@@ -122,6 +123,24 @@ def test_a_zero_bubble_schedule_of_a_placed_graph_splits_its_backward_by_itself(
     assert placed.says("Makespan")
     placed.press("Undo")
     assert placed.work.plan == whole
+
+
+def test_the_program_of_a_placement_and_its_schedule_is_shown_operator_by_operator(app) -> None:
+    tab = app("graph", graph="gpt2-xl-training")
+    tab.go("placement").press("Place")
+    tab.wait(lambda: "Phase" not in tab.numbers())
+    tab.press("Schedule this").go("schedule").look_at("Schedule").choose("Scheduler", "1f1b").press("Build")
+    tab.press("Program")
+    assert tab.says("as placed, 16 micro")
+    assert {"matmul_grad", "send", "accumulate", "adam"} <= kinds_shown(tab)
+    next(each for each in tab.test.button_group if each.label == "Shown as").set_value("Blocks")
+    assert kinds_shown(tab.run()) == {"block", "delay"}
+
+
+def kinds_shown(tab: Any) -> set[str]:
+    """Of the operations of the program that is looked at."""
+    shown = tab.test.session_state["tessel"].of(ProgramState).shown
+    return {op.kind for op in shown.trace.program.ops}
 
 
 def test_a_zero_bubble_schedule_on_compare_splits_the_backward_too(placed) -> None:

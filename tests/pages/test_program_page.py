@@ -262,7 +262,7 @@ def test_an_uploaded_program_survives_a_reload_while_the_server_runs() -> None:
 def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MOST_OPERATIONS", 10)
     tab = upload(App("program"), "written.txt", written())
-    assert tab.says("operations, more than the 60,000 that are shown here.")
+    assert tab.says("operations, more than the 100,000 that are shown here.")
     assert not tab.test.dataframe
 
 

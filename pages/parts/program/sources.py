@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.file_field import file_field, size_inputs
 from pages.shared.keeping import keeping
@@ -21,13 +22,14 @@ from tessel_core.formats.files import is_onnx
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
-from tessel_core.model import DeviceMesh, Schedule
+from tessel_core.model import DeviceMesh, OperatorGraph, Placement, Schedule
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.networks.programs.program_file import ProgramFile, model_program, read_program_file
 from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, counted, show_time
+from tessel_core.workbench.placed_step import placed_step, shows_placement
 
-MOST_OPERATIONS = 60_000
+MOST_OPERATIONS = 100_000
 """The limit of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
 _LONGEST_TEXT = 16_000_000
@@ -52,7 +54,7 @@ def chosen_program() -> Looked | None:
     elif source == STRATEGY:
         found = tab.strategy or looked_before()
     else:
-        found = None if schedule is None else _lowered(schedule)
+        found = None if schedule is None else _of_schedule(schedule, room)
     if found is None:
         room.caption(_NOTHING[source])
         return None
@@ -70,6 +72,37 @@ _NOTHING = {
     SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
     FILE: "As the button Program of Strategies writes it, an operation a line; or an ONNX model.",
 }
+
+
+def _of_schedule(schedule: Schedule, room: DeltaGenerator) -> Looked:
+    """Operator by operator where the schedule is of the open placement; else, or if asked, a block for each run."""
+    placing = workspace().placing
+    if not shows_placement(placing, workspace().source):
+        return _lowered(schedule)
+    with room:
+        shown = switch("Shown as", (_OPERATORS, _BLOCKS), session().key("program-of-placement"), width="content")
+    if shown == _BLOCKS:
+        return _lowered(schedule)
+    try:
+        graph, placement = placing.graph, placing.placement
+        assert graph is not None
+        assert placement is not None
+        return _placed(graph.graph, placement, placing.mesh.mesh, schedule)
+    except InputError as error:
+        st.caption(literal(f"Shown by blocks: {error}."))
+        return _lowered(schedule)
+
+
+_OPERATORS, _BLOCKS = "Operators", "Blocks"
+
+
+@lru_cache(maxsize=4)
+def _placed(graph: OperatorGraph, placement: Placement, mesh: DeviceMesh, schedule: Schedule) -> Looked:
+    program = placed_step(graph, placement, schedule).program
+    _check_size(program)
+    samples = schedule.micro_batches * graph.batch_size
+    title = f"{schedule.plan.name} as placed, {counted(schedule.micro_batches, 'micro-batch')}"
+    return Looked(title, simulate(program, mesh), mesh, samples=samples)
 
 
 @lru_cache(maxsize=4)

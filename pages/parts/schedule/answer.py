@@ -15,6 +15,7 @@ from pages.parts.schedule.search_history import search_history
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.play_this import offers_to_play, play_open_plan
+from pages.shared.program_state import SCHEDULE, ProgramState
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
@@ -81,11 +82,24 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
 def _leads_on(report: ScheduleReport) -> None:
     if limiting_devices(report) and button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
         go_to("placement")
+    if report.drawable is not None and _is_placed() and button("Program", icon=":material/code:", help=_PROGRAM):
+        session().of(ProgramState).show(SCHEDULE)
+        go_to("program")
     if offers_to_play(workspace().plan, workspace().micro_batches):
         play_open_plan()
     if report.solution is not None:
         title = f"{title_of(report.solver)}, {workspace().plan.name}"
         offers_slide(title, [(title, report.solution)])
+
+
+def _is_placed() -> bool:
+    """Whether the schedule orders the open placement of a network."""
+    from tessel_core.workbench.placed_step import shows_placement  # late: this page needs no programs
+
+    return "placement of" in workspace().source and shows_placement(workspace().placing, workspace().source)
+
+
+_PROGRAM = "Every operator of the network on its device, in this order, with the simulation on the mesh."
 
 
 def _objective_switch(report: ScheduleReport) -> None:

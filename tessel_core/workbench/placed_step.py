@@ -1,0 +1,38 @@
+"""The program of the open placement, in the order of a schedule of its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.update import AdamUpdate
+from tessel_core.model import OperatorGraph, Placement, Schedule
+from tessel_core.planning.placed_program import placed_program
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.planning import halves_source, plan_source
+
+
+def shows_placement(placing: Placing, source: str) -> bool:
+    """Whether a plan from this source is that of the open placement, of a graph that shows a network on a mesh."""
+    if placing.graph is None or not placing.on_mesh or not placing.graph.graph.network or placing.assignment is None:
+        return False
+    return source in (plan_source(placing), halves_source(placing))
+
+
+def placed_step(graph: OperatorGraph, placement: Placement, schedule: Schedule) -> Distributed:
+    """One step of the network that a graph shows, as it is placed and scheduled; in training Adam's update ends it.
+
+    Raises InputError where the graph or the placement was changed since the schedule's plan was made, or where no
+    program follows from them.
+    """
+    from tessel_core.networks.graphs.table import network_of, network_program
+
+    family, spec = network_of(graph)
+    forward = family.program
+    assert forward is not None, "a graph names its network where there is a program"
+
+    def of_one_micro_batch(split: bool) -> Distributed:
+        return network_program(forward, replace(spec, split_weights=split or spec.split_weights))
+
+    found = placed_program(of_one_micro_batch, placement, schedule)
+    return AdamUpdate()(found) if spec.training else found
