@@ -47,7 +47,7 @@ def chosen_program() -> Looked | None:
         first = STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE
         with switch_room(width="content"):
             source = tab.source = switch("Program of", SOURCES, f"program-source-{tab.switched}", tab.source or first)
-        room = st.container(width="stretch")
+        room = st.container(width="stretch", horizontal=True, vertical_alignment="center")
         keeping()
     if source == FILE:
         found = _from_file()
@@ -79,8 +79,8 @@ def _of_schedule(schedule: Schedule, room: DeltaGenerator) -> Looked:
     placing = workspace().placing
     if not shows_placement(placing, workspace().source):
         return _lowered(schedule)
-    with room:
-        shown = switch("Shown as", (_OPERATORS, _BLOCKS), session().key("program-of-placement"), width="content")
+    with room, switch_room(width="content"):
+        shown = switch("Shown as", (_OPERATORS, _BLOCKS), session().key("program-of-placement"))
     if shown == _BLOCKS:
         return _lowered(schedule)
     try:
