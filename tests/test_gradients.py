@@ -117,6 +117,8 @@ def test_a_value_that_is_used_twice_has_the_sum() -> None:
     loss = net("loss", "loss", y, net.input("z", "fp64", (3, 4)), net.input("n", "int32", ()))
     forward = net.finish({"loss": loss})
     check_gradients(forward, random_inputs(forward, 1), also=("x",))
+    split = Gradients(split_weights=True)(forward).program
+    assert [op.tag.phase for op in split.ops if op.kind == "add"] == ["weight"]
 
 
 def test_what_cannot_be_trained_is_refused() -> None:

@@ -19,6 +19,11 @@ def shows_placement(placing: Placing, source: str) -> bool:
     return source in (plan_source(placing), halves_source(placing))
 
 
+def samples_of(graph: OperatorGraph, schedule: Schedule) -> int:
+    """Samples of one step."""
+    return graph.batch_size * schedule.micro_batches
+
+
 def placed_step(graph: OperatorGraph, placement: Placement, schedule: Schedule) -> Distributed:
     """One step of the network that a graph shows, as it is placed and scheduled; in training Adam's update ends it.
 

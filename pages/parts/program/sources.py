@@ -27,7 +27,7 @@ from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.networks.programs.program_file import ProgramFile, model_program, read_program_file
 from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, counted, show_time
-from tessel_core.workbench.placed_step import placed_step, shows_placement
+from tessel_core.workbench.placed_step import placed_step, samples_of, shows_placement
 
 MOST_OPERATIONS = 100_000
 """The limit of a program that is simulated and drawn while one waits."""
@@ -100,9 +100,8 @@ _OPERATORS, _BLOCKS = "Operators", "Blocks"
 def _placed(graph: OperatorGraph, placement: Placement, mesh: DeviceMesh, schedule: Schedule) -> Looked:
     program = placed_step(graph, placement, schedule).program
     _check_size(program)
-    samples = schedule.micro_batches * graph.batch_size
     title = f"{schedule.plan.name} as placed, {counted(schedule.micro_batches, 'micro-batch')}"
-    return Looked(title, simulate(program, mesh), mesh, samples=samples)
+    return Looked(title, simulate(program, mesh), mesh, samples=samples_of(graph, schedule))
 
 
 @lru_cache(maxsize=4)

@@ -82,6 +82,7 @@ class _Backward:
             where = f"operation {number} ({op.kind}{f' of {op.tag.name}' if op.tag.name else ''})"
             raise InputError(f"program {self._source.name}", f"{where} has no gradient, so it cannot be trained")
         tag = op.tag if operator.loss else replace(op.tag, phase="backward")
+        apart = replace(tag, phase=WEIGHT_PHASE) if self._split else tag
         found = operator.gradient(
             Reverse(
                 op.inputs,
@@ -94,13 +95,13 @@ class _Backward:
                 self._split,
                 tuple(value in self._weights for value in op.inputs),
                 self._writer(tag),
-                self._writer(replace(tag, phase=WEIGHT_PHASE) if self._split else tag),
+                self._writer(apart),
             )
         )
         for value, gradient in zip(op.inputs, found, strict=True):
             if gradient is not None and value in self._wanted:
-                before = self._found.get(value)
-                self._found[value] = gradient if before is None else self._build.one("add", [before, gradient], tag)
+                before, phase = self._found.get(value), apart if value in self._weights else tag
+                self._found[value] = gradient if before is None else self._build.one("add", [before, gradient], phase)
 
     def _writer(self, tag: Tag) -> WriteOperation:
         def write(kind: str, inputs: Sequence[int], **attributes: AttributeValue) -> tuple[int, ...]:
