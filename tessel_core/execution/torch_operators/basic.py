@@ -69,6 +69,7 @@ BASIC: dict[str, Meaning] = {
     "add": lambda tensors, values: [tensors[0] + tensors[1]],
     "concat": _concat,
     "split": _split,
+    "chunk": _split,
     "part": _part,
     "slice": _slice,
     "matmul": lambda tensors, values: [tensors[0] @ tensors[1]],
