@@ -17,6 +17,7 @@ from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.verify import verify
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
+from tessel_core.networks.resnet import ResNetSpec, resnet
 
 SIZES = {
     "gpt": {"layers": 2, "hidden": 8, "heads": 2, "sequence": 3, "positions": 4, "vocabulary": 7},
@@ -30,6 +31,7 @@ SIZES = {
         "outputs": 3,
         "vocabulary": 7,
     },
+    "resnet": {"image": 16, "classes": 4},
     "mlp": {"layers": 3, "width": 6},
 }
 """Options below those that forms allow, so that finite differences take seconds."""
@@ -44,9 +46,12 @@ def tiny(family: str, **changes: object) -> GraphSpec:
 
 
 def forward(family: str, **changes: object) -> Distributed:
+    spec = tiny(family, **changes)
+    if isinstance(spec, ResNetSpec):
+        return resnet(spec, (2, 1))  # of two stages, where published depths have sixteen blocks or more
     program = GRAPHS[family].program
     assert program is not None
-    return program(tiny(family, **changes))
+    return program(spec)
 
 
 def inputs(model: Distributed, seed: int) -> dict[str, Array]:
