@@ -31,6 +31,16 @@ SIZES = {
         "outputs": 3,
         "vocabulary": 7,
     },
+    "flava": {
+        "hidden": 4,
+        "heads": 2,
+        "layers": 1,
+        "joint_layers": 2,
+        "sequence": 3,
+        "image": 4,
+        "patch": 2,
+        "vocabulary": 5,
+    },
     "resnet": {"image": 16, "classes": 4},
     "mlp": {"layers": 3, "width": 6},
 }
