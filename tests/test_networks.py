@@ -18,6 +18,7 @@ from tessel_core.ir.verify import verify
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.networks.resnet import ResNetSpec, resnet
+from tessel_core.networks.swin import SwinSpec, swin
 
 SIZES = {
     "gpt": {"layers": 2, "hidden": 8, "heads": 2, "sequence": 3, "positions": 4, "vocabulary": 7},
@@ -42,6 +43,7 @@ SIZES = {
         "vocabulary": 5,
     },
     "resnet": {"image": 16, "classes": 4},
+    "swin": {"image": 16, "channels": 4, "window": 2, "classes": 4},
     "mlp": {"layers": 3, "width": 6},
 }
 """Options below those that forms allow, so that finite differences take seconds."""
@@ -57,8 +59,11 @@ def tiny(family: str, **changes: object) -> GraphSpec:
 
 def forward(family: str, **changes: object) -> Distributed:
     spec = tiny(family, **changes)
+    # Of two stages, where those of published depths have four, and of smaller heads.
     if isinstance(spec, ResNetSpec):
-        return resnet(spec, (2, 1))  # of two stages, where published depths have sixteen blocks or more
+        return resnet(spec, (2, 1))
+    if isinstance(spec, SwinSpec):
+        return swin(spec, (2, 1), 2)
     program = GRAPHS[family].program
     assert program is not None
     return program(spec)

@@ -20,11 +20,11 @@ from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
 from tessel_core.networks.graphs.evoformer import EVOFORMER
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
-from tessel_core.networks.graphs.swin import SWIN
 from tessel_core.networks.mlp import MLP
 from tessel_core.networks.mt5 import MT5
 from tessel_core.networks.program_graph import graph_of
 from tessel_core.networks.resnet import RESNET
+from tessel_core.networks.swin import SWIN
 from tessel_core.options import check_options
 
 GRAPHS: dict[str, GraphFamily] = {family.name: family for family in (GPT, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
