@@ -11,7 +11,7 @@ from tessel_core.options import Option, option
 
 _BLOCKS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
 """Blocks of each stage, by depth [He 2016, table 1]."""
-_STEM, _EXPANSION = 64, 4
+_WIDTH, _EXPANSION = 64, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,28 +24,29 @@ class ResNetSpec(GraphSpec):
 
 
 def _program(spec: ResNetSpec) -> Distributed:
-    check_divides("the 64 channels of the stem", _STEM, "Tensor-parallel degree", spec.tensor_parallel)
+    check_divides(f"the {_WIDTH} channels of the stem", _WIDTH, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the number of classes", spec.classes, "Tensor-parallel degree", spec.tensor_parallel)
     return resnet(spec, _BLOCKS[spec.depth])
 
 
-def resnet(spec: ResNetSpec, blocks: tuple[int, ...]) -> Distributed:
+def resnet(spec: ResNetSpec, blocks: tuple[int, ...], width: int = _WIDTH) -> Distributed:
     """The forward pass with so many blocks per stage: in training up to the cross entropy, else up to the logits.
 
-    Inputs are `images` [n, 3, side, side], `targets` [n] and `n` (samples of the whole batch), and the weights.  Under
-    tensor parallelism each device computes a share of every convolution's outputs, and they are gathered [Dryden 2019,
-    filter parallelism, arXiv 1903.06681].  Running averages of the batch norms are left out.
+    The stem has `width` channels.  Inputs are `images` [n, 3, side, side], in training `targets` [n] and `n` (samples
+    of the whole batch), and the weights.  Running averages of the batch norms are left out.  Under tensor parallelism
+    each device computes a share of every convolution's outputs, and they are gathered [Dryden 2019, filter parallelism,
+    arXiv 1903.06681].
     """
     net, number = Network("resnet", spec.dtype), 0
     with net.layer("stem", number):
         x = net.input("images", spec.dtype, (spec.micro_batch, 3, spec.image, spec.image))
-        x = _relu(net, "relu", _conv_norm(net, "conv", x, _STEM, 7, 2))
+        x = _relu(net, "relu", _conv_norm(net, "conv", x, width, 7, 2))
         x = net("pool", "max_pool", x, kernel=(3, 3), **swept(3, 2))
     for stage, count in enumerate(blocks):
         for block in range(count):
             stride, number = 2 if block == 0 and stage > 0 else 1, number + 1
             with net.layer(f"stage{stage + 1}.{block}", number):
-                x = _bottleneck(net, x, _STEM * 2**stage, stride)
+                x = _bottleneck(net, x, width * 2**stage, stride)
     with net.layer("head", number):
         pooled = net("pool", "reshape", net("pool", "global_average_pool", x), shape=(0, -1))
         logits = net.linear("classes", pooled, spec.classes, cut=True)

@@ -14,11 +14,11 @@ from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.model import OperatorGraph
+from tessel_core.networks.evoformer_network import EVOFORMER
 from tessel_core.networks.flava import FLAVA
 from tessel_core.networks.gpt import GPT
 from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
-from tessel_core.networks.graphs.evoformer import EVOFORMER
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
 from tessel_core.networks.mlp import MLP
 from tessel_core.networks.mt5 import MT5
