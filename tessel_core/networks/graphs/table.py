@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tessel_core.costs.costed import timed
@@ -17,7 +16,6 @@ from tessel_core.model import OperatorGraph
 from tessel_core.networks.evoformer_network import EVOFORMER
 from tessel_core.networks.flava import FLAVA
 from tessel_core.networks.gpt import GPT
-from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
 from tessel_core.networks.mlp import MLP
@@ -49,7 +47,7 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     if not spec.training and (spec.recompute or spec.split_weights):
         raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
-    graph = replace(_of_program(known.program, spec) if known.program else _written(known, spec), name=called)
+    graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
 
 
@@ -60,19 +58,6 @@ def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> D
         model = Gradients(split_weights=spec.split_weights)(model)
         model = Checkpoint()(model) if spec.recompute else model
     return TensorParallel(spec.tensor_parallel)(model)
-
-
-def _of_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> OperatorGraph:
-    return graph_of(network_program(program, spec), "program", spec.micro_batch)
-
-
-def _written(family: GraphFamily, spec: GraphSpec) -> OperatorGraph:
-    """Of a family whose graph is written operator by operator."""
-    assert family.forward is not None, "a family has a program or a graph"
-    graph = family.forward(spec)
-    if spec.training:
-        return with_backward(graph, recompute=spec.recompute, split_weights=spec.split_weights)
-    return replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
 
 
 def of_layers(graph: OperatorGraph, dtype: str) -> OperatorGraph:
