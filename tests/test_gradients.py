@@ -13,9 +13,10 @@ from tessel_core.errors import InputError
 from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.ir.operators import OPERATORS
-from tessel_core.ir.program import AttributeValue
+from tessel_core.ir.program import Attributes, AttributeValue
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
 from tessel_core.networks.gpt import gpt_forward, gpt_inference, gpt_training
 from tessel_core.networks.mlp import MlpSpec, mlp_forward
@@ -29,6 +30,32 @@ def test_gradients_are_finite_differences(kind: str) -> None:
     """With positive numbers, and with numbers on both sides of each kink of the piecewise functions."""
     for low in (0.5,) if kind in POSITIVE else (0.5, -4.0):
         check_gradients(*trained(example(kind), low))
+
+
+_TOKENS, _BIAS = TensorType("fp64", (4, 3, 12), 1), TensorType("fp64", (2, 2, 3, 3), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "types", "attributes"),
+    [
+        ("relu", (_TOKENS,), (("keeps_output", 1),)),
+        ("attention_bias", (*(_TOKENS,) * 3, _BIAS), (("causal", 1), ("head_size", 6))),
+        ("attention_bias", (*(_TOKENS,) * 3, _BIAS), (("consecutive", 1), ("head_size", 6))),
+    ],
+)
+def test_gradients_with_optional_attributes(kind: str, types: tuple[TensorType, ...], attributes: Attributes) -> None:
+    check_gradients(*trained((kind, types, attributes), -4.0))
+
+
+def test_consecutive_entries_of_a_batch_share_a_bias() -> None:
+    draw = np.random.default_rng(2)
+    q, k, v, bias = (draw.normal(size=each.shape) for each in (*(_TOKENS,) * 3, _BIAS))
+    attend = OPERATORS["attention_bias"].compute
+    (found,) = attend([q, k, v, bias], {"consecutive": 1, "head_size": 6})
+    for i in range(2):
+        half = slice(2 * i, 2 * i + 2)
+        (part,) = attend([q[half], k[half], v[half], bias[i : i + 1]], {"head_size": 6})
+        np.testing.assert_allclose(found[half], part)
 
 
 def test_gradients_of_whole_networks_are_finite_differences() -> None:

@@ -69,6 +69,17 @@ CASES: list[Case] = [
     ("global_max_pool", (LINE,), ()),
     ("attention_bias", (*(TOKENS.shaped((4, 3, 12)),) * 3, BIAS.shaped((4, 4, 3, 3))), (("head_size", 3),)),
     ("attention_bias", (*(TOKENS.shaped((4, 3, 12)),) * 3, BIAS.shaped((1, 2, 3, 3))), (("head_size", 6),)),
+    (
+        "attention_bias",
+        (*(TOKENS.shaped((4, 3, 12)),) * 3, BIAS.shaped((2, 2, 3, 3))),
+        (("consecutive", 1), ("head_size", 6)),
+    ),
+    (
+        "attention_bias",
+        (*(TOKENS.shaped((4, 3, 12)),) * 3, BIAS.shaped((1, 2, 3, 3))),
+        (("causal", 1), ("head_size", 6)),
+    ),
+    ("relu", (X,), (("keeps_output", 1),)),
 ]
 """Beside the examples: ways to broadcast, edges of axes, and windows of any number of axes."""
 

@@ -15,8 +15,7 @@ import tessel_core.costs
 from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError
-from tessel_core.model import Operator, OperatorGraph
-from tessel_core.networks.graphs.builder import GraphBuilder
+from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.options import Option, options_of
 
@@ -157,52 +156,6 @@ def test_images_cost_the_published_multiplications(family, preset, published):
     assert flops(built(family, preset), "matmul", "conv", "attention") / 2 == pytest.approx(published, rel=0.005)
 
 
-def operator_of(build: Any) -> Operator:
-    """The last operator that `build` adds, in bf16."""
-    b = GraphBuilder("bf16")
-    build(b)
-    return b.graph("one", 1).operators[-1]
-
-
-def amounts(operator: Operator) -> tuple[float | int | None, ...]:
-    return operator.flops, operator.bytes, operator.weight_bytes, operator.activation_bytes, operator.output_bytes
-
-
-def test_operators_by_hand():
-    """FLOPs, bytes moved, weights, kept, output."""
-    found = operator_of(lambda b: b.linear("o", b.input("x", 5, 3), 7))
-    assert amounts(found) == (2 * 5 * 3 * 7, 2 * (15 + 21 + 7 + 35), 2 * 28, 2 * 15, 2 * 35)
-    found = operator_of(lambda b: b.conv("o", b.input("x", 1, 8, 8, 3), 4, 3, 2, bias=True))
-    assert amounts(found) == (2 * 64 * 27, 2 * (192 + 108 + 4 + 64), 2 * 112, 2 * 192, 2 * 64)
-    found = operator_of(lambda b: b.attention("o", (b.input("qkv", 2, 6, 24),), (2, 6, 8), 2, 6, causal=True))
-    assert amounts(found) == (2 * 2 * 6 * 6 * 8, 2 * (288 + 96), 0, 2 * (288 + 96) + 4 * 2 * 12, 2 * 96)
-    found = operator_of(lambda b: b.embedding("o", b.input("ids", 10, width=8), 1000, 4))
-    assert amounts(found) == (0, 80 + 2 * 2 * 40, 2 * 4000, 80, 2 * 40)
-    found = operator_of(lambda b: b.max_pool("o", b.input("x", 1, 8, 8, 2), 3, 2))
-    assert amounts(found) == (9 * 32, 2 * (128 + 32), 0, 8 * 32, 2 * 32)
-
-
-def test_collectives_take_the_time_of_their_links():
-    """Four H200s over NVLink: six steps of a quarter each, or three of the share."""
-    reduced = operator_of(lambda b: b.all_reduce("o", b.input("x", 450, 10**6), 4))
-    assert reduced.time_on("h200") == pytest.approx(6 * (2e-6 + 225e6 / 450e9))
-    assert reduced.bytes == 1.5 * 900e6
-    gathered = operator_of(lambda b: b.all_gather("o", b.input("x", 450, 10**6), 4))
-    assert gathered.time_on("a100") == pytest.approx(3 * (2e-6 + 900e6 / 300e9))
-    assert gathered.output_bytes == 4 * 900e6
-
-
-def test_a_tensor_is_kept_once_and_read_once():
-    b = GraphBuilder("fp32")
-    x = b.input("x", 4, 4)
-    y = b.linear("first", x, 4)
-    b.linear("second", x, 8)
-    b.add("twice", y, y)
-    first, second, twice = b.graph("twice", 1).operators
-    assert (first.activation_bytes, second.activation_bytes) == (64, 0)
-    assert twice.bytes == 2 * 64
-
-
 @pytest.mark.parametrize("split", [2, 4])
 def test_tensor_parallelism_divides_the_products(split):
     whole, part = (built("gpt", layers=2, vocabulary=1024, tensor_parallel=t, training=True) for t in (1, split))
@@ -275,7 +228,7 @@ def test_more_sequences_are_more_work_and_weights_stay():
         ("flava", {"patch": 15}, "Patch side: must divide the image side, which is 224, got 15"),
         ("resnet", {"tensor_parallel": 3}, "Tensor-parallel degree: must divide the 64 channels of the stem"),
         ("mlp", {"width": 9, "tensor_parallel": 2}, "Tensor-parallel degree: must divide the width, which is 9, got 2"),
-        ("evoformer", {"blocks": 120, "training": True}, "operators: there are 20,160, more than the 20,000 allowed"),
+        ("evoformer", {"blocks": 120, "training": True}, "operators: there would be more than the 20,000 allowed"),
         ("gpt", {"layers": 2000, "training": True}, "operators: there would be more than the 20,000 allowed"),
     ],
 )  # fmt: skip

@@ -36,9 +36,7 @@ def asked(family: str, **changes: Any) -> Any:
 
 
 def network(family: str, spec: GraphSpec, split: bool) -> Distributed:
-    program = GRAPHS[family].program
-    assert program is not None
-    return network_program(program, replace(spec, split_weights=split))
+    return network_program(GRAPHS[family].program, replace(spec, split_weights=split))
 
 
 def placed_anywhere(choose: Random, family: str, spec: GraphSpec, mesh: DeviceMesh) -> Placement:

@@ -14,10 +14,10 @@ from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.units import show_memory
 
 PROVENANCE = (
-    "Sizes: {source}. FLOPs, bytes, weights and activations counted operator by operator by "
-    "tessel_core/networks/graphs, activations as PyTorch keeps them, attention fused; bf16."
+    "Sizes: {source}. FLOPs, bytes, weights and activations of each operation of the "
+    "program in tessel_core/networks, activations as PyTorch keeps them, attention fused; bf16."
 )
-BACKWARD = " The backward is derived by the table in gradients.py."
+BACKWARD = " The backward is derived from the gradient rules of tessel_core/ir."
 TIMES = (
     " Times: the sum of the operators' by tessel_core/costs/timing.py, for the devices of tessel_core/costs/devices.py."
 )

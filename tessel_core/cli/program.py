@@ -110,15 +110,12 @@ def _made(
     from tessel_core.simulation.trace import worker_peaks
 
     family, spec, graph = _network(network, preset, changes)
-    forward = family.program
-    if forward is None:
-        raise InputError(network, "has an operator graph only, so no program follows from its placement")
     placed = _placement(placement, graph, mesh, per_node)
     ordered = _schedule(schedule)
     steps: dict[str, Optimizer | None] = {"adam": AdamUpdate(), "sgd": SgdUpdate()} if spec.training else {}
 
     def of_one_micro_batch(split: bool) -> Distributed:
-        return network_program(forward, replace(spec, split_weights=split or spec.split_weights))
+        return network_program(family.program, replace(spec, split_weights=split or spec.split_weights))
 
     without = placed_program(of_one_micro_batch, placed, ordered)
     step = steps.get(optimizer)

@@ -20,6 +20,7 @@ _KNOWN_AS = {
     "gelu_erf": "gelu",
     "linear": "matmul",
     "residual": "add",
+    "attention_bias": "attention",
     "bias": "add",
     "matmul_input_grad": "matmul_input_gradient",
     "matmul_weight_grad": "matmul_weight_gradient",

@@ -42,6 +42,10 @@ class Definition:
         yield
         self._path.pop()
 
+    def path(self, name: str) -> str:
+        """What something called `name` is called here, in full."""
+        return "/".join((*self._path, name))
+
     def input(self, name: str, dtype: str, shape: tuple[int, ...], role: Role = SAMPLES) -> int:
         """A tensor that comes from outside."""
         self._inputs[name] = self._build.input(name, TensorType(dtype, shape, 1))
@@ -54,7 +58,7 @@ class Definition:
 
     def all(self, name: str, kind: str, *inputs: int, **attributes: AttributeValue) -> tuple[int, ...]:
         """An operation; its outputs."""
-        tag = Tag(self._layer, phase="forward", name="/".join((*self._path, name)))
+        tag = Tag(self._layer, phase="forward", name=self.path(name))
         return self._build.add(kind, inputs, tag, **attributes)
 
     def __call__(self, name: str, kind: str, *inputs: int, **attributes: AttributeValue) -> int:

@@ -10,7 +10,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.partition import Partition
 from tessel_core.model import BlockKind, Placement, Schedule
-from tessel_core.networks.graphs.builder import layer_of
+from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.networks.program_graph import program_graph
 from tessel_core.planning.blocks import BlockGraph, block_graph
 from tessel_core.planning.names import block_names

@@ -13,7 +13,7 @@ from tessel_core.model import Block, Crossing, Dependency, MicroBatchPlan, Place
 from tessel_core.model.plan import label_of
 from tessel_core.model.transfers import sent_bytes
 from tessel_core.networks.graphs.backward import with_weights_apart
-from tessel_core.networks.graphs.builder import layer_of
+from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
 from tessel_core.planning.names import block_names
 from tessel_core.rules.placement_referee import ROUNDING, supported

@@ -154,11 +154,11 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """As `_attention` without a mask, and the sum of the scores with their bias."""
+    """As `_attention`, and the sum of the scores with their bias."""
     q, k = types[:2]
     heads = q.shape[2] // integer(values, "head_size", 1)
     scores = q.shaped((q.shape[0], heads, q.shape[1], k.shape[1]))
-    return _attention(costs, types, {**values, "causal": 0}) + costs.binary(scores)
+    return _attention(costs, types, {"causal": 0, **values}) + costs.binary(scores)
 
 
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -237,7 +237,8 @@ _ON_ONE: Mapping[str, OnOne] = {
     **dict.fromkeys(("add", "accumulate", "relu_grad", "bias"), _binary),
     **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
     **dict.fromkeys(
-        ("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"), _launch
+        ("embedding", "concat", "split", "chunk", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"),
+        _launch,
     ),
     "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
     "gemm": _gemm,

@@ -33,11 +33,9 @@ def placed_step(graph: OperatorGraph, placement: Placement, schedule: Schedule) 
     from tessel_core.networks.graphs.table import network_of, network_program
 
     family, spec = network_of(graph)
-    forward = family.program
-    assert forward is not None, "a graph names its network where there is a program"
 
     def of_one_micro_batch(split: bool) -> Distributed:
-        return network_program(forward, replace(spec, split_weights=split or spec.split_weights))
+        return network_program(family.program, replace(spec, split_weights=split or spec.split_weights))
 
     found = placed_program(of_one_micro_batch, placement, schedule)
     return AdamUpdate()(found) if spec.training else found

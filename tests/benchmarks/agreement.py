@@ -46,9 +46,7 @@ def spec_of(preset: str, **changes: Any) -> Any:
 
 
 def network(spec: Any, split: bool) -> Distributed:
-    program = GRAPHS["gpt"].program
-    assert program is not None
-    return network_program(program, replace(spec, split_weights=split))
+    return network_program(GRAPHS["gpt"].program, replace(spec, split_weights=split))
 
 
 def milliseconds(graph: OperatorGraph) -> float:

@@ -31,7 +31,7 @@ from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.devices import find_device_kind
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.model import MicroBatchPlan, Placement
-from tessel_core.networks.graphs.gpt import GptSpec
+from tessel_core.networks.gpt import GptOptions
 from tessel_core.networks.graphs.table import build_graph
 from tessel_core.placement.by_layer import place_by_layer
 from tessel_core.placement.problem import PlacementProblem
@@ -139,7 +139,7 @@ def simulated(setting: Setting) -> float:
 def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchPlan:
     """The plan of a GPT whose first and last stage have a layer less than the others, as those runs had it."""
     layers, hidden, heads, vocabulary, sequence, micro_batch, stages, devices = sizes
-    spec = GptSpec(
+    spec = GptOptions(
         **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": vocabulary},
         **{"sequence": sequence, "positions": sequence, "micro_batch": micro_batch},
         training=True,

@@ -28,12 +28,16 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
 
 def _weights(q: Tensor, k: Tensor, values: Values) -> Tensor:
     """Softmax of the scores that are seen."""
-    scores = _scores(q, k)
-    if values["causal"]:
-        queries, keys = scores.shape[-2:]
-        seen = torch.ones((queries, keys), dtype=torch.bool, device=q.device).tril(keys - queries)
-        scores = scores.masked_fill(~seen, -torch.inf)
-    return torch.softmax(scores, dim=-1)
+    return torch.softmax(_seen(_scores(q, k), values), dim=-1)
+
+
+def _seen(scores: Tensor, values: Values) -> Tensor:
+    """Scores, minus infinity where a mask hides the key."""
+    if not values.get("causal"):
+        return scores
+    queries, keys = scores.shape[-2:]
+    seen = torch.ones((queries, keys), dtype=torch.bool, device=scores.device).tril(keys - queries)
+    return scores.masked_fill(~seen, -torch.inf)
 
 
 def _attention(tensors: Tensors, values: Values) -> Sequence[Tensor]:
@@ -55,22 +59,30 @@ def _slopes(weights: Tensor, q: Tensor, k: Tensor, v: Tensor, dz: Tensor) -> tup
     return scaled @ k, scaled.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ dz, by_score
 
 
-def _biased_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-    """Entry b of the batch takes bias b mod g."""
-    scores = _scores(q, k).unflatten(0, (-1, len(bias)))
-    return torch.softmax(scores + bias, dim=-1).flatten(0, 1)
+def _by_bias(scores: Tensor, bias: Tensor, values: Values) -> tuple[Tensor, int]:
+    """The batch as groups of entries along two axes, of which the one returned is that of the entries of a bias."""
+    if values.get("consecutive"):
+        return scores.unflatten(0, (len(bias), -1)), 1
+    return scores.unflatten(0, (-1, len(bias))), 0
+
+
+def _biased_weights(q: Tensor, k: Tensor, bias: Tensor, values: Values) -> Tensor:
+    """Entry b of the batch takes bias b mod g, or bias b // (batch / g) where those of one bias are consecutive."""
+    scores, entries = _by_bias(_scores(q, k), bias, values)
+    return torch.softmax(_seen(scores + bias.unsqueeze(entries), values), dim=-1).flatten(0, 1)
 
 
 def _attention_bias(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     q, k, v = (_heads(each, values) for each in tensors[:3])
-    return [_columns(_biased_weights(q, k, wide(tensors[3])) @ v, tensors[0])]
+    return [_columns(_biased_weights(q, k, wide(tensors[3]), values) @ v, tensors[0])]
 
 
 def _attention_bias_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     bias = tensors[3]
     q, k, v, dz = (_heads(each, values) for each in (*tensors[:3], tensors[4]))
-    *found, by_score = _slopes(_biased_weights(q, k, wide(bias)), q, k, v, dz)
-    by_bias = by_score.unflatten(0, (-1, len(bias))).sum(dim=0).to(bias.dtype)
+    *found, by_score = _slopes(_biased_weights(q, k, wide(bias), values), q, k, v, dz)
+    grouped, entries = _by_bias(by_score, bias, values)
+    by_bias = grouped.sum(dim=entries).to(bias.dtype)
     return [*(_columns(each, like) for each, like in zip(found, tensors, strict=False)), by_bias]
 
 

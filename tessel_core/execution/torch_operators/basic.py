@@ -71,6 +71,7 @@ BASIC: dict[str, Meaning] = {
     "after": lambda tensors, values: [tensors[0]],
     "concat": _concat,
     "split": _split,
+    "chunk": _split,
     "part": _part,
     "slice": _slice,
     "matmul": lambda tensors, values: [tensors[0] @ tensors[1]],

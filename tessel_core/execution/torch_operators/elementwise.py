@@ -43,6 +43,17 @@ def _pow_exponent_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [torch.where((x == 0) & (y >= 0), 0, dz * torch.pow(x, y) * torch.log(x)).to(tensors[1].dtype)]
 
 
+@rounded
+def _gate(x: Tensor, by: Tensor, values: Values) -> Tensor:
+    return x * torch.sigmoid(by)
+
+
+@rounded
+def _gate_grad(x: Tensor, by: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
+    share = torch.sigmoid(by)
+    return dz * share, dz * x * share * (1 - share)
+
+
 ELEMENTWISE: dict[str, Meaning] = {
     **FUNCTIONS,
     "not": lambda tensors, values: [~tensors[0]],
@@ -56,6 +67,8 @@ ELEMENTWISE: dict[str, Meaning] = {
     "pow": of_two(torch.pow),
     "pow_grad": _pow_grad,
     "pow_exponent_grad": _pow_exponent_grad,
+    "gate": _gate,
+    "gate_grad": _gate_grad,
     "equal": _bools(torch.eq),
     "greater": _bools(torch.gt),
     "greater_or_equal": _bools(torch.ge),

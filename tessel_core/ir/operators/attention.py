@@ -4,7 +4,6 @@ Narrow formats are computed in fp32 and rounded once at the end, as frameworks d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -56,11 +55,15 @@ def _scores(q: Array, k: Array) -> Array:
 
 def _weights(q: Array, k: Array, values: Values) -> Array:
     """Softmax of the scores that are seen."""
-    scores = _scores(q, k)
-    if values["causal"]:
-        queries, keys = scores.shape[-2:]
-        scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
-    return _softmax(scores)
+    return _softmax(_seen(_scores(q, k), values))
+
+
+def _seen(scores: Array, values: Values) -> Array:
+    """Scores, minus infinity where a mask hides the key."""
+    if not values["causal"]:
+        return scores
+    queries, keys = scores.shape[-2:]
+    return np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
 
 
 def _softmax(scores: Array) -> Array:
@@ -105,9 +108,16 @@ def _slopes(weights: Array, q: Array, k: Array, v: Array, dz: Array) -> tuple[Ar
     return scaled @ k, scaled.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dz, by_score
 
 
+def _masked(values: Values) -> Values:
+    """Attributes as those of attention, without a mask where none is named."""
+    return {"causal": 0, **values}
+
+
 def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, _, bias = together(types, 4)
-    (made,) = _attention(types[:3], {**values, "causal": 0})
+    (made,) = _attention(types[:3], _masked(values))
+    flag = values.get("consecutive", 0)
+    need(flag in (0, 1), f"consecutive must be 0 or 1, got {flag}")
     heads = q.shape[2] // integer(values, "head_size", 1)
     fits = bias.dtype == q.dtype and len(bias.shape) == 4 and bias.shape[1:] == (heads, q.shape[1], k.shape[1])
     need(fits, f"takes a bias [g, {heads}, {q.shape[1]}, {k.shape[1]}] like the queries {q}, got {bias}")
@@ -117,15 +127,17 @@ def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (made,)
 
 
-def _biased_weights(q: Array, k: Array, bias: Array) -> Array:
-    """Entry b of the batch takes bias b mod g."""
+def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
+    """Entry b of the batch takes bias b mod g, or bias b // (batch / g) where those of one bias are consecutive."""
     scores = _scores(q, k)
-    return _softmax(scores + np.tile(bias, (len(scores) // len(bias), 1, 1, 1)))
+    repeats = len(scores) // len(bias)
+    each = np.repeat(bias, repeats, axis=0) if values.get("consecutive") else np.tile(bias, (repeats, 1, 1, 1))
+    return _softmax(_seen(scores + each, _masked(values)))
 
 
 def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v = (_heads(each, values) for each in arrays[:3])
-    return [_columns(_biased_weights(q, k, wide(arrays[3])) @ v, arrays[0])]
+    return [_columns(_biased_weights(q, k, wide(arrays[3]), values) @ v, arrays[0])]
 
 
 def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -138,19 +150,21 @@ def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]
 def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     bias = arrays[3]
     q, k, v, dz = (_heads(each, values) for each in (*arrays[:3], arrays[4]))
-    *found, by_score = _slopes(_biased_weights(q, k, wide(bias)), q, k, v, dz)
-    by_bias = by_score.reshape(-1, *bias.shape).sum(axis=0).astype(bias.dtype)
+    *found, by_score = _slopes(_biased_weights(q, k, wide(bias), values), q, k, v, dz)
+    groups = (len(bias), -1, *bias.shape[1:]) if values.get("consecutive") else (-1, *bias.shape)
+    by_bias = by_score.reshape(groups).sum(axis=1 if values.get("consecutive") else 0).astype(bias.dtype)
     return [*(_columns(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
 
 
 def _attention_bias_work(products: int) -> WorkRule:
-    """As attention without a mask; the bias is added to each score."""
+    """As attention; the bias is added to each score that is seen."""
     plain = _attention_work(products)
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
-        found = plain(types, outputs, {**values, "causal": 0})
-        scores = types[0].shape[0] * math.prod(types[3].shape[1:])
-        return replace(found, flops=found.flops + scores)
+        found = plain(types, outputs, _masked(values))
+        _, heads, queries, keys = types[3].shape
+        pairs = visible_pairs(queries, keys, bool(values.get("causal")))
+        return replace(found, flops=found.flops + types[0].shape[0] * heads * pairs)
 
     return work
 
@@ -181,6 +195,7 @@ def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 _OF_HEADS = ("causal", "head_size")
+_OF_BIAS = ("causal", "consecutive")
 
 
 def _row_sums(types: Types, values: Values) -> float:
@@ -206,6 +221,7 @@ ATTENTION = (
         _attention_bias_compute,
         _attention_bias_work(2),
         ("head_size",),
+        optional=_OF_BIAS,
         statistics=_row_sums,
         gradient=lambda back: back.add("attention_bias_grad", (*back.inputs, back.gradient), **back.values),
     ),
@@ -215,6 +231,7 @@ ATTENTION = (
         _attention_bias_grad_compute,
         _attention_bias_work(5),
         ("head_size",),
+        optional=_OF_BIAS,
     ),
     Operator(
         "unpack_qkv",
@@ -235,6 +252,7 @@ ATTENTION = (
     ),
 )
 """`attention` of queries, keys and values, each [batch, tokens, heads x head size]; `attention_bias` adds a bias
-[g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g.  `unpack_qkv` of columns that hold, head
+[g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g, or with `consecutive` each bias to as
+many consecutive entries.  Both have a causal mask where `causal` is 1.  `unpack_qkv` of columns that hold, head
 by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back.  How many heads there
 are follows from the columns."""

@@ -57,6 +57,18 @@ def _part(types: Types, values: Values) -> tuple[TensorType, ...]:
     return parts[:1]
 
 
+def _relu(types: Types, values: Values) -> tuple[TensorType, ...]:
+    flag = values.get("keeps_output", 0)
+    need(flag in (0, 1), f"keeps_output must be 0 or 1, got {flag}")
+    return one(types, values)
+
+
+def _relu_gradient(back: Reverse) -> list[int | None]:
+    """Input and output are positive at the same places."""
+    kept = back.outputs if back.values.get("keeps_output") else back.inputs
+    return [back.one("relu_grad", *kept, back.gradient)]
+
+
 def _split_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return np.split(arrays[0], integer(values, "parts"), axis=axis_of(values, arrays[0].ndim))
 
@@ -294,6 +306,7 @@ BASIC = (
     Operator("after", _after, lambda arrays, values: [arrays[0]], no_work, view=True),
     Operator("concat", _concat, _concat_compute, copying, ("axis",), gradient=_concat_gradients),
     Operator("split", _split, _split_compute, copying, ("axis", "parts"), gradient=joined_parts),
+    Operator("chunk", _split, _split_compute, no_work, ("axis", "parts"), view=True, gradient=joined_parts),
     Operator("part", _part, _part_compute, copying_part, _PART, gradient=_part_gradient),
     Operator("slice", _part, _part_compute, no_work, _PART, view=True, gradient=_part_gradient),
     Operator(
@@ -343,10 +356,11 @@ BASIC = (
     ),
     Operator(
         "relu",
-        one,
+        _relu,
         lambda arrays, values: [np.maximum(arrays[0], 0)],
         elementwise_work(),
-        gradient=lambda back: [back.one("relu_grad", *back.inputs, back.gradient)],
+        optional=("keeps_output",),
+        gradient=_relu_gradient,
     ),
     Operator("relu_grad", alike, _relu_grad_compute, elementwise_work()),
     Operator(
@@ -359,8 +373,10 @@ BASIC = (
     ),
     Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
-"""`part` copies one of equal parts, `slice` looks at it.  `gemm` is alpha A B + beta C, its factors transposed on the
-way; `linear` is a product and a bias, `residual` a stream and what is added to it with its bias.  `bias` adds a tensor
-to each of several, and the gradient of one with so many `axes` is their sum.  `loss` is squared, per element over the
-batch size.  `accumulate` adds to a sum in place, and takes no time, where the kernel that makes the summand does it; a
-tensor `after` others is itself, when those are there."""
+"""`split` copies equal parts, `chunk` looks at them; `part` copies one of them, `slice` looks at it.  The gradient of a
+`relu` takes its input, or with `keeps_output` its output, which an operator after it may keep anyway.  `gemm` is
+alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `residual` a stream and what is
+added to it with its bias.  `bias` adds a tensor to each of several, and the gradient of one with so many `axes` is
+their sum.  `loss` is squared, per element over the batch size.  `accumulate`
+adds to a sum in place, and takes no time, where the kernel that makes the summand does it; a tensor `after` others is
+itself, when those are there."""

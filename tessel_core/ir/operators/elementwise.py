@@ -24,7 +24,7 @@ from tessel_core.ir.operators.operator import (
     rounded,
     wide,
 )
-from tessel_core.ir.operators.rules import broadcast, copying, count, elementwise_work, joined, one, summed_to
+from tessel_core.ir.operators.rules import alike, broadcast, copying, count, elementwise_work, joined, one, summed_to
 from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 
@@ -182,6 +182,25 @@ def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array
         return [np.where((x == 0) & (y >= 0), 0, dz * np.power(x, y) * np.log(x)).astype(arrays[1].dtype)]
 
 
+def _gate_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    return (_of_gradient(types, alike),) * 2
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+@rounded
+def _gate_compute(x: Array, by: Array, values: Values) -> Array:
+    return np.asarray(x * _sigmoid(by))
+
+
+@rounded
+def _gate_grad_compute(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    share = _sigmoid(by)
+    return dz * share, dz * x * share * (1 - share)
+
+
 UNARY = (*FUNCTIONS, Operator("not", _logical, lambda arrays, values: [~arrays[0]], elementwise_work()))
 """One tensor in, one of its shape and format out."""
 
@@ -219,6 +238,14 @@ ELEMENTWISE = (
     *FUNCTION_GRADIENTS,
     *BINARY_GRADIENTS,
     Operator(
+        "gate",
+        alike,
+        _gate_compute,
+        elementwise_work(5.0),
+        gradient=lambda back: back.add("gate_grad", (*back.inputs, back.gradient)),
+    ),
+    Operator("gate_grad", _gate_grad, _gate_grad_compute, elementwise_work(10.0)),
+    Operator(
         "where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work(), gradient=_where_gradients
     ),
     Operator(
@@ -230,4 +257,5 @@ ELEMENTWISE = (
         gradient=_cast_gradient,
     ),
 )
-"""`where` takes from its second input where the first is true, else from its third."""
+"""`gate` is the first input times the sigmoid of the second; `where` takes from its second input where the first is
+true, else from its third."""

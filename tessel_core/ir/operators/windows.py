@@ -306,6 +306,7 @@ WINDOWS = (
         _max_pool_compute,
         _pool_work,
         _WINDOW,
+        statistics=lambda types, values: 8 * _pool(types, values)[0].elements,  # places of the maxima, int64
         gradient=lambda back: [back.one("max_pool_grad", *back.inputs, back.gradient, **back.values)],
     ),
     Operator("max_pool_grad", _max_pool_grad, _max_pool_grad_compute, _pool_grad_work, _WINDOW),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
-from tessel_core.ir.operators.attributes import axis_of, integer
+from tessel_core.ir.operators.attributes import axes_of, axis_of, integer, integers
+from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS
 from tessel_core.ir.operators.operator import Types, Values
-from tessel_core.ir.program import Op, Program, Tag
+from tessel_core.ir.operators.shaping import reshaped
+from tessel_core.ir.program import Attributes, Op, Program, Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,23 @@ class _Sharding:
         wanted, made = spread(op.kind, states, types, dict(op.attributes), len(op.outputs))
         taken = [self._as(value, state, op.tag) for value, state in zip(op.inputs, wanted, strict=True)]
         inputs = ([copies[h] for copies in taken] for h in range(self._degree))
-        each = [self._build.append(op.kind, mine, op.attributes, op.tag) for mine in inputs]
+        attributes = self._of_one_device(op, made)
+        each = [self._build.append(op.kind, mine, attributes, op.tag) for mine in inputs]
         for i, (value, state) in enumerate(zip(op.outputs, made, strict=True)):
             self._values[value], self._state[value] = tuple(outputs[i] for outputs in each), state
         for value in op.outputs:
             if self._state[value] == SUM:
                 self._values[value] = self._build.add("allreduce", self._values[value], op.tag)
                 self._state[value] = WHOLE
+
+    def _of_one_device(self, op: Op, made: States) -> Attributes:
+        """The attributes of what one device does: a reshape names the size of its part."""
+        if op.kind != "reshape" or made[0].how != "part":
+            return op.attributes
+        shape, axis = list(integers(dict(op.attributes), "shape")), made[0].axis
+        if shape[axis] > 0:
+            shape[axis] = divided(self._source.types[op.outputs[0]], axis, self._degree, "reshape").shape[axis]
+        return (("shape", tuple(shape)),)
 
     def _as(self, value: int, wanted: State, tag: Tag) -> tuple[int, ...]:
         """The value in the wanted state: gathered, or each device's own part taken from the whole."""
@@ -136,8 +149,13 @@ def spread(kind: str, states: States, types: Types, values: Values, outputs: int
 
 
 def _first_cut(states: States, types: Types, values: Values) -> State:
-    """Element by element: all inputs cut as the first one that is cut."""
+    """All inputs cut as the first one that is cut."""
     return next((each for each in states if each != WHOLE), WHOLE)
+
+
+def _elementwise(states: States, types: Types, values: Values) -> State:
+    """Element by element: cut as the first input that is cut, unless one is broadcast."""
+    return _first_cut(states, types, values) if len({each.shape for each in types}) == 1 else WHOLE
 
 
 def _sum(states: States, types: Types, values: Values) -> State:
@@ -153,6 +171,18 @@ def _along(states: States, types: Types, values: Values) -> State:
     """Along one axis: cut along another axis, or whole."""
     state = _first_cut(states, types, values)
     return WHOLE if state.axis == axis_of(values, len(types[0].shape)) else state
+
+
+def _off_axes(states: States, types: Types, values: Values) -> State:
+    """Along some axes: cut along another axis, or whole."""
+    state = _first_cut(states, types, values)
+    return WHOLE if state.axis in axes_of(values, len(types[0].shape)) else state
+
+
+def _channels(states: States, types: Types, values: Values) -> State:
+    """Samples and channels of [n, channels, ..] are independent of each other."""
+    state = _first_cut(states, types, values)
+    return state if state.axis < 2 else WHOLE
 
 
 def _heads(states: States, types: Types, values: Values) -> State:
@@ -236,12 +266,89 @@ def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
     return [*needed, *made], needed[:1]
 
 
+def _attention_bias(states: States, types: Types, values: Values) -> Spread:
+    """Heads are columns of queries, keys and values, and the second axis of the bias."""
+    columns, heads = State("part", 2), State("part", 1)
+    if not any(state == (heads if place == 3 else columns) for place, state in enumerate(states)):
+        columns = heads = WHOLE
+    forward = [columns, columns, columns, heads]
+    return (forward, [columns]) if len(states) == 4 else ([*forward, columns], forward)
+
+
+def _permuted(states: States, types: Types, values: Values) -> Spread:
+    (state,) = states
+    axes = axes_of(values, len(types[0].shape))
+    return [state], [State("part", axes.index(state.axis)) if state.how == "part" else state]
+
+
+def _reshaped(states: States, types: Types, values: Values) -> Spread:
+    """Cut along the axis of the result that has as many numbers before it, where there is one."""
+    (state,), shape = states, types[0].shape
+    if state.how == "part":
+        made, before = reshaped(shape, integers(values, "shape")), math.prod(shape[: state.axis])
+        alike = (axis for axis, size in enumerate(made) if size > 1 and math.prod(made[:axis]) == before)
+        axis = next(alike, None)
+        if axis is not None:
+            return [state], [State("part", axis)]
+    return [WHOLE], [WHOLE]
+
+
+def _expand(states: States, types: Types, values: Values) -> Spread:
+    """Cut along an axis that is not repeated."""
+    (state,), shape = states, integers(values, "shape")
+    stays = state.how == "part" and len(shape) == len(types[0].shape) and shape[state.axis] == 1
+    return ([state], [state]) if stays else ([WHOLE], [WHOLE])
+
+
+_ROWS = State("part", 0)
+"""Of weights: the channels that a convolution makes."""
+_MADE = State("part", 1)
+"""Of [n, channels, ..]: channels."""
+
+
+def _conv(states: States, types: Types, values: Values) -> Spread:
+    """Each device makes some of the channels from all of those before [Dryden 2019, filter parallelism]."""
+    if states[1] != _ROWS or values["groups"] != 1:
+        return [WHOLE] * len(states), [WHOLE]
+    return [WHOLE, *[_ROWS] * (len(states) - 1)], [_MADE]
+
+
+def _conv_grad(states: States, types: Types, values: Values) -> Spread:
+    _, weight, _ = states
+    if weight != _ROWS or values["groups"] != 1:
+        return [WHOLE] * 3, [WHOLE] * 2
+    return [WHOLE, _ROWS, _MADE], [SUM, _ROWS]
+
+
+def _conv_input_grad(states: States, types: Types, values: Values) -> Spread:
+    (_, *needed), made = _conv_grad([WHOLE, *states], types, values)
+    return needed, made[:1]
+
+
+def _conv_weight_grad(states: States, types: Types, values: Values) -> Spread:
+    """The gradient says how the weight is cut."""
+    rows = _ROWS if states[1] == _MADE else WHOLE
+    (x, _, dz), made = _conv_grad([WHOLE, rows, states[1]], types, values)
+    return [x, dz], made[1:]
+
+
+def _batch_norm(states: States, types: Types, values: Values) -> Spread:
+    """Channel by channel; the gradient takes the scale alone and makes that of the shift too."""
+    is_gradient = len(types[2].shape) > 1
+    cut = _MADE in (states[0], states[2]) or states[1] == _ROWS
+    x, scale = (_MADE, _ROWS) if cut else (WHOLE, WHOLE)
+    return ([x, scale, x], [x, scale, scale]) if is_gradient else ([x, scale, scale], [x])
+
+
 _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
-    **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad"), _first_cut),
-    **dict.fromkeys(("concat", "split", "write"), _along),
+    **{each.kind: _elementwise for each in (*FUNCTIONS, *FUNCTION_GRADIENTS)},
+    **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad", "mul", "gate", "gate_grad"), _elementwise),
+    **dict.fromkeys(("concat", "split", "chunk", "split_at", "write"), _along),
+    "roll": _off_axes,
+    **dict.fromkeys(("max_pool", "max_pool_grad", "global_average_pool"), _channels),
     **dict.fromkeys(("attention", "attention_grad", "unpack_qkv", "pack_qkv"), _heads),
-    **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
-    **dict.fromkeys(("cross_entropy", "cross_entropy_grad"), _whole),
+    **dict.fromkeys(("layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "loss", "loss_grad"), _whole),
+    **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "reduce_sum"), _whole),
     "add": _sum,
 }
 """Operators whose inputs and outputs are all in one state."""
@@ -252,6 +359,15 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "bias_grad": _bias_grad,
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
+    **dict.fromkeys(("attention_bias", "attention_bias_grad"), _attention_bias),
+    **dict.fromkeys(("permute", "transpose"), _permuted),
+    "reshape": _reshaped,
+    "expand": _expand,
+    "conv": _conv,
+    "conv_grad": _conv_grad,
+    "conv_input_grad": _conv_input_grad,
+    "conv_weight_grad": _conv_weight_grad,
+    **dict.fromkeys(("batch_norm_training", "batch_norm_training_grad"), _batch_norm),
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": _matmul_input_grad,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from tessel_core.model import OperatorGraph
 from tessel_core.model.checks import topological_order
-from tessel_core.networks.graphs.builder import layer_of
 from tessel_core.networks.graphs.gradients import Keeps, is_view, rule_of
+from tessel_core.networks.graphs.layers import layer_of
 
 
 def _kept_bytes(graph: OperatorGraph) -> list[int | None]:

@@ -9,7 +9,6 @@ from typing import Any
 from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
-from tessel_core.model import OperatorGraph
 from tessel_core.options import Option, option
 
 OPERATORS, LAYERS = "operators", "layers"
@@ -44,7 +43,7 @@ def check_divides(what: str, whole: int, by: str, parts: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GraphFamily:
-    """One entry of the table of families; `forward` may assume options in range and checks the rest."""
+    """One entry of the table of families; `program` may assume options in range and checks the rest."""
 
     name: str
     title: str
@@ -53,7 +52,5 @@ class GraphFamily:
     spec: type
     presets: Mapping[str, Any]
     """Specs of published sizes by name."""
-    forward: Callable[[Any], OperatorGraph] | None = None
-    """The forward graph by operators, with what the backward keeps; of families that have no program yet."""
-    program: Callable[[Any], Distributed] | None = None
+    program: Callable[[Any], Distributed]
     """The forward pass on one device: in training up to its losses, else up to its results."""

@@ -14,17 +14,16 @@ from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.model import OperatorGraph
+from tessel_core.networks.evoformer_network import EVOFORMER
+from tessel_core.networks.flava import FLAVA
 from tessel_core.networks.gpt import GPT
-from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
-from tessel_core.networks.graphs.evoformer import EVOFORMER
-from tessel_core.networks.graphs.flava import FLAVA
-from tessel_core.networks.graphs.mt5 import MT5
-from tessel_core.networks.graphs.resnet import RESNET
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
-from tessel_core.networks.graphs.swin import SWIN
 from tessel_core.networks.mlp import MLP
+from tessel_core.networks.mt5 import MT5
 from tessel_core.networks.program_graph import graph_of
+from tessel_core.networks.resnet import RESNET
+from tessel_core.networks.swin import SWIN
 from tessel_core.options import changed_options, check_options, config_from
 
 GRAPHS: dict[str, GraphFamily] = {family.name: family for family in (GPT, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
@@ -49,12 +48,8 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     if not spec.training and (spec.recompute or spec.split_weights):
         raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
-    graph = (
-        replace(_of_program(known.program, spec), network=_words(family, spec))
-        if known.program
-        else _written(known, spec)
-    )
-    graph = replace(graph, name=called)
+    graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
+    graph = replace(graph, network=_words(family, spec))
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
 
 
@@ -93,19 +88,6 @@ def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> D
         model = Gradients(split_weights=spec.split_weights)(model)
         model = Checkpoint()(model) if spec.recompute else model
     return TensorParallel(spec.tensor_parallel)(model)
-
-
-def _of_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> OperatorGraph:
-    return graph_of(network_program(program, spec), "program", spec.micro_batch)
-
-
-def _written(family: GraphFamily, spec: GraphSpec) -> OperatorGraph:
-    """Of a family whose graph is written operator by operator."""
-    assert family.forward is not None, "a family has a program or a graph"
-    graph = family.forward(spec)
-    if spec.training:
-        return with_backward(graph, recompute=spec.recompute, split_weights=spec.split_weights)
-    return replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
 
 
 def of_layers(graph: OperatorGraph, dtype: str) -> OperatorGraph:

@@ -1,0 +1,162 @@
+"""AlphaFold's Evoformer: one representation of the sequence alignment (MSA) and one of residue pairs [Jumper 2021].
+
+Algorithms are those of the paper's supplementary methods.  Left out: dropout, and what surrounds the blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.networks.modules import Network
+from tessel_core.options import Option, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvoformerSpec(GraphSpec):
+    """Sizes of an Evoformer stack and of what it is fed."""
+
+    blocks: int = option(48, Option("Blocks", "Of the stack", 1, 200))
+    sequences: int = option(128, Option("Sequences", "Of the alignment", 1, 16_384))
+    residues: int = option(256, Option("Residues", "Of the crop", 1, 16_384))
+    msa_channels: int = option(256, Option("MSA channels", "Of the alignment's representation", 1, 8192))
+    pair_channels: int = option(128, Option("Pair channels", "Of the pairs' representation", 1, 8192))
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads of each attention, their size, and channels of the vectors in outer products; as published by default."""
+
+    msa: int = 8
+    pair: int = 4
+    size: int = 32
+    outer: int = 32
+
+
+def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
+    """One pass over the blocks [algorithm 6]: in training up to a squared loss of the pairs, else both representations.
+
+    Inputs are `msa` [n, sequences, residues, channels] and `pair` [n, residues, residues, channels], in training
+    `targets` like the pairs and `n` (samples of the whole batch), and the weights.  Under tensor parallelism attention
+    and transitions are divided, outer products and triangle multiplications are computed by every device [Cheng 2022,
+    FastFold, arXiv 2203.00854].
+
+    Raises InputError where the devices do not divide the heads of pairs.
+    """
+    check_divides(f"the {heads.pair} heads of pairs", heads.pair, "Tensor-parallel degree", spec.tensor_parallel)
+    net, side = Network("evoformer", spec.dtype), spec.residues
+    msa = net.input("msa", spec.dtype, (spec.micro_batch, spec.sequences, side, spec.msa_channels))
+    pair = net.input("pair", spec.dtype, (spec.micro_batch, side, side, spec.pair_channels))
+    for block in range(spec.blocks):
+        with net.layer(f"block{block}", block):
+            msa = _transition(net, "msa_transition", _msa_attention(net, msa, pair, heads))
+            pair = _outer_product(net, msa, pair, heads.outer)
+            for edges in ("outgoing", "incoming"):
+                pair = _triangle_product(net, edges, pair)
+            for node in ("starting", "ending"):
+                pair = _triangle_attention(net, node, pair, heads)
+            pair = _transition(net, "pair_transition", pair)
+    if not spec.training:
+        return net.finish({"msa_out": msa, "pair_out": pair})
+    with net.layer("head", spec.blocks - 1):
+        return net.finish({"loss": net.squared_loss(pair)})
+
+
+def _msa_attention(net: Network, msa: int, pair: int, heads: Heads) -> int:
+    """Along the residues, biased by the pairs, then along the sequences [algorithms 7 and 8]."""
+    inner = heads.msa * heads.size
+    with net.inside("msa_rows"):
+        normed = net.layer_norm("bias_norm", pair)
+        bias = net("bias", "permute", net.linear("bias", normed, heads.msa, bias=False, cut=True), axes=(0, 3, 1, 2))
+        msa = _gated_attention(net, msa, net.layer_norm("norm", msa), inner, heads.size, along=2, bias=bias)
+    with net.inside("msa_columns"):
+        return _gated_attention(net, msa, net.layer_norm("norm", msa), inner, heads.size, along=1)
+
+
+def _triangle_attention(net: Network, node: str, pair: int, heads: Heads) -> int:
+    """Around the starting or the ending node, biased by the third edge [algorithms 13 and 14]."""
+    along, axes = (2, (0, 3, 1, 2)) if node == "starting" else (1, (0, 3, 2, 1))
+    with net.inside(f"triangle_{node}"):
+        normed = net.layer_norm("norm", pair)
+        bias = net("bias", "permute", net.linear("bias", normed, heads.pair, bias=False, cut=True), axes=axes)
+        return _gated_attention(net, pair, normed, heads.pair * heads.size, heads.size, along=along, bias=bias)
+
+
+def _gated_attention(
+    net: Network, x: int, normed: int, inner: int, size: int, *, along: int, bias: int | None = None
+) -> int:
+    """Queries, keys and values, which have no biases, attention, gate, projection, sum.
+
+    Tokens lie along axis 1 or 2 of x, and `bias` [n, heads, tokens, tokens] serves all that lie along the other one.
+    """
+    tokens, entries = net.type_of(x).shape[along], net.type_of(x).shape[3 - along]
+    qkv = net.linear("qkv", normed, 3 * inner, bias=False, cut=True, grain=3 * size)
+    rows = net("qkv", "reshape", _turned(net, "qkv", qkv, along), shape=(-1, tokens, 3 * inner))
+    parts = net.all("qkv", "unpack_qkv", rows, head_size=size)
+    if bias is None:
+        mixed = net("core", "attention", *parts, causal=0, head_size=size)
+    else:
+        mixed = net("core", "attention_bias", *parts, bias, consecutive=1, head_size=size)
+    mixed = _turned(net, "core", net("core", "reshape", mixed, shape=(-1, entries, tokens, inner)), along)
+    gate = net.linear("gate", normed, inner, cut=True, grain=size)
+    return net.residual("projection", x, net("gated", "gate", mixed, gate), grain=size)
+
+
+def _turned(net: Network, name: str, x: int, along: int) -> int:
+    """A view whose tokens lie along axis 2, or the way back."""
+    return x if along == 2 else net(name, "permute", x, axes=(0, 2, 1, 3))
+
+
+def _transition(net: Network, name: str, x: int) -> int:
+    """A multilayer perceptron of 4 x channels [algorithms 9 and 15]."""
+    with net.inside(name):
+        up = net.linear("up", net.layer_norm("norm", x), 4 * net.type_of(x).shape[-1], cut=True)
+        return net.residual("down", x, net("relu", "relu", up, keeps_output=1))
+
+
+def _outer_product(net: Network, msa: int, pair: int, width: int) -> int:
+    """The mean over the sequences of outer products of two vectors per residue [algorithm 10]."""
+    _, sequences, side, _ = net.type_of(msa).shape
+    with net.inside("outer_product"):
+        y = net.linear("vectors", net.layer_norm("norm", msa), 2 * width)
+        y = net("mean", "scale", y, by=1 / sqrt(sequences))  # both factors, so that their product is divided
+        y = net("by_residue", "reshape", y, shape=(-1, sequences, side, 2, width))
+        y = net("by_residue", "transpose", y, axes=(0, 3, 2, 4, 1))
+        both = net.all("by_residue", "chunk", y, axis=1, parts=2)
+        left, right = (net("by_residue", "reshape", each, shape=(-1, side * width, sequences)) for each in both)
+        outer = net("product", "matmul", left, net("by_residue", "permute", right, axes=(0, 2, 1)))
+        outer = net("by_pair", "reshape", outer, shape=(-1, side, width, side, width))
+        outer = net("by_pair", "transpose", outer, axes=(0, 1, 3, 2, 4))
+        outer = net("by_pair", "reshape", outer, shape=(-1, side, side, width * width))
+        return net.residual("projection", pair, outer, cut=False)
+
+
+def _triangle_product(net: Network, edges: str, pair: int) -> int:
+    """Along outgoing or incoming edges: a product of residues x residues per channel [algorithms 11 and 12]."""
+    channels = net.type_of(pair).shape[-1]
+    with net.inside(f"triangle_{edges}"):
+        y = net.layer_norm("norm", pair)
+        gates = net.linear("edge_gates", y, 2 * channels)
+        gated = net("gated_edges", "gate", net.linear("edges", y, 2 * channels), gates)
+        turned = net("by_channel", "transpose", gated, axes=(0, 3, 1, 2))
+        one, other = net.all("by_channel", "chunk", turned, axis=1, parts=2)
+        if edges == "outgoing":
+            other = net("by_channel", "permute", other, axes=(0, 1, 3, 2))
+        else:
+            one = net("by_channel", "permute", one, axes=(0, 1, 3, 2))
+        z = net("by_pair", "transpose", net("product", "matmul", one, other), axes=(0, 2, 3, 1))
+        z = net.linear("projection", net.layer_norm("product_norm", z), channels)
+        return net("add", "add", pair, net("gated", "gate", z, net.linear("gate", y, channels)))
+
+
+EVOFORMER = GraphFamily(
+    "evoformer",
+    "AlphaFold's Evoformer",
+    "Jumper et al., Highly accurate protein structure prediction with AlphaFold, Nature 596, 2021, supplementary "
+    "methods; crops of initial training and of fine-tuning: supplementary table 4",
+    EvoformerSpec,
+    {"evoformer": EvoformerSpec(), "evoformer-finetuning": EvoformerSpec(sequences=512, residues=384)},
+    program=evoformer,
+)

@@ -1,0 +1,98 @@
+"""Flava: a text and an image encoder side by side, and a joint one over both outputs [Singh 2022]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessel_core.ir.distributed import Distributed, Role
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.networks.modules import Network, attention_half, check_heads, mlp_half
+from tessel_core.options import Option, option
+
+_POSITIONS, _TYPES = 512, 2
+"""Rows of the text encoder's tables of positions and of token types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavaSpec(GraphSpec):
+    """Sizes of a Flava; a sample is a text with an image."""
+
+    hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
+    heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
+    layers: int = option(12, Option("Layers", "Of the text encoder, and of the image encoder", 1, 1000))
+    joint_layers: int = option(6, Option("Joint layers", "Of the encoder over both", 1, 1000))
+    sequence: int = option(77, Option("Text length", "Tokens of a text", 1, _POSITIONS))
+    image: int = option(224, Option("Image side", "Pixels of a square image", 16, 4096))
+    patch: int = option(16, Option("Patch side", "Pixels of a square patch", 1, 256))
+    vocabulary: int = option(30_522, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+
+
+def flava(spec: FlavaSpec) -> Distributed:
+    """The forward pass: in training up to a squared loss of the joint encoder's output, else up to that output.
+
+    Inputs are `tokens` and `types` [n, text length], `positions` [text length], `images` [n, 3, side, side], in
+    training `targets` like the output and `n` (samples of the whole batch), and the weights.  Layers are pre-norm;
+    poolers, heads and losses of pretraining are left out.
+
+    Raises InputError where heads do not divide the hidden size, devices the heads, or patches the image.
+    """
+    check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
+    check_divides("the image side", spec.image, "Patch side", spec.patch)
+    net, last = Network("flava", spec.dtype), 2 * spec.layers + spec.joint_layers - 1
+    text = _encoder(net, "text", _text(net, spec), spec.layers, 0, spec.heads)
+    image = _encoder(net, "image", _image(net, spec), spec.layers, spec.layers, spec.heads)
+    with net.layer("joint_embedding", 2 * spec.layers):
+        parts = [net.linear("text", text, spec.hidden), net.linear("image", image, spec.hidden)]
+        both = net("concat", "concat", _class_token(net, spec), *parts, axis=1)
+    joint = _encoder(net, "joint", both, spec.joint_layers, 2 * spec.layers, spec.heads)
+    if not spec.training:
+        return net.finish({"joint": joint})
+    with net.layer("head", last):
+        return net.finish({"loss": net.squared_loss(joint)})
+
+
+def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: int) -> int:
+    """Layers whose numbers begin with `first`, and a norm after them."""
+    for i in range(layers):
+        with net.layer(f"{name}{i}", first + i):
+            x = mlp_half(net, attention_half(net, x, heads))
+    with net.layer(f"{name}_end", first + layers - 1):
+        return net.layer_norm("norm", x)
+
+
+def _text(net: Network, spec: FlavaSpec) -> int:
+    """Tokens, their positions and types."""
+    with net.layer("text_embedding", 0):
+        ids, types = (net.ids(name, spec.micro_batch, spec.sequence) for name in ("tokens", "types"))
+        tokens = net.embedding("tokens", ids, spec.vocabulary, spec.hidden)
+        kinds = net.embedding("types", types, _TYPES, spec.hidden)
+        places = net.ids("positions", spec.sequence, role=Role())
+        positions = net.embedding("positions", places, _POSITIONS, spec.hidden)
+        x = net("add_positions", "bias", net("add", "add", tokens, kinds), positions)
+        return net.layer_norm("norm", x)
+
+
+def _image(net: Network, spec: FlavaSpec) -> int:
+    """Patches, a class token before them, positions [Dosovitskiy 2021]."""
+    with net.layer("image_embedding", spec.layers):
+        pixels = net.input("images", spec.dtype, (spec.micro_batch, 3, spec.image, spec.image))
+        x = net.conv("patches", pixels, spec.hidden, spec.patch, spec.patch, bias=True)
+        x = net("patches", "permute", net("patches", "reshape", x, shape=(0, 0, -1)), axes=(0, 2, 1))
+        x = net("class", "concat", _class_token(net, spec), x, axis=1)
+        return net("positions", "bias", x, net.parameter("positions.weight", *net.type_of(x).shape[1:]))
+
+
+def _class_token(net: Network, spec: FlavaSpec) -> int:
+    """A vector of weights for each sample, [n, 1, hidden]."""
+    weight = net.parameter("class_token.weight", spec.hidden)
+    return net("class_token", "expand", weight, shape=(spec.micro_batch, 1, spec.hidden))
+
+
+FLAVA = GraphFamily(
+    "flava",
+    "Flava",
+    "Singh et al., FLAVA: A Foundational Language And Vision Alignment Model, CVPR 2022, arXiv 2112.04482",
+    FlavaSpec,
+    {"flava": FlavaSpec()},
+    program=flava,
+)

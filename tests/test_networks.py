@@ -1,0 +1,214 @@
+"""Every network that is written as a program, at tiny sizes: gradients, recomputation and tensor parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.gradients import check_gradients
+from helpers.programs import same_meaning
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.verify import verify
+from tessel_core.networks.evoformer_network import EvoformerSpec, Heads, evoformer
+from tessel_core.networks.graphs.spec import GraphSpec
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
+from tessel_core.networks.resnet import ResNetSpec, resnet
+from tessel_core.networks.swin import SwinSpec, swin
+
+SIZES = {
+    "gpt": {"layers": 2, "hidden": 8, "heads": 2, "sequence": 3, "positions": 4, "vocabulary": 7},
+    "mt5": {
+        "layers": 2,
+        "hidden": 8,
+        "heads": 2,
+        "head_size": 3,
+        "inner": 6,
+        "sequence": 4,
+        "outputs": 3,
+        "vocabulary": 7,
+    },
+    "flava": {
+        "hidden": 4,
+        "heads": 2,
+        "layers": 1,
+        "joint_layers": 2,
+        "sequence": 3,
+        "image": 4,
+        "patch": 2,
+        "vocabulary": 5,
+    },
+    "resnet": {"image": 32, "classes": 4},
+    "swin": {"image": 16, "channels": 4, "window": 2, "classes": 4},
+    "evoformer": {"blocks": 2, "sequences": 3, "residues": 4, "msa_channels": 6, "pair_channels": 5},
+    "mlp": {"layers": 3, "width": 6},
+}
+"""Options below those that forms allow, so that finite differences take seconds."""
+every_network = pytest.mark.parametrize("family", SIZES)
+
+
+def tiny(family: str, **changes: object) -> GraphSpec:
+    """Two samples in float64, which no form offers."""
+    sizes = {"micro_batch": 2, "dtype": "fp64", "training": True, **SIZES[family], **changes}
+    spec: GraphSpec = GRAPHS[family].spec(**sizes)
+    return spec
+
+
+def forward(family: str, **changes: object) -> Distributed:
+    spec = tiny(family, **changes)
+    # Of two stages, where those of published depths have four, and with fewer channels.
+    if isinstance(spec, ResNetSpec):
+        return resnet(spec, (2, 1), 4)
+    if isinstance(spec, SwinSpec):
+        return swin(spec, (2, 1), 2)
+    if isinstance(spec, EvoformerSpec):
+        return evoformer(spec, Heads(2, 2, 2, 2))
+    program = GRAPHS[family].program
+    assert program is not None
+    return program(spec)
+
+
+def inputs(model: Distributed, seed: int) -> dict[str, Array]:
+    """Row numbers below 2, which every table has, a batch of 2, scales about 1, and other numbers about 0."""
+    draw, found = np.random.default_rng(seed), dict[str, Array]()
+    for value, piece in model.piece_of.items():
+        kind, middle = model.program.types[value], 1.0 if piece.name.endswith("scale") else 0.0
+        whole = np.asarray(draw.integers(0, 2, kind.shape)) if kind.shape else np.array(2)
+        found[piece.name] = whole if kind.dtype.startswith("int") else draw.normal(middle, 0.4, kind.shape)
+        found[piece.name] = found[piece.name].astype(NUMPY_TYPES[kind.dtype])
+    return found
+
+
+def test_every_family_is_tried() -> None:
+    assert SIZES.keys() == {name for name, family in GRAPHS.items() if family.program}
+
+
+@every_network
+def test_gradients_are_finite_differences(family: str) -> None:
+    """Of each weight, in some direction."""
+    model = forward(family)
+    verify(model.program)
+    check_gradients(model, inputs(model, 3))
+
+
+@every_network
+def test_without_training_a_network_has_no_targets(family: str) -> None:
+    model = forward(family, training=False)
+    verify(model.program)
+    assert {piece.name for piece in model.inputs} < {piece.name for piece in forward(family).inputs}
+    assert not any(op.kind in ("loss", "cross_entropy") for op in model.program.ops)
+
+
+@every_network
+def test_splitting_recomputing_and_sharing_mean_the_same(family: str) -> None:
+    model = forward(family)
+    given, whole = inputs(model, 5), Gradients()(model)
+    split = Gradients(split_weights=True)(model)
+    for changed in (split, Checkpoint()(whole), Checkpoint()(split)):
+        same_meaning(whole, changed, given, 1e-9)
+        same_meaning(whole, TensorParallel(2)(changed), given, 1e-9)
+
+
+@every_network
+def test_a_larger_batch_has_the_same_weights(family: str) -> None:
+    """A name each."""
+    one, two = (forward(family, micro_batch=size) for size in (2, 4))
+    names = [[piece.name for piece in model.inputs] for model in (one, two)]
+    assert names[0] == names[1]
+    assert len(set(names[0])) == len(names[0])
+
+
+@pytest.mark.parametrize("family", [name for name in SIZES if name != "resnet"])
+def test_samples_are_apart(family: str) -> None:
+    """The output of each sample alone; batch norms of a ResNet mix them."""
+    two, one = (forward(family, training=False, micro_batch=size) for size in (2, 1))
+    given = inputs(two, 6)
+    whole = {piece.name: array for piece, array in two.run(given)}
+    for i in range(2):
+        mine = {
+            piece.name: given[piece.name][i : i + 1] if two.role_of(piece).batch_axis == 0 else given[piece.name]
+            for piece in two.inputs
+        }
+        for piece, array in one.run(mine):
+            np.testing.assert_allclose(array, whole[piece.name][i : i + 1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["gpt", "mt5"])
+def test_a_token_is_predicted_from_those_before(family: str) -> None:
+    model = forward(family, training=False)
+    given = inputs(model, 7)
+    name = "tokens" if family == "gpt" else "decoder_tokens"
+    changed = {**given, name: given[name].copy()}
+    changed[name][:, -1] = 1 - given[name][:, -1]
+    (_, before), (_, after) = model.run(given)[0], model.run(changed)[0]
+    np.testing.assert_array_equal(before[:, :-1], after[:, :-1])
+    assert (before[:, -1] != after[:, -1]).any()
+
+
+def test_a_block_of_the_evoformer_computes_its_algorithms() -> None:
+    """The supplementary algorithms, index by index."""
+    model = forward("evoformer", training=False, blocks=1, micro_batch=1)
+    given = inputs(model, 8)
+    found = {piece.name: array[0] for piece, array in model.run(given)}
+
+    def norm(name: str, x: Array) -> Array:
+        scale, shift = (given[f"block0/{name}.{what}"] for what in ("scale", "shift"))
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return np.asarray(centred / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5) * scale + shift)
+
+    def linear(name: str, x: Array) -> Array:
+        return np.asarray(x @ given[f"block0/{name}.weight"] + given.get(f"block0/{name}.bias", 0.0))
+
+    def sigmoid(x: Array) -> Array:
+        return np.asarray(1 / (1 + np.exp(-x)))
+
+    def attention(part: str, x: Array, normed: Array, scores: str, values: str, bias: Array | None) -> Array:
+        """Scores [.., heads] of first and second index, by the letters of `scores`, and what they weigh."""
+        packed = linear(f"{part}/qkv", normed)
+        q, k, v = np.moveaxis(packed.reshape(*packed.shape[:2], 2, 3, 2), 3, 0)
+        logits = np.einsum(scores, q, k) / np.sqrt(2) + (0 if bias is None else bias)
+        powers = np.exp(logits)
+        mixed = np.einsum(values, powers / powers.sum(axis=2, keepdims=True), v).reshape(*x.shape[:2], 4)
+        return x + linear(f"{part}/projection", mixed * sigmoid(linear(f"{part}/gate", normed)))
+
+    def transition(part: str, x: Array) -> Array:
+        return x + linear(f"{part}/down", np.maximum(linear(f"{part}/up", norm(f"{part}/norm", x)), 0))
+
+    msa, pair = given["msa"][0], given["pair"][0]
+    bias = linear("msa_rows/bias", norm("msa_rows/bias_norm", pair))[None]
+    by_token = "sihc,sjhc->sijh", "sijh,sjhc->sihc"
+    msa = attention("msa_rows", msa, norm("msa_rows/norm", msa), *by_token, bias)  # 7
+    by_sequence = "sihc,tihc->isth", "isth,tihc->sihc"
+    msa = attention("msa_columns", msa, norm("msa_columns/norm", msa), *by_sequence, None)  # 8
+    msa = transition("msa_transition", msa)  # 9
+    left, right = np.split(linear("outer_product/vectors", norm("outer_product/norm", msa)), 2, axis=-1)
+    outer = np.einsum("sic,sjd->ijcd", left, right) / len(msa)
+    pair = pair + linear("outer_product/projection", outer.reshape(*pair.shape[:2], -1))  # 10
+    for name, product in (("outgoing", "ikc,jkc->ijc"), ("incoming", "kic,kjc->ijc")):  # 11 and 12
+        part = f"triangle_{name}"
+        normed = norm(f"{part}/norm", pair)
+        gated = linear(f"{part}/edges", normed) * sigmoid(linear(f"{part}/edge_gates", normed))
+        update = np.einsum(product, *np.split(gated, 2, axis=-1))
+        update = linear(f"{part}/projection", norm(f"{part}/product_norm", update))
+        pair = pair + update * sigmoid(linear(f"{part}/gate", normed))
+    normed = norm("triangle_starting/norm", pair)
+    bias = linear("triangle_starting/bias", normed)[None]  # of j and k, for each i
+    pair = attention("triangle_starting", pair, normed, "ijhc,ikhc->ijkh", "ijkh,ikhc->ijhc", bias)  # 13
+    normed = norm("triangle_ending/norm", pair)
+    bias = linear("triangle_ending/bias", normed).swapaxes(0, 1)[None]  # of k and i, for each j
+    pair = attention("triangle_ending", pair, normed, "ijhc,kjhc->jikh", "jikh,kjhc->ijhc", bias)  # 14
+    pair = transition("pair_transition", pair)  # 15
+    np.testing.assert_allclose(found["msa_out"], msa, rtol=1e-9)
+    np.testing.assert_allclose(found["pair_out"], pair, rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", [name for name in SIZES if name != "mlp"])
+def test_training_adds_operators_to_those_of_inference(family: str) -> None:
+    spec = replace(GRAPHS[family].spec(), training=True, **({"blocks": 2} if family == "evoformer" else {}))
+    training, inference = (set(build_graph(family, each).names) for each in (spec, replace(spec, training=False)))
+    assert inference < training
