@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 from helpers.gradients import check_gradients
 from helpers.programs import same_meaning
+from helpers.seeds import seeds
 
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.verify import verify
+from tessel_core.model import Communication, Placement, Transfers
 from tessel_core.networks.evoformer_network import EvoformerSpec, Heads, evoformer
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
+from tessel_core.networks.program_graph import graph_of
 from tessel_core.networks.resnet import ResNetSpec, resnet
 from tessel_core.networks.swin import SwinSpec, swin
+from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning.placed_program import placed_program
+from tessel_core.scheduling import solve_schedule
+from tessel_core.simulation import simulate
 
 SIZES = {
     "gpt": {"layers": 2, "hidden": 8, "heads": 2, "sequence": 3, "positions": 4, "vocabulary": 7},
@@ -68,9 +78,7 @@ def forward(family: str, **changes: object) -> Distributed:
         return swin(spec, (2, 1), 2)
     if isinstance(spec, EvoformerSpec):
         return evoformer(spec, Heads(2, 2, 2, 2))
-    program = GRAPHS[family].program
-    assert program is not None
-    return program(spec)
+    return GRAPHS[family].program(spec)
 
 
 def inputs(model: Distributed, seed: int) -> dict[str, Array]:
@@ -85,7 +93,7 @@ def inputs(model: Distributed, seed: int) -> dict[str, Array]:
 
 
 def test_every_family_is_tried() -> None:
-    assert SIZES.keys() == {name for name, family in GRAPHS.items() if family.program}
+    assert SIZES.keys() == GRAPHS.keys()
 
 
 @every_network
@@ -212,3 +220,27 @@ def test_training_adds_operators_to_those_of_inference(family: str) -> None:
     spec = replace(GRAPHS[family].spec(), training=True, **({"blocks": 2} if family == "evoformer" else {}))
     training, inference = (set(build_graph(family, each).names) for each in (spec, replace(spec, training=False)))
     assert inference < training
+
+
+@every_network
+@pytest.mark.parametrize("seed", seeds(3))
+def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int) -> None:
+    """Losses and every gradient, in any order of two micro-batches; batch norms look at a whole batch."""
+    choose, mesh = Random(seed), find_mesh("h200-3")
+    count = 1 if family == "resnet" else 2
+    model = forward(family, micro_batch=2 // count)
+    graph = costed(graph_of(Gradients()(model), family, 2 // count), mesh, CostOptions("fp32"))
+    on = dict[str, tuple[int, ...]]()
+    for each in graph.operators:
+        on[each.name] = on[each.forward_of] if each.forward_of else (choose.randrange(3),)
+    transfers = Transfers(mesh, Communication.OVERLAPPED)
+    placement = Placement(graph, mesh.placement_devices, tuple(on[name] for name in graph.names), transfers)
+    split = choose.random() < 0.5
+    plan = plan_of(placement, PlanOptions(split_weights=split))
+    schedule = solve_schedule(choose.choice(("list-scheduling", "sequential", "gpipe")), plan, count).drawable
+    assert schedule is not None
+    found = placed_program(lambda apart: Gradients(split_weights=apart)(model), placement, schedule)
+    whole = Gradients()(forward(family))
+    same_meaning(whole, found, inputs(whole, seed), 1e-9)
+    simulated = simulate(found.program, mesh).latency
+    assert simulated >= schedule.makespan / 1e9 - 1e-9 * len(schedule.start)

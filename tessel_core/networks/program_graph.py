@@ -121,13 +121,13 @@ class _View:
 
     @cached_property
     def _names(self) -> list[str]:
-        """The operation with most FLOPs has the plain name of its phase; others add their kind, and a number."""
+        """The gradient, or else operation, with most FLOPs has the plain name of its phase; others add their kind."""
         groups: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             groups[op.tag.name if phase == "forward" else f"{op.tag.name}/{phase}"].append(i)
         found, used = [""] * len(self._ops), Counter[str]()
         for stem, members in groups.items():
-            main = max(members, key=lambda i: (self._costs[i].flops or 0.0, -i))
+            main = max(members, key=lambda i: (self._ops[i].kind.endswith("_grad"), self._costs[i].flops or 0.0, -i))
             for i in members:
                 name = stem if i == main else f"{stem}/{self._ops[i].kind.removesuffix('_grad')}"
                 used[name] += 1

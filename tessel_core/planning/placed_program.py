@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms.partition import Partition
+from tessel_core.ir.transforms.partition import ANYWHERE, Partition
 from tessel_core.model import BlockKind, Placement, Schedule
 from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.networks.program_graph import program_graph
@@ -63,7 +62,7 @@ def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) ->
 
 
 def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
-    """Per operation, the block of its operator; a view is in the block of what looks through it."""
+    """Per operation, the block of its operator."""
     shown = program_graph(model, placement.graph.name, placement.graph.batch_size)
     index = {name: i for i, name in enumerate(placement.graph.names)}
     of_operator = list[int]()
@@ -77,26 +76,23 @@ def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> 
             raise InputError("placement", why)
         of_operator.append(blocks.block_of[known])
     found: list[int | None] = [None if each is None else of_operator[each] for each in shown.operator_of]
-    return _with_views(model.program, found, len(blocks.blocks))
+    return _of_groups(model.program, found)
 
 
-def _with_views(program: Program, found: list[int | None], count: int) -> tuple[int, ...]:
-    """Blocks of all operations, from those of one device of a group that are no views."""
-    by_name: dict[tuple[str, str, str], int] = {}
+def _of_groups(program: Program, found: list[int | None]) -> tuple[int, ...]:
+    """Blocks of all operations: those of other devices of a group as the first one's, views where they are taken."""
+    outputs, by_name = set(program.outputs), dict[tuple[str, str, str], int]()
     for op, block in zip(program.ops, found, strict=True):
         if block is not None:
             by_name[op.tag.name, op.tag.phase, op.kind] = block
-    for number in reversed(range(len(program.ops))):
-        op = program.ops[number]
-        if found[number] is None and not find_operator(op.kind).view:
-            found[number] = by_name.get((op.tag.name, op.tag.phase, op.kind))
-    taker: dict[int, int] = {}
-    for number in reversed(range(len(program.ops))):
-        op, block = program.ops[number], found[number]
-        if block is None:
-            block = found[number] = next((taker[value] for value in op.outputs if value in taker), count - 1)
-        taker |= dict.fromkeys(op.inputs, block)
-    return tuple(block or 0 for block in found)
+    made, of_value = list[int](), dict[int, int]()
+    for op, known in zip(program.ops, found, strict=True):
+        block = by_name.get((op.tag.name, op.tag.phase, op.kind), ANYWHERE) if known is None else known
+        there = of_value.get(op.inputs[0], 0) if block == ANYWHERE else block
+        # A view that somebody asks for is where its tensor is made.
+        made.append(block if outputs.isdisjoint(op.outputs) else there)
+        of_value |= dict.fromkeys(op.outputs, there)
+    return tuple(made)
 
 
 def _stages(placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -17,6 +17,7 @@ from tessel_core.model import MicroBatchPlan, Schedule
 
 Run = tuple[int, int, int]
 """Start, block and micro-batch."""
+ANYWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Partition:
 
     schedule: Schedule
     block_of: tuple[int, ...]
-    """Per operation of the model, its block of the schedule's plan."""
+    """Per operation of the model, its block of the schedule's plan; `ANYWHERE` for a view, made where it is taken."""
     stage_of: tuple[int, ...]
     """Per block, the number of its stage, with which its operations are tagged."""
     as_planned: bool = False
@@ -98,16 +99,31 @@ class _Partitioning:
     def _homes(self) -> dict[int, list[int]]:
         """Per value, the devices of the plan with operations that take it, in order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
-        for op, block in zip(self._source.ops, self._how.block_of, strict=True):
+        for op, block in zip(reversed(self._source.ops), reversed(self._how.block_of), strict=True):
+            through = [device for value in op.outputs for device in found.get(value, ())]
             for value in op.inputs:
-                found[value][self._device_of[block]] = None
+                found[value] |= dict.fromkeys(through if block == ANYWHERE else [self._device_of[block]])
         return {value: sorted(devices) for value, devices in found.items()}
 
     @cached_property
     def _maker_of(self) -> dict[int, tuple[Op, int]]:
-        """Per value that an operation makes, the operation and its block."""
+        """Per value that an operation makes, the operation and its block; views that are anywhere are left out."""
         pairs = zip(self._source.ops, self._how.block_of, strict=True)
-        return {value: (op, block) for op, block in pairs for value in op.outputs}
+        return {value: (op, block) for op, block in pairs for value in op.outputs if block != ANYWHERE}
+
+    @cached_property
+    def _views(self) -> dict[int, Op]:
+        """Per value, the view that makes it wherever it is taken."""
+        pairs = zip(self._source.ops, self._how.block_of, strict=True)
+        return {value: op for op, block in pairs for value in op.outputs if block == ANYWHERE}
+
+    def _looked_at(self, values: Iterable[int]) -> Iterator[int]:
+        """The values that these are, or are views of."""
+        for value in values:
+            if value in self._views:
+                yield from self._looked_at(self._views[value].inputs)
+            else:
+                yield value
 
     def distributed(self) -> Distributed:
         for value, piece in self._model.piece_of.items():
@@ -167,7 +183,18 @@ class _Partitioning:
         if shared is not None:
             return shared
         given = self._given.get((value, micro_batch, device))
-        return self._sent(value, micro_batch, device) if given is None else given
+        if given is not None:
+            return given
+        if value in self._views:
+            return self._view(value, micro_batch, device)
+        return self._sent(value, micro_batch, device)
+
+    def _view(self, value: int, micro_batch: int, device: int) -> int:
+        op = self._views[value]
+        taken = [self._value(each, micro_batch, device) for each in op.inputs]
+        made = self._build.append(op.kind, taken, op.attributes, Tag(None, micro_batch, op.tag.phase, op.tag.name))
+        self._made |= {(each, micro_batch, device): there for each, there in zip(op.outputs, made, strict=True)}
+        return self._made[value, micro_batch, device]
 
     def _add(self, op: Op, block: int, micro_batch: int) -> None:
         device = self._device_of[block]
@@ -257,7 +284,7 @@ class _Partitioning:
         """Has the first operation of a run on each device wait for all that the run takes from elsewhere."""
         device = self._device_of[block]
         for op in self._ops_of[block]:
-            for value in op.inputs:
+            for value in self._looked_at(op.inputs):
                 maker = self._maker_of.get(value)
                 if maker is not None and self._device_of[maker[1]] != device:
                     made = self._value(value, micro_batch, device)
