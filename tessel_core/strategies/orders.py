@@ -6,15 +6,19 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, pairwise
+from typing import Any
 
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks.shapes import forward_half
+from tessel_core.options import options_of
 from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler, solve_schedule
 from tessel_core.units import counted
 
 DEFAULT_ORDER = "pipedream"
+SEARCH_S = 5.0
+"""Seconds that a search may take to order stages."""
 INTERLEAVED_ORDER = "interleaved"
 """The usual order of several stages per device, as Megatron-LM and torchtitan run them."""
 
@@ -75,6 +79,12 @@ def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageF
     return replace(plan, devices=tuple(replace(device, memory_capacity=None) for device in plan.devices))
 
 
+def _config_of(scheduler: str) -> Any:
+    """A scheduler's usual options; searches of stages end after `SEARCH_S`, since a sweep asks for many."""
+    config = find_scheduler(scheduler).config()
+    return replace(config, time_limit=SEARCH_S) if "time_limit" in options_of(config) else config
+
+
 @lru_cache(maxsize=4096)
 def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> StageForm | None:
     """The form in which the scheduler orders so many stages and micro-batches; None where it does in none.
@@ -109,7 +119,7 @@ def stage_order(
     form = stage_form(scheduler, devices, micro_batches, stages_per_device) or LOOP
     if training:
         plan = _plan_for(scheduler, devices, stages_per_device, form)
-        report = solve_schedule(scheduler, plan, micro_batches)
+        report = solve_schedule(scheduler, plan, micro_batches, _config_of(scheduler))
     else:
         usual = "gpipe" if stages_per_device == 1 else INTERLEAVED_ORDER
         plan = forward_half(_plan_for(usual, devices, stages_per_device, LOOP), f"forward-{devices}")
