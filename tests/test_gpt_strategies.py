@@ -29,6 +29,7 @@ from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import chain_schedulers, stage_form, stage_order
+from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.ranks import Ranks, every_rank_order
 from tessel_core.strategies.strategy import (
     BUCKET_BYTES,
@@ -60,9 +61,10 @@ def test_every_order_means_the_same(order: str, data: int, tensor: int, recomput
     several = next(each for each in (1, 2) if stage_form(order, 2, 4, each))
     spec = GPT.spec(layers=5, hidden=24, heads=4, vocabulary=17, sequence=5, batch=4 * data, dtype="fp64")
     whole = build_program(GPT, spec, Strategy(), gradients=True)
-    strategy = Strategy(data, tensor, 2, 4, order, recompute, zero, several)
+    form = stage_form(order, 2, 4, several)
+    assert form is not None
+    strategy = Strategy(data, tensor, 2, 4, order, recompute, zero and form.copies == 1, several)
     changed = build_program(GPT, spec, strategy, gradients=True)
-    form = strategy.form
     weights = {op.tag.phase for op in changed.program.ops} & {"weight"}
     assert bool(weights) == form.split
     same_meaning(whole, changed, optimizer_inputs(whole, spec.network, 7), 1e-9)
@@ -81,12 +83,34 @@ def test_zero_bubble_orders_leave_less_idle() -> None:
     assert peaks["v-min"] < peaks["zb-v"] < peaks["zb-h1"] < peaks["zb-h2"]
 
 
+def test_pipelines_that_run_both_ways_balance_the_head() -> None:
+    """Both copies have a last stage, on devices at either end; each device holds two stages' weights."""
+    mesh, spec = find_mesh("h200-4"), GPT.spec(size="gpt2-medium", batch=16)
+    latency = {}
+    for order in ("1f1b", "chimera", "dualpipe"):
+        found = simulate_strategy(GPT, spec, Strategy(1, 1, 4, 16, order), mesh)
+        latency[order] = found.trace.latency
+        inputs = {found.program.value_name(value) for value in found.program.inputs}
+        assert ("head" in inputs) == (order == "1f1b") != ({"head.d", "head.u"} <= inputs)
+    assert latency["dualpipe"] < latency["chimera"] < latency["1f1b"]
+    for strategy, why in (
+        (
+            Strategy(1, 1, 4, 15, "chimera"),
+            "runs the network both ways, half of the micro-batches each, and 15 are odd",
+        ),
+        (Strategy(2, 1, 2, 2, "dualpipe", zero=True), "keeps two copies of the network"),
+    ):
+        assert why in why_not(GPT, GPT.spec(layers=4, batch=60), strategy, None, Semantics.DEFAULT)
+    with pytest.raises(InputError, match="runs two copies of the network, so no plan is theirs"):
+        pipeline_plan(found, Strategy(1, 1, 4, 16, "dualpipe"), mesh)
+
+
 @pytest.mark.parametrize(
     ("order", "several", "sentence"),
     [
         ("zb-v", 1, "zb-v"),
         ("zb-h1", 2, "zb-h1"),
-        ("chimera", 1, "chimera"),
+        ("1f1b+", 1, "1f1b+"),
     ],
 )
 def test_an_order_that_does_not_suit_says_why(order: str, several: int, sentence: str) -> None:

@@ -36,15 +36,18 @@ class StageForm:
     """Whether gradients of weights are blocks of their own."""
     returns: bool = False
     """Whether the chain goes down the devices and up again (V); else it goes round them (loop)."""
+    copies: int = 1
+    """Copies of the network; the second has its stages on the devices in reverse (X)."""
 
     def device_of(self, stage: int, devices: int) -> int:
-        """The device of a stage."""
+        """The device of a stage, of the first copy."""
         turn, place = divmod(stage, devices)
         return devices - 1 - place if self.returns and turn % 2 else place
 
 
 LOOP = StageForm()
 SPLIT, SPLIT_V = StageForm(split=True), StageForm(split=True, returns=True)
+BOTH_WAYS, SPLIT_BOTH_WAYS = StageForm(copies=2), StageForm(split=True, copies=2)
 
 
 @lru_cache(maxsize=256)
@@ -53,22 +56,34 @@ def stage_plan(devices: int, stages_per_device: int = 1, form: StageForm = LOOP)
 
     A forward holds a slot until the end of its backward, and each device has room for as many as 1F1B holds there.
     """
-    stages = range(devices * stages_per_device)
+    blocks, links = list[Block](), list[Dependency]()
+    for copy in range(form.copies):
+        more, between = _chain(devices, stages_per_device, form, copy)
+        blocks += more
+        links += between
+    several = f"x{stages_per_device}" if stages_per_device > 1 else ""
+    layout = "-v" if form.returns else "-x" if form.copies > 1 else ""
+    name = f"{'split' if form.split else 'chain'}{layout}-{devices}{several}"
+    room = devices * stages_per_device
+    return MicroBatchPlan(name, tuple(PlanDevice(f"s{s}", room) for s in range(devices)), tuple(blocks), tuple(links))
+
+
+def _chain(devices: int, stages_per_device: int, form: StageForm, copy: int) -> tuple[list[Block], list[Dependency]]:
+    """The blocks of one copy, and what they wait for."""
     down, up, after = list[Block](), list[Block](), list[Block]()
-    for stage in stages:
-        device = (form.device_of(stage, devices),)
-        down.append(Block(f"F{stage}", BlockKind.FORWARD, device, 1, 1))
-        up.append(Block(f"B{stage}", BlockKind.BACKWARD, device, 1, 0 if form.split else -1))
-        after.append(Block(f"W{stage}", BlockKind.WEIGHT, device, 1, -1))
+    which = "du"[copy] if form.copies > 1 else ""
+    for stage in range(devices * stages_per_device):
+        place = form.device_of(stage, devices)
+        device = (devices - 1 - place if copy else place,)
+        down.append(Block(f"{which}F{stage}", BlockKind.FORWARD, device, 1, 1))
+        up.append(Block(f"{which}B{stage}", BlockKind.BACKWARD, device, 1, 0 if form.split else -1))
+        after.append(Block(f"{which}W{stage}", BlockKind.WEIGHT, device, 1, -1))
     chain = [*down, *reversed(up)]
     links = [Dependency(one.name, other.name) for one, other in pairwise(chain)]
     if form.split:
         links += [Dependency(one.name, other.name) for one, other in zip(up, after, strict=True)]
         chain += after
-    several = f"x{stages_per_device}" if stages_per_device > 1 else ""
-    name = f"{'split' if form.split else 'chain'}{'-v' if form.returns else ''}-{devices}{several}"
-    room = devices * stages_per_device
-    return MicroBatchPlan(name, tuple(PlanDevice(f"s{s}", room) for s in range(devices)), tuple(chain), tuple(links))
+    return chain, links
 
 
 def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageForm) -> MicroBatchPlan:
@@ -91,10 +106,15 @@ def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_devi
 
     Searches take the one with the most freedom: split backward passes, and with two stages per device a V.
     """
-    forms = [LOOP] + [SPLIT] * (stages_per_device == 1) + [SPLIT_V] * (stages_per_device == 2)
     find = find_scheduler(scheduler)
-    for form in forms if scheduler in BASELINES else reversed(forms):
-        if not find.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches):
+    forms = [LOOP] + [SPLIT] * (stages_per_device == 1) + [SPLIT_V] * (stages_per_device == 2)
+    if scheduler not in BASELINES:
+        forms.reverse()
+    elif stages_per_device == 1 and micro_batches % 2 == 0:
+        forms += [SPLIT_BOTH_WAYS, BOTH_WAYS] if find.splits else [BOTH_WAYS, SPLIT_BOTH_WAYS]
+    for form in forms:
+        plan = _plan_for(scheduler, devices, stages_per_device, form)
+        if not find.why_not(plan, micro_batches // form.copies):
             return form
     return None
 
@@ -104,6 +124,8 @@ def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per
     if stage_form(scheduler, devices, micro_batches, stages_per_device) is not None:
         return ""
     found = find_scheduler(scheduler)
+    if micro_batches % 2 and stage_form(scheduler, devices, micro_batches + 1, stages_per_device) is not None:
+        return f"{found.title} runs the network both ways, half of the micro-batches each, and {micro_batches} are odd"
     form = SPLIT if found.splits and stages_per_device == 1 else SPLIT_V if found.splits else LOOP
     return found.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches)
 
@@ -119,7 +141,7 @@ def stage_order(
     form = stage_form(scheduler, devices, micro_batches, stages_per_device) or LOOP
     if training:
         plan = _plan_for(scheduler, devices, stages_per_device, form)
-        report = solve_schedule(scheduler, plan, micro_batches, _config_of(scheduler))
+        report = solve_schedule(scheduler, plan, micro_batches // form.copies, _config_of(scheduler))
     else:
         usual = "gpipe" if stages_per_device == 1 else INTERLEAVED_ORDER
         plan = forward_half(_plan_for(usual, devices, stages_per_device, LOOP), f"forward-{devices}")

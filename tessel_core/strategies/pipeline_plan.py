@@ -50,6 +50,8 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     stages, devices, trace = strategy.stages, strategy.pipeline, found.trace
     if stages == 1:
         raise InputError(f"strategy {strategy}", "has one stage, so it has no pipeline to schedule")
+    if strategy.form.copies > 1:
+        raise InputError(f"strategy {strategy}", "runs two copies of the network, so no plan is theirs")
     groups = _costs(trace, found.ranks, strategy)
     _check_alike(groups, strategy)
     down = [(BlockKind.FORWARD, stage) for stage in range(stages)]

@@ -206,6 +206,8 @@ def _objections(
     if strategy.zero and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
         why = f"weights {side} wide do not divide among {strategy.data} replicas"
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
+    if strategy.zero and strategy.form.copies > 1:
+        yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection

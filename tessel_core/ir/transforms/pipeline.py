@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
+from tessel_core.ir.transforms.mirror import mirrored, with_pairs_summed
 from tessel_core.ir.transforms.partition import Partition, runs_by_start
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 
@@ -23,7 +24,8 @@ class Pipeline:
 
     The plan's forward blocks are the stages in order, its backward blocks the same in reverse; weight blocks, where it
     has them, follow backward blocks of their stage.  Without them, gradients of weights that are apart are computed in
-    the backward blocks.  Operations are issued as `Partition` says.
+    the backward blocks.  Where the plan is two chains, each runs a copy of the network on half of the samples, and the
+    copies' gradients are summed at the end.  Operations are issued as `Partition` says.
 
     Raises InputError where the plan is no chain of stages, there are more stages than layers, or the batch does not
     divide.
@@ -33,18 +35,41 @@ class Pipeline:
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of P stages each: device (h, p) is 1 + h P + p."""
-        stage_of = stages_of_blocks(self.schedule.plan)
-        return Partition(self.schedule, _blocks_of(model, self.schedule.plan, stage_of), stage_of)(model)
+        plan = self.schedule.plan
+        chains, stage_of = chains_of(plan), stages_of_blocks(plan)
+        if len(chains) == 1:
+            return Partition(self.schedule, _blocks_of(model, plan, chains[0], stage_of), stage_of)(model)
+        down, up = (_blocks_of(model, plan, chain, stage_of) for chain in chains)
+        return with_pairs_summed(Partition(self.schedule, (*down, *up), stage_of)(mirrored(model)))
 
 
-def _blocks_of(model: Distributed, plan: MicroBatchPlan, stage_of: tuple[int, ...]) -> tuple[int, ...]:
+def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
+    """Blocks that depend on each other, predecessors first; InputError where these are more than two chains."""
+    chain_of = list(range(len(plan.blocks)))
+    for b in plan.topological_order:
+        for before, _ in plan.predecessors[b]:
+            one, other = sorted((chain_of[before], chain_of[b]))
+            chain_of = [one if each == other else each for each in chain_of]
+    chains: dict[int, list[int]] = {}
+    for b in plan.topological_order:
+        chains.setdefault(chain_of[b], []).append(b)
+    if len(chains) > 2:
+        raise InputError(
+            f"plan {plan.name}", f"is {len(chains)} chains, where a pipeline is one, or two that mirror it"
+        )
+    return list(chains.values())
+
+
+def _blocks_of(
+    model: Distributed, plan: MicroBatchPlan, chain: list[int], stage_of: tuple[int, ...]
+) -> tuple[int, ...]:
     """Per operation, its block."""
     ops = model.program.ops
     layers, stages = 1 + max((op.tag.stage or 0 for op in ops), default=0), 1 + max(stage_of)
     if stages > layers:
         raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
     stage_of_layer = [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
-    found = {(stage, block.kind): b for b, (stage, block) in enumerate(zip(stage_of, plan.blocks, strict=True))}
+    found = {(stage_of[b], plan.blocks[b].kind): b for b in chain}
     kinds = dict(_KINDS)
     if not any(block.kind is BlockKind.WEIGHT for block in plan.blocks):
         kinds[WEIGHT_PHASE] = BlockKind.BACKWARD
@@ -52,24 +77,31 @@ def _blocks_of(model: Distributed, plan: MicroBatchPlan, stage_of: tuple[int, ..
 
 
 def stages_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The stage of each block; raises InputError where the plan is not a chain of stages there and back."""
+    """The stage of each block; raises InputError where the plan is no chain of stages there and back, nor two."""
+    found: dict[int, int] = {}
+    for chain in chains_of(plan):
+        found |= _stages_of(plan, chain)
+    return tuple(found[b] for b in range(len(plan.blocks)))
+
+
+def _stages_of(plan: MicroBatchPlan, members: list[int]) -> dict[int, int]:
     kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
-    for b in plan.topological_order:
+    for b in members:
         kinds[plan.blocks[b].kind].append(b)
     forward, backward, weight = kinds[BlockKind.FORWARD], kinds[BlockKind.BACKWARD][::-1], kinds[BlockKind.WEIGHT]
     stage_of = {b: i for chain in (forward, backward) for i, b in enumerate(chain)}
     of_weight = {b: stage_of[before] for b in weight for before, _ in plan.predecessors[b] if before in backward}
-    single = all(len(block.devices) == 1 for block in plan.blocks)
+    single = all(len(plan.blocks[b].devices) == 1 for b in members)
     devices = [
         [plan.blocks[b].devices for b in sorted(chain, key=at.__getitem__)]
         for chain, at in ((forward, stage_of), (backward, stage_of), (weight, of_weight))
         if chain
     ]
-    complete = len(stage_of) + len(of_weight) == len(plan.blocks) and len(kinds[BlockKind.WEIGHT]) == len(of_weight)
+    complete = len(stage_of) + len(of_weight) == len(members) and len(weight) == len(of_weight)
     if not forward or not single or not complete or any(each != devices[0] for each in devices):
         why = "a pipeline needs a chain of stages, one forward and one backward block each"
         raise InputError(f"plan {plan.name}", why)
-    return tuple((stage_of | of_weight)[b] for b in range(len(plan.blocks)))
+    return stage_of | of_weight
 
 
 def stage_runs(schedule: Schedule) -> Iterator[Run]:
