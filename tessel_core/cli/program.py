@@ -175,7 +175,10 @@ def _show(found: _Found) -> None:
     facts.add_row("schedule", show_time(found.schedule_s, "s"))
     if found.scheduled_s is not None and found.step_s is not None:
         waits = found.scheduled_s - found.schedule_s
-        facts.add_row("transfers that wait for each other", show_time(waits if waits > _ROUNDING else 0.0, "s"))
+        if waits < -_ROUNDING:
+            facts.add_row("transfers that the plan counts as work", f"-{show_time(-waits, 's')}")
+        else:
+            facts.add_row("transfers that wait for each other", show_time(waits if waits > _ROUNDING else 0.0, "s"))
         facts.add_row("optimizer", show_time(found.step_s - found.scheduled_s, "s"))
         facts.add_row("step", show_time(found.step_s, "s"))
     if found.peak_memory:
