@@ -13,6 +13,7 @@ from helpers.seeds import seeds
 
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
 from tessel_core.ir.transforms.checkpoint import Checkpoint
@@ -30,6 +31,8 @@ from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.planning.placed_program import placed_program
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
+from tessel_core.strategies.families import NetworkWork, find_family
+from tessel_core.strategies.strategy import Strategy, build_program, simulate_strategy
 
 SIZES = {
     "gpt": {"layers": 2, "hidden": 8, "heads": 2, "sequence": 3, "positions": 4, "vocabulary": 7},
@@ -82,11 +85,12 @@ def forward(family: str, **changes: object) -> Distributed:
 
 
 def inputs(model: Distributed, seed: int) -> dict[str, Array]:
-    """Row numbers below 2, which every table has, a batch of 2, scales about 1, and other numbers about 0."""
+    """Row numbers below 2, which all tables but one have, a batch of 2, scales about 1, and other numbers about 0."""
     draw, found = np.random.default_rng(seed), dict[str, Array]()
     for value, piece in model.piece_of.items():
         kind, middle = model.program.types[value], 1.0 if piece.name.endswith("scale") else 0.0
-        whole = np.asarray(draw.integers(0, 2, kind.shape)) if kind.shape else np.array(2)
+        rows = 1 if piece.name.endswith("class_token.row") else 2
+        whole = np.asarray(draw.integers(0, rows, kind.shape)) if kind.shape else np.array(2)
         found[piece.name] = whole if kind.dtype.startswith("int") else draw.normal(middle, 0.4, kind.shape)
         found[piece.name] = found[piece.name].astype(NUMPY_TYPES[kind.dtype])
     return found
@@ -244,3 +248,43 @@ def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int)
     same_meaning(whole, found, inputs(whole, seed), 1e-9)
     simulated = simulate(found.program, mesh).latency
     assert simulated >= schedule.makespan / 1e9 - 1e-9 * len(schedule.start)
+
+
+@pytest.mark.parametrize("family", ["mt5", "flava", "swin", "evoformer"])
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy(2, 1, 2, 2), Strategy(1, 1, 2, 4, "zb-h1", recompute=True), Strategy(1, 1, 2, 4, "dualpipe")],
+    ids=str,
+)
+def test_strategies_mean_the_same(family: str, strategy: Strategy) -> None:
+    """Losses and every gradient; batch norms would look at a whole batch."""
+    more = {"channels": 32, "image": 64} if family == "swin" else {}
+    known, work = find_family(family), NetworkWork(family, tiny(family, micro_batch=4, **more))
+    whole = Gradients()(GRAPHS[family].program(work.options))
+    given = inputs(whole, 3)
+    given |= {f"{name}.{what}": np.zeros_like(given[name]) for name in list(given) for what in ("mean", "square")}
+    spread = build_program(known, work, strategy, gradients=True)
+    found = {piece.name for piece in spread.outputs}
+    assert {f"d.{piece.name}" for piece in whole.inputs if whole.role_of(piece).weight} <= found
+    kept = [place for place, piece in enumerate(spread.outputs) if piece.name in {each.name for each in whole.outputs}]
+    program = replace(spread.program, outputs=tuple(spread.program.outputs[place] for place in kept))
+    changed = replace(spread, program=program, outputs=tuple(spread.outputs[place] for place in kept))
+    same_meaning(whole, changed, {**given, "step": np.array(1)}, 1e-8)  # some gradients are 0 but for rounding
+
+
+@pytest.mark.parametrize("family", [name for name in GRAPHS if name not in ("gpt", "mlp")])
+def test_every_family_is_simulated_and_says_what_it_cannot(family: str) -> None:
+    known = find_family(family)
+    size = {"evoformer": {"blocks": 2}}.get(family, {})
+    spec, mesh = known.spec(batch=8, **size), find_mesh("h200-4")
+    alone, two = (simulate_strategy(known, spec, Strategy(data), mesh).trace.latency for data in (1, 2))
+    assert 0.45 * alone < two < 1.1 * alone  # launches do not become fewer
+    assert spec.layers > 1
+    assert known.sizes_of(spec)["batch"] == 8
+    assert "batch 8" in known.describe(spec)
+    assert known.optimizer(known.spec(mode="inference")) is None
+    with pytest.raises(InputError):
+        known.spec(mode="prefill")
+    with pytest.raises(InputError):
+        known.spec(size="none")
+    assert known.objection(spec, 7) != known.objection(spec, 1) == ""

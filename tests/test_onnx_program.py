@@ -195,7 +195,10 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--batch", 2), "--batch: is for families"),
     (("text.txt", "--data", 2), "text.txt: is a program's text, which says itself its sizes and devices"),
     (("text.onnx",), "text.onnx: No such file or directory"),
-    (("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"), "--set: is for the open sizes of ONNX files"),
+    (
+        ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),
+        "--set: is for ONNX files and for networks without options",
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes,
 from tessel_core.errors import InputError
 from tessel_core.formats.files import read_bytes
 from tessel_core.networks.programs.program_file import ProgramFile, open_sizes, read_program_file
-from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
+from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec, find_family
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, DISTIR_RANK_ORDER, read_rank_order
 from tessel_core.strategies.strategy import Strategy
@@ -59,7 +59,9 @@ _Recompute = Annotated[bool, typer.Option("--recompute", help="Compute layers ag
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
 _Sizes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
+    typer.Option(
+        "--set", metavar="NAME=N", help="A size of a network, or one that an ONNX file leaves open; repeatable."
+    ),
 ]
 
 
@@ -140,9 +142,12 @@ class AskedNetwork:
     @property
     def network(self) -> tuple[Family, Spec]:
         """The family and the network of it; InputError for sizes that it does not have."""
-        if self.sizes:
-            raise InputError("--set", f"is for the open sizes of ONNX files, and {self.what} is a family")
         family, given = find_family(self.what), {name: getattr(self, name) for name in _OF_FAMILIES}
+        if self.sizes and isinstance(family, ExampleFamily):
+            raise InputError(
+                "--set", f"is for ONNX files and for networks without options of their own, not {self.what}"
+            )
+        given |= {name.replace("-", "_"): size for name, size in open_sizes(self.sizes or (), "--set").items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:
             batch = self.data * self.micro_batches * self.micro_batch_size
             if self.batch not in (None, batch):

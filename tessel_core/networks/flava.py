@@ -83,9 +83,9 @@ def _image(net: Network, spec: FlavaSpec) -> int:
 
 
 def _class_token(net: Network, spec: FlavaSpec) -> int:
-    """A vector of weights for each sample, [n, 1, hidden]."""
-    weight = net.parameter("class_token.weight", spec.hidden)
-    return net("class_token", "expand", weight, shape=(spec.micro_batch, 1, spec.hidden))
+    """A vector of weights for each sample, [n, 1, hidden]: the only row of a table, so any share of a batch fits."""
+    row = net.ids(f"{net.path('class_token')}.row", spec.micro_batch, 1)
+    return net.embedding("class_token", row, 1, spec.hidden)
 
 
 FLAVA = GraphFamily(

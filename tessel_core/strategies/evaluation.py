@@ -15,7 +15,7 @@ from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.simulator import check_semantics
 from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.amounts import Amounts, Bytes, CostTable, Seconds, Sizes
-from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.families import ExampleFamily, Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of
 from tessel_core.strategies.orders import LOOP, IssueOrder, issue_order
 from tessel_core.strategies.overlapped import evaluate_streams
@@ -144,7 +144,8 @@ class _Evaluator:
     ) -> None:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
-        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing
+        self._exampled = family if isinstance(family, ExampleFamily) else None
+        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing and self._exampled is not None
         self._tables = {training: CostTable(MeshCosts(mesh, training=training)) for training in (False, True)}
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
@@ -169,12 +170,13 @@ class _Evaluator:
         return places_of(self._nodes, self._ranks(each), strategy.stages_per_device > 1)
 
     def _structure(self, each: Configuration) -> Structure:
-        spec, strategy = each.spec, each.strategy
+        spec, strategy, family = each.spec, each.strategy, self._exampled
+        assert family is not None, "configurations of other families go one by one"
         example = self._examples.get(spec)
         if example is None:
-            example = self._examples[spec] = self._family.example(spec, spec.layers)
+            example = self._examples[spec] = family.example(spec, spec.layers)
         sharded, several = strategy.tensor > 1, strategy.micro_batches > 1
-        return structure_of(self._family, example, sharded, strategy.recompute, strategy.stages, several)
+        return structure_of(family, example, sharded, strategy.recompute, strategy.stages, several)
 
     def _order(self, each: Configuration) -> IssueOrder:
         training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
@@ -227,6 +229,7 @@ class _Evaluator:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
         shares = strategy.data if strategy.zero else 1
-        numbers = self._family.numbers(spec, rows, strategy.tensor)
+        assert self._exampled is not None
+        numbers = self._exampled.numbers(spec, rows, strategy.tensor)
         bucket = max(1, strategy.bucket_bytes)
         return Sizes(numbers, strategy.data, spec.dtype, strategy.micro_batches, bucket, shares)

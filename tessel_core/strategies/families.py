@@ -5,14 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.optimizers import NARROW
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
 from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.graphs.spec import GraphSpec
+from tessel_core.networks.graphs.table import GRAPHS
 from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.options import changed_options, check_options, options_of
 
 Value = int | str
 
@@ -72,6 +78,18 @@ class Family(ABC):
         """The side of every matrix on one of so many devices that replicas divide to share the optimizer's state."""
 
     @abstractmethod
+    def sizes_of(self, spec: Any) -> Mapping[str, Value]:
+        """The sizes by which a table tells the network from others."""
+
+    @abstractmethod
+    def describe(self, spec: Any) -> str:
+        """The network in a few words."""
+
+
+class ExampleFamily(Family):
+    """A family whose configurations are evaluated together, from the program of a small example."""
+
+    @abstractmethod
     def example(self, spec: Any, layers: int) -> Spec:
         """A small network of the same structure and so many layers.
 
@@ -86,16 +104,8 @@ class Family(ABC):
         Attributes of operations that are called like one of them are that size.
         """
 
-    @abstractmethod
-    def sizes_of(self, spec: Any) -> Mapping[str, Value]:
-        """The sizes by which a table tells the network from others."""
 
-    @abstractmethod
-    def describe(self, spec: Any) -> str:
-        """The network in a few words."""
-
-
-class MlpFamily(Family):
+class MlpFamily(ExampleFamily):
     """Training with stochastic gradient descent."""
 
     name = "mlp"
@@ -179,7 +189,7 @@ class GptWork:
         return self.network.dtype
 
 
-class GptFamily(Family):
+class GptFamily(ExampleFamily):
     """GPT-2, GPT-3 and others like them; trained with Adam."""
 
     name = "gpt"
@@ -270,7 +280,113 @@ class GptFamily(Family):
         return f"{spec.layers} x {spec.network.hidden}, {work}, batch {spec.batch}, {spec.dtype}"
 
 
-FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptFamily())}
+_TRAINING, _INFERENCE = "training", "inference"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkWork:
+    """A network of the table of graphs, for a whole batch."""
+
+    family: str
+    options: GraphSpec
+    """The micro-batch is the batch of the step."""
+
+    @property
+    def layers(self) -> int:
+        """Parts by which pipelines cut the network."""
+        return _layers(self.family, replace(self.options, micro_batch=1))
+
+    @property
+    def batch(self) -> int:
+        """Samples of one step."""
+        return self.options.micro_batch
+
+    @property
+    def dtype(self) -> str:
+        """The format of weights and of what passes between layers."""
+        return self.options.dtype
+
+
+@lru_cache(maxsize=256)
+def _layers(family: str, options: GraphSpec) -> int:
+    return 1 + max(op.tag.stage or 0 for op in GRAPHS[family].program(options).program.ops)
+
+
+class NetworkFamily(Family):
+    """Any other network that has a forward pass; trained with Adam, and simulated operation by operation."""
+
+    def __init__(self, name: str) -> None:
+        known = GRAPHS[name]
+        self.name, self.title, self._known = name, f"{known.title}, training and inference", known
+        common = options_of(GraphSpec)
+        own = {key: shown for key, (shown, _) in options_of(known.spec).items() if key not in common}
+        self._own = tuple(own)
+        self.sizes = (
+            Size("size", "Size", next(iter(known.presets)), tuple(known.presets)),
+            *(Size(key, shown.label) for key, shown in own.items()),
+            Size("batch", "Batch", 32),
+            Size("dtype", "Formats", "bf16"),
+            Size("mode", "Mode", _TRAINING, (_TRAINING, _INFERENCE)),
+        )
+
+    def spec(self, *values: Any, **named: Any) -> NetworkWork:
+        """The published size, with other numbers where they are named."""
+        asked = {size.name: size.default for size in self.sizes if size.default is not None}
+        asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
+        preset = find(self._known.presets, str(asked["size"]), "size")
+        if asked["mode"] not in (_TRAINING, _INFERENCE):
+            raise InputError("mode", f"must be {_TRAINING} or {_INFERENCE}, got {asked['mode']!r}")
+        own = {name: asked[name] for name in self._own if name in asked}
+        how = {"micro_batch": asked["batch"], "dtype": asked["dtype"], "training": asked["mode"] == _TRAINING}
+        options = replace(preset, **own, **how)
+        check_options(options)
+        return NetworkWork(self.name, options)
+
+    def build(self, spec: NetworkWork, *, split_weights: bool = False) -> Distributed:
+        model = self._known.program(spec.options)
+        return Gradients(split_weights=split_weights)(model) if spec.options.training else model
+
+    def optimizer(self, spec: NetworkWork) -> Optimizer | None:
+        """Adam with its state in fp32."""
+        return AdamUpdate() if spec.options.training else None
+
+    def tokens(self, spec: NetworkWork) -> None:
+        return None
+
+    def objection(self, spec: NetworkWork, tensor: int) -> str:
+        """What the network says of the degree, or the first weight that does not divide."""
+        return _objection(self.name, replace(spec.options, micro_batch=1, tensor_parallel=tensor))
+
+    def shared_side(self, spec: NetworkWork, tensor: int) -> int:
+        """None: which weight does not divide is found where the optimizer's state is cut."""
+        return 0
+
+    def sizes_of(self, spec: NetworkWork) -> Mapping[str, Value]:
+        """The sizes of its own, and what is done with it."""
+        own: dict[str, Value] = {name: getattr(spec.options, name) for name in self._own}
+        mode = _TRAINING if spec.options.training else _INFERENCE
+        return {**own, "batch": spec.batch, "dtype": spec.dtype, "mode": mode}
+
+    def describe(self, spec: NetworkWork) -> str:
+        """The network as `mt5, hidden 1024, training, batch 32, bf16`."""
+        words = [f"{name} {value}" for name, value in changed_options(spec.options).items() if name in self._own]
+        mode = _TRAINING if spec.options.training else _INFERENCE
+        return ", ".join((self.name, *words, mode, f"batch {spec.batch}", spec.dtype))
+
+
+@lru_cache(maxsize=256)
+def _objection(family: str, options: GraphSpec) -> str:
+    try:
+        TensorParallel(options.tensor_parallel)(GRAPHS[family].program(options))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+FAMILIES: Mapping[str, Family] = {
+    each.name: each
+    for each in (MlpFamily(), GptFamily(), *(NetworkFamily(name) for name in GRAPHS if name not in ("mlp", "gpt")))
+}
 
 
 def find_family(name: str) -> Family:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.pipeline import layers_of_stages
-from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.families import ExampleFamily, Spec
 from tessel_core.strategies.runs import COMBINES, FREED, MADE, NEVER, WAITS, Numbers, Run, StageRuns, stage_runs
 from tessel_core.strategies.skeleton import Column, Shape, Skeleton, skeleton_of, stages_of
 
@@ -37,7 +37,9 @@ class Structure:
 
 
 @lru_cache(maxsize=1024)
-def structure_of(family: Family, example: Spec, sharded: bool, recompute: bool, count: int, several: bool) -> Structure:
+def structure_of(
+    family: ExampleFamily, example: Spec, sharded: bool, recompute: bool, count: int, several: bool
+) -> Structure:
     """The structure of a family's `example` with all of its layers, in `count` stages; `several` micro-batches."""
     whole = layers_of_stages(example.layers, count)
     few = _MOST if count == 1 else _MOST + _NEIGHBOURS

@@ -23,7 +23,7 @@ from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import UPDATE, Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
-from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.families import ExampleFamily, Spec
 
 _DEGREE = 2
 """The degree of tensor parallelism of examples."""
@@ -155,7 +155,7 @@ class Skeleton:
 
 
 @lru_cache(maxsize=64)
-def skeleton_of(family: Family, example: Spec, sharded: bool, recompute: bool) -> Skeleton:
+def skeleton_of(family: ExampleFamily, example: Spec, sharded: bool, recompute: bool) -> Skeleton:
     """The skeleton of a family's `example`, on one device or on one of several that share each layer."""
     degree, model = _DEGREE if sharded else 1, family.build(example)
     model = TensorParallel(degree)(Checkpoint()(model) if recompute else model)
