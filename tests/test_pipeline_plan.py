@@ -117,3 +117,12 @@ def test_replicas_that_differ_have_no_plan_in_common() -> None:
     strategy = Strategy(2, 1, 3, 4, "1f1b", rank_order=("pipeline", "tensor", "data"))
     with pytest.raises(InputError, match="take different times for the same work"):
         pipeline_plan(simulated(strategy, mesh, 512), strategy, mesh)
+
+
+@pytest.mark.parametrize("order", ["1f1b", "zb-v", "dualpipe"])
+def test_inference_goes_round_the_devices_under_every_order(order: str) -> None:
+    gpt, mesh, several = find_family("gpt"), find_mesh("h200-2"), 2 if order == "zb-v" else 1
+    strategy = Strategy(1, 1, 2, 4, order, stages_per_device=several)
+    spec = gpt.spec(layers=4, hidden=64, heads=4, sequence=32, batch=8, mode="prefill")
+    plan = pipeline_plan(simulate_strategy(gpt, spec, strategy, mesh), strategy, mesh)
+    assert [(block.name, block.devices) for block in plan.blocks] == [(f"F{s}", (s % 2,)) for s in range(2 * several)]

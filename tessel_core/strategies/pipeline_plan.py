@@ -15,7 +15,7 @@ from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, DeviceMesh, MicroBatchPlan, PlanDevice
 from tessel_core.simulation import Trace
 from tessel_core.simulation.live_memory import owners
-from tessel_core.strategies.orders import stage_order
+from tessel_core.strategies.orders import LOOP, StageForm, stage_order
 from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Simulated, Strategy
 from tessel_core.units import show_time, to_ticks
@@ -50,7 +50,7 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     stages, devices, trace = strategy.stages, strategy.pipeline, found.trace
     if stages == 1:
         raise InputError(f"strategy {strategy}", "has one stage, so it has no pipeline to schedule")
-    if strategy.form.copies > 1:
+    if _form(found.trace, strategy).copies > 1:
         raise InputError(f"strategy {strategy}", "runs two copies of the network, so no plan is theirs")
     groups = _costs(trace, found.ranks, strategy)
     _check_alike(groups, strategy)
@@ -62,7 +62,7 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     held = _held(trace, workers, strategy)
     blocks = []
     for kind, stage in runs:
-        duration, device = to_ticks(groups[0].busy[kind, stage]), strategy.form.device_of(stage, devices)
+        duration, device = to_ticks(groups[0].busy[kind, stage]), _form(trace, strategy).device_of(stage, devices)
         blocks.append(Block(_name((kind, stage)), kind, (device,), duration, held[kind, stage]))
     static = _static(trace, workers, strategy, held)
     places = [mesh.devices[worker - 1] for worker in workers]
@@ -70,6 +70,11 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     several = f"x{strategy.stages_per_device}" if strategy.stages_per_device > 1 else ""
     name = f"{found.program.name} D{strategy.data} H{strategy.tensor} P{devices}{several} K{strategy.micro_batches}"
     return MicroBatchPlan(name, tuple(plan_devices), tuple(blocks), _links(runs, groups[0]), "ns", "B")
+
+
+def _form(trace: Trace, strategy: Strategy) -> StageForm:
+    """How the stages of the simulated program lie; without a backward they go round the devices under every order."""
+    return strategy.form if trace.program.is_training else LOOP
 
 
 def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
@@ -92,7 +97,7 @@ def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
             place = ranks.coordinate(trace.program.types[op.outputs[0]].device, "pipeline")
             # Forward, the next stage there is the one that takes it; backward, the one before.
             way, to = (1, stage + 1) if kind is BlockKind.FORWARD else (-1, stage - 1)
-            while strategy.form.device_of(to, strategy.pipeline) != place:
+            while _form(trace, strategy).device_of(to, strategy.pipeline) != place:
                 to += way
             found[group].lag[(kind, stage), (kind, to)] += seconds / parts
     for (group, run, _), each in spans.items():
@@ -149,9 +154,10 @@ def _held(trace: Trace, workers: list[int], strategy: Strategy) -> dict[Run, int
 def _static(trace: Trace, workers: list[int], strategy: Strategy, held: Mapping[Run, int]) -> list[int]:
     """Per device of the pipeline, its peak without the most that micro-batches under way hold at once."""
     running, most = [0] * strategy.pipeline, [0] * strategy.pipeline
-    shape = strategy.pipeline, strategy.micro_batches, True, strategy.stages_per_device
+    training = trace.program.is_training
+    shape = strategy.pipeline, strategy.micro_batches, training, strategy.stages_per_device
     for _, stage, kind, _ in stage_runs(stage_order(strategy.schedule, *shape)):
-        device = strategy.form.device_of(stage, strategy.pipeline)
+        device = _form(trace, strategy).device_of(stage, strategy.pipeline)
         running[device] += held[kind, stage]
         most[device] = max(most[device], running[device])
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
