@@ -161,6 +161,7 @@ class _Layer:
         self._net, self._spec, self._number = net, spec, number
 
     def attention(self, x: int, before: int | None, written: list[int]) -> int:
+        """Norm, causal attention, sum, of [batch, tokens, hidden]; with a cache, what is in it then joins `written`."""
         net, size = self._net, self._spec.head_size
         with net.inside("attention"):
             y = self._linear("qkv", self._norm("norm1", x), 3, grain=3 * size)
@@ -172,6 +173,7 @@ class _Layer:
             return self._added("projection", "out", x, y, grain=size)
 
     def mlp(self, x: int) -> int:
+        """Norm, two products with a GELU between them, sum, of [batch, tokens, hidden]."""
         with self._net.inside("mlp"):
             y = self._net("gelu", "gelu", self._linear("up", self._norm("norm2", x), 4))
             return self._added("down", "down", x, y)

@@ -147,6 +147,7 @@ class _View:
         return known if phase != "weight_gradient" else _of_weights(known)
 
     def graph(self, name: str, batch_size: int) -> ProgramGraph:
+        """The operators with their costs, and an edge for each tensor that one hands to another."""
         edges = dict.fromkeys(edge for i in range(len(self._ops)) for edge in self._arcs(i))
         leaving: dict[int, int] = {}
         for source, tensor, target in self._flows():

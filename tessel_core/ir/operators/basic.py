@@ -378,5 +378,5 @@ BASIC = (
 alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `residual` a stream and what is
 added to it with its bias.  `bias` adds a tensor to each of several, and the gradient of one with so many `axes` is
 their sum.  `loss` is squared, per element over the batch size.  `accumulate`
-adds to a sum in place, and takes no time, where the kernel that makes the summand does it; a tensor `after` others is
-itself, when those are there."""
+adds to a sum in place; it takes no time, since the kernel that makes the summand does it.  `after` passes its first
+tensor on once the others are there."""

@@ -48,6 +48,7 @@ class _Recomputing:
         return frozenset(value for value, one, other in scopes if one != other or one in ending)
 
     def program(self) -> Program:
+        """The same operations; before the backward of a layer, those of its forward that it needs again."""
         source, build = self._source, ProgramBuilder(self._source.name)
         again: dict[Scope, dict[int, int]] = {}
         """Per layer, what of its forward has been made again."""

@@ -63,6 +63,7 @@ class _Backward:
         return found
 
     def model(self) -> Distributed:
+        """Goes back from the last operation to the first, and writes the gradients of each."""
         losses = set(self._source.outputs)
         for number in reversed(range(len(self._source.ops))):
             op = self._source.ops[number]

@@ -126,6 +126,7 @@ class _Partitioning:
                 yield value
 
     def distributed(self) -> Distributed:
+        """The program: inputs, then run after run in the order of starts, then outputs."""
         for value, piece in self._model.piece_of.items():
             self._take(value, piece)
         for _, together in groupby(runs_by_start(self._schedule), key=lambda run: run[0]):
