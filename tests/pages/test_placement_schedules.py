@@ -133,6 +133,10 @@ def test_the_program_of_a_placement_and_its_schedule_is_shown_operator_by_operat
     tab.press("Program")
     assert any("as placed, 16 micro" in each.value for each in tab.test.markdown)
     assert {"matmul_grad", "send", "accumulate", "adam"} <= kinds_shown(tab)
+    tab.go("program")
+    (switch,) = [each for each in tab.test.button_group if "Blocks" in each.options]
+    switch.set_value("Blocks")
+    assert kinds_shown(tab.run()) == {"block", "delay"}
 
 
 def kinds_shown(tab: Any) -> set[str]:
