@@ -14,7 +14,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one takes longer
+hypothesis.settings.load_profile("any machine")
 
 _OF_THE_RUN = tempfile.TemporaryDirectory(prefix="tessel-tests-", ignore_cleanup_errors=True)
 

@@ -26,6 +26,9 @@ from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
 OVERLAP = 3.0
 """Chosen once for all classes and layers; docs/cost_model.md has the figures of others."""
 WAITS = tuple(share / 20 for share in range(4, 17))
+LOGIT_SHARE = 4 / 14
+"""Bytes of a logit and of its gradient in bf16, over those that the backward of the loss moves.  None was measured: an
+fp32 gradient is made from fp32 probabilities (read 4, write 4) and then returned to bf16 (read 4, write 2)."""
 DIGITS = 5
 """Significant, of every parameter that is written."""
 
@@ -75,9 +78,10 @@ def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[
     product = fitted["matmul"]
     general = replace(product, name="general", memory=min(product.memory, plain.memory))
     derived = [replace(fitted[name.removesuffix("_backward")], name=name) for name in FROM_LAYERS]
+    loss = replace(plain, name="loss_backward", launch=fitted["loss"].launch, memory=plain.memory * LOGIT_SHARE)
     optimizer = replace(plain, name="optimizer")
     collective = replace(plain, name="collective", memory=NVLINK.bandwidth / H200.memory_bandwidth)
-    return (*fitted.values(), *derived, optimizer, collective, general)
+    return (*fitted.values(), *derived, loss, optimizer, collective, general)
 
 
 def best_wait(measured: Measured, overlap: float) -> float:

@@ -54,6 +54,8 @@ _UNKNOWN = """\
   that. Of the parameters' gradients only 3 rows are that short, and they are estimated a fifth too long.
 - `activation_backward` and `normalisation_backward` have no rows of their own. Fitted on whole layers, they take up all
   that the backward does per element and no other class explains, so the first is probably slower than its kernel.
+- The backward of the loss has no rows either. It is taken to move 14 bytes for each logit at the speed of other
+  elementwise kernels: an fp32 gradient is made from fp32 probabilities, and returned to bf16.
 - Softmax rows of 12,288 run twice as fast as rows of 4,096 or 8,192, another kernel; the model knows bytes alone.
 - Convolutions were not measured: they run as the matrix products that they are. Unknown kinds run as matrix products
   or at the speed of memory, whichever takes longer. Collectives move their bytes at NVLink's share of the bandwidth.

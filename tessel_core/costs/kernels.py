@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"),
 }
 _CLASS_OF = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
-_BACKWARD_CLASSES = ("attention", "normalisation", "activation")
+_BACKWARD_CLASSES = ("attention", "normalisation", "activation", "loss")
 """Their backward is another kernel, not the forward's with more work."""
 
 KERNEL_CLASSES = (*_KINDS, *(f"{name}_backward" for name in _BACKWARD_CLASSES), GENERAL)

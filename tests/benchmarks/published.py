@@ -1,7 +1,6 @@
 """Step times that others measured and published, beside what the simulator and the scheduler say of them.
 
-    python tests/benchmarks/published.py           # every row that can be expressed
-    python tests/benchmarks/published.py --small   # some rows, for CI
+    python tests/benchmarks/published.py   # every row that can be expressed, in some seconds
 
 Rows are read from `published_steps.csv` in the folder `shared/data` beside the repository; where it is absent there is
 nothing to compare with, and the exit status is 0.  Rows of strategies are simulated as `tessel simulate` does it.  Rows
@@ -250,8 +249,6 @@ def main() -> int:
         return 0
     every = read_rows()
     known = [setting for setting in every if not setting.missing]
-    if "--small" in sys.argv[1:]:
-        known = [s for s in known if not s.zero_bubble][:1] + [s for s in known if s.zero_bubble][:3]
     found = table_of(console, known)
     by_source(console, known, found)
     good = scaling(console)
