@@ -60,6 +60,21 @@ SIZES = {
     "swin": {"image": 16, "channels": 4, "window": 2, "classes": 4},
     "evoformer": {"blocks": 2, "sequences": 3, "residues": 4, "msa_channels": 6, "pair_channels": 5},
     "mlp": {"layers": 3, "width": 6},
+    "llama": {
+        "layers": 2,
+        "hidden": 8,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_size": 4,
+        "inner": 6,
+        "sequence": 4,
+        "vocabulary": 7,
+        "tied": True,
+        "qkv_bias": True,
+        "qk_norm": True,
+        "window": 2,
+        "style": "gemma2",
+    },
 }
 """Options below those that forms allow, so that finite differences take seconds."""
 every_network = pytest.mark.parametrize("family", SIZES)

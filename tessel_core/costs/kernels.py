@@ -13,7 +13,19 @@ GENERAL = "general"
 """The class of operators of unknown kind: whichever of arithmetic and memory takes longer, by their intensity."""
 
 _KINDS: dict[str, tuple[str, ...]] = {
-    "matmul": ("matmul", "batch_matmul", "linear", "gemm", "dense", "einsum", "conv", "conv_transpose", "lstm", "gru"),
+    "matmul": (
+        "matmul",
+        "matmul_transposed",
+        "batch_matmul",
+        "linear",
+        "gemm",
+        "dense",
+        "einsum",
+        "conv",
+        "conv_transpose",
+        "lstm",
+        "gru",
+    ),
     "attention": ("attention", "attention_bias", "self_attention", "cross_attention", "scaled_dot_product_attention"),
     "normalisation": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
     "softmax": ("softmax", "log_softmax"),
@@ -21,7 +33,18 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "elementwise": (
         *("relu", "leaky_relu", "clip", "add", "sub", "mul", "div", "sqrt", "pow", "neg", "where", "mask", "dropout"),
         *("copy", "cast", "transpose", "concat", "split", "slice", "pad", "reshape", "gradient", "pool", "reduce"),
-        *("max_pool", "average_pool", "global_average_pool", "sum", "mean", "residual", "bias", "scale", "roll"),
+        *(
+            "max_pool",
+            "average_pool",
+            "global_average_pool",
+            "sum",
+            "mean",
+            "residual",
+            "bias",
+            "scale",
+            "roll",
+            "rotary",
+        ),
     ),
     "embedding": ("embedding", "gather", "scatter", "lookup"),
     "loss": ("cross_entropy", "loss", "nll_loss"),

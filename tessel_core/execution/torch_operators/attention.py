@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, wide
-from tessel_core.ir.operators.attributes import integer
+from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.operator import Values
 
 
@@ -17,8 +17,20 @@ def _heads(tensor: Tensor, values: Values) -> Tensor:
     return wide(tensor).unflatten(2, (-1, integer(values, "head_size", 1))).transpose(1, 2)
 
 
+def _in_groups(tensors: Tensors, values: Values) -> list[Tensor]:
+    """Queries, keys, values and perhaps the output's gradient as [batch, group, head of the group, tokens, size]."""
+    size = integer(values, "head_size", 1)
+    groups, heads = tensors[1].shape[2] // size, tensors[0].shape[2] // size
+
+    def parted(tensor: Tensor, each: int) -> Tensor:
+        return wide(tensor).reshape(*tensor.shape[:2], groups, each, -1).permute(0, 2, 3, 1, 4)
+
+    return [parted(tensor, heads // groups if place in (0, 3) else 1) for place, tensor in enumerate(tensors)]
+
+
 def _columns(heads: Tensor, like: Tensor) -> Tensor:
-    return heads.transpose(1, 2).reshape(like.shape).to(like.dtype)
+    """[batch, .., tokens, size] as [batch, tokens, columns]."""
+    return heads.movedim(-2, 1).flatten(2).to(like.dtype)
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
@@ -28,7 +40,13 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
 
 def _weights(q: Tensor, k: Tensor, values: Values) -> Tensor:
     """Softmax of the scores that are seen."""
-    return torch.softmax(_seen(_scores(q, k), values), dim=-1)
+    return torch.softmax(_seen(_capped(_scores(q, k), values), values), dim=-1)
+
+
+def _capped(scores: Tensor, values: Values) -> Tensor:
+    """Scores drawn below a cap, where there is one."""
+    cap = values.get("cap")
+    return cap * torch.tanh(scores / cap) if isinstance(cap, int | float) else scores
 
 
 def _seen(scores: Tensor, values: Values) -> Tensor:
@@ -37,24 +55,30 @@ def _seen(scores: Tensor, values: Values) -> Tensor:
         return scores
     queries, keys = scores.shape[-2:]
     seen = torch.ones((queries, keys), dtype=torch.bool, device=scores.device).tril(keys - queries)
+    if "window" in values:
+        seen = seen.triu(keys - queries - integer(values, "window", 1) + 1)
     return scores.masked_fill(~seen, -torch.inf)
 
 
 def _attention(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    q, k, v = (_heads(each, values) for each in tensors)
+    q, k, v = _in_groups(tensors, values)
     return [_columns(_weights(q, k, values) @ v, tensors[0])]
 
 
 def _attention_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    q, k, v, dz = (_heads(each, values) for each in tensors)
-    found = _slopes(_weights(q, k, values), q, k, v, dz)[:3]
+    q, k, v, dz = _in_groups(tensors, values)
+    bend = 1 - (_capped(_scores(q, k), values) / number(values, "cap")) ** 2 if "cap" in values else 1.0
+    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend)[:3]
+    found = by_query, *(each.sum(dim=2) for each in shared)
     return [_columns(each, like) for each, like in zip(found, tensors, strict=False)]
 
 
-def _slopes(weights: Tensor, q: Tensor, k: Tensor, v: Tensor, dz: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of queries, keys, values and scores."""
+def _slopes(
+    weights: Tensor, q: Tensor, k: Tensor, v: Tensor, dz: Tensor, bend: Tensor | float = 1.0
+) -> tuple[Tensor, ...]:
+    """Gradients of queries, keys, values and scores; `bend` is the slope of what scores went through."""
     by_weight = dz @ v.transpose(-1, -2)
-    by_score = weights * (by_weight - (by_weight * weights).sum(dim=-1, keepdim=True))
+    by_score = bend * weights * (by_weight - (by_weight * weights).sum(dim=-1, keepdim=True))
     scaled = by_score / math.sqrt(q.shape[-1])
     return scaled @ k, scaled.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ dz, by_score
 

@@ -75,6 +75,7 @@ BASIC: dict[str, Meaning] = {
     "part": _part,
     "slice": _slice,
     "matmul": lambda tensors, values: [tensors[0] @ tensors[1]],
+    "matmul_transposed": lambda tensors, values: [tensors[0] @ tensors[1].T],
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": lambda tensors, values: [tensors[1] @ tensors[0].T],
     "matmul_weight_grad": _matmul_weight_grad,

@@ -12,7 +12,7 @@ from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tenso
 from tessel_core.execution.torch_operators.reductions import log_softmax_of
 from tessel_core.ir.operators.attributes import axis_of, integer
 from tessel_core.ir.operators.operator import Values
-from tessel_core.ir.operators.transformers import NORM_EPSILON, check_rows
+from tessel_core.ir.operators.transformers import NORM_EPSILON, check_rows, turns
 
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
@@ -42,6 +42,17 @@ def _layer_norm_grad(x: Tensor, scale: Tensor, dz: Tensor, values: Values) -> tu
     centred = by_normal - by_normal.mean(dim=-1, keepdim=True)
     by_input = (centred - normal * (by_normal * normal).mean(dim=-1, keepdim=True)) / deviation
     return by_input, _over_rows(dz * normal), _over_rows(dz)
+
+
+@rounded
+def _rotary(x: Tensor, values: Values) -> Tensor:
+    angles = torch.from_numpy(turns(x.shape[1], values)).to(x)[:, None]
+    first = integer({"first": 0, **values}, "first")
+    heads = x.unflatten(2, (-1, integer(values, "head_size"))).clone()
+    pairs = heads[..., first : first + 2 * angles.shape[-1]]
+    one, other = pairs.clone().chunk(2, dim=-1)
+    pairs.copy_(torch.cat((one * angles.cos() - other * angles.sin(), other * angles.cos() + one * angles.sin()), -1))
+    return heads.flatten(2)
 
 
 def _over_rows(each: Tensor) -> Tensor:

@@ -9,15 +9,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from tessel_core.ir.operators.attributes import integer
+from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, wide
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
 from tessel_core.ir.types import TensorType
 
 
-def visible_pairs(queries: int, keys: int, causal: bool) -> int:
-    """Scores of one head: all, or those of each query with keys up to its own place; the last query sees all keys."""
-    return queries * keys - causal * queries * (queries - 1) // 2
+def visible_pairs(queries: int, keys: int, causal: bool, window: int = 0) -> int:
+    """Scores of one head: all, or those of each query with keys up to its own place; the last query sees all keys.
+
+    With a window, each query sees so many keys at most, the latest.
+    """
+    pairs = queries * keys - causal * queries * (queries - 1) // 2
+    if not window:
+        return pairs
+    longest, shortest = max(0, keys - window), max(0, keys - queries + 1 - window)  # keys hidden from last and first
+    return pairs - (longest * (longest + 1) - shortest * (shortest - 1)) // 2 if longest else pairs
 
 
 def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
@@ -31,11 +38,19 @@ def _attention(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
     causal = integer(values, "causal")
-    fits = k == v and k.dtype == q.dtype and (k.shape[0], k.shape[-1]) == (q.shape[0], q.shape[-1])
-    need(fits and len(k.shape) == 3, f"takes keys and values alike, as wide as the queries {q}, got {k} and {v}")
+    _whole_heads(k, 1, values)
+    fits = k.dtype == v.dtype == q.dtype and k.shape[:2] == v.shape[:2] and k.shape[0] == q.shape[0]
+    need(fits and len(v.shape) == 3, f"takes a value for each key, of as many samples as the queries {q}, got {k}, {v}")
+    heads, groups = (each.shape[2] // integer(values, "head_size", 1) for each in (q, k))
+    need(groups > 0 and heads % groups == 0, f"takes {heads} heads of queries or a divisor of keys, got {groups}")
+    need(v.shape[2] % groups == 0, f"takes values of as many heads as the keys, {groups}, got {v}")
     need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
     need(not causal or k.shape[1] >= q.shape[1], f"takes a key for each query, got {q} and {k}")
-    return (q,)
+    if "window" in values:
+        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+    if "cap" in values:
+        need(number(values, "cap") > 0, f"cap must be above 0, got {values['cap']}")
+    return (q.resized(2, heads * (v.shape[2] // groups)),)
 
 
 def _heads(array: Array, values: Values) -> Array:
@@ -44,8 +59,24 @@ def _heads(array: Array, values: Values) -> Array:
     return wide(array).reshape(batch, tokens, -1, integer(values, "head_size", 1)).swapaxes(1, 2)
 
 
+def _in_groups(arrays: Arrays, values: Values) -> list[Array]:
+    """Queries, keys, values and perhaps the output's gradient as [batch, group, head of the group, tokens, size].
+
+    A group is what shares keys and values, so these have one head in each.
+    """
+    groups = arrays[1].shape[2] // integer(values, "head_size", 1)
+    heads = arrays[0].shape[2] // integer(values, "head_size", 1)
+
+    def parted(array: Array, each: int) -> Array:
+        return wide(array).reshape(*array.shape[:2], groups, each, -1).transpose(0, 2, 3, 1, 4)
+
+    return [parted(array, heads // groups if place in (0, 3) else 1) for place, array in enumerate(arrays)]
+
+
 def _columns(heads: Array, like: Array) -> Array:
-    return heads.swapaxes(1, 2).reshape(like.shape).astype(like.dtype)
+    """[batch, .., tokens, size] as [batch, tokens, columns]."""
+    batch, tokens, last = len(heads), heads.shape[-2], heads.ndim - 2
+    return np.moveaxis(heads, last, 1).reshape(batch, tokens, -1).astype(like.dtype)
 
 
 def _scores(q: Array, k: Array) -> Array:
@@ -53,9 +84,15 @@ def _scores(q: Array, k: Array) -> Array:
     return np.asarray(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
 
 
+def _capped(scores: Array, values: Values) -> Array:
+    """Scores drawn below a cap, where there is one."""
+    cap = values.get("cap")
+    return np.asarray(cap * np.tanh(scores / cap)) if isinstance(cap, int | float) else scores
+
+
 def _weights(q: Array, k: Array, values: Values) -> Array:
     """Softmax of the scores that are seen."""
-    return _softmax(_seen(_scores(q, k), values))
+    return _softmax(_seen(_capped(_scores(q, k), values), values))
 
 
 def _seen(scores: Array, values: Values) -> Array:
@@ -63,7 +100,10 @@ def _seen(scores: Array, values: Values) -> Array:
     if not values["causal"]:
         return scores
     queries, keys = scores.shape[-2:]
-    return np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+    seen = np.tri(queries, keys, keys - queries, dtype=bool)
+    if "window" in values:
+        seen &= ~np.tri(queries, keys, keys - queries - integer(values, "window", 1), dtype=bool)
+    return np.where(seen, scores, -np.inf)
 
 
 def _softmax(scores: Array) -> Array:
@@ -72,7 +112,7 @@ def _softmax(scores: Array) -> Array:
 
 
 def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    q, k, v = (_heads(each, values) for each in arrays)
+    q, k, v = _in_groups(arrays, values)
     return [_columns(_weights(q, k, values) @ v, arrays[0])]
 
 
@@ -80,9 +120,11 @@ def _attention_work(products: int) -> WorkRule:
     """So many products; scores never reach memory [Dao 2022, FlashAttention]."""
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
-        q, k = types[0], types[1]
-        pairs = visible_pairs(q.shape[1], k.shape[1], bool(values["causal"]))
-        return Work(2.0 * products * q.shape[0] * pairs * q.shape[-1], moved(types, outputs))
+        q, k, v = types[:3]
+        pairs = visible_pairs(q.shape[1], k.shape[1], bool(values["causal"]), int(values.get("window", 0)))  # type: ignore[arg-type]
+        made = q.shape[2] * v.shape[2] // k.shape[2]  # columns of the output
+        columns = (products - products // 2) * q.shape[2] + products // 2 * made
+        return Work(2.0 * q.shape[0] * pairs * columns, moved(types, outputs))
 
     return work
 
@@ -95,15 +137,19 @@ def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    q, k, v, dz = (_heads(each, values) for each in arrays)
-    found = _slopes(_weights(q, k, values), q, k, v, dz)[:3]
+    q, k, v, dz = _in_groups(arrays, values)
+    bend = 1 - (_capped(_scores(q, k), values) / number(values, "cap")) ** 2 if "cap" in values else 1.0
+    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend)[:3]
+    found = by_query, *(each.sum(axis=2) for each in shared)
     return [_columns(each, like) for each, like in zip(found, arrays, strict=False)]
 
 
-def _slopes(weights: Array, q: Array, k: Array, v: Array, dz: Array) -> tuple[Array, Array, Array, Array]:
-    """Gradients of queries, keys, values and scores."""
+def _slopes(
+    weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0
+) -> tuple[Array, Array, Array, Array]:
+    """Gradients of queries, keys, values and scores; `bend` is the slope of what scores went through."""
     by_weight = dz @ v.swapaxes(-1, -2)
-    by_score = weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
+    by_score = bend * weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
     scaled = by_score / np.sqrt(q.shape[-1])
     return scaled @ k, scaled.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dz, by_score
 
@@ -116,6 +162,7 @@ def _masked(values: Values) -> Values:
 def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, _, bias = together(types, 4)
     (made,) = _attention(types[:3], _masked(values))
+    need(k.shape[2] == q.shape[2], f"takes keys as wide as the queries {q}, got {k}")
     flag = values.get("consecutive", 0)
     need(flag in (0, 1), f"consecutive must be 0 or 1, got {flag}")
     heads = q.shape[2] // integer(values, "head_size", 1)
@@ -195,6 +242,7 @@ def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 _OF_HEADS = ("causal", "head_size")
+_OF_SCORES = ("cap", "window")
 _OF_BIAS = ("causal", "consecutive")
 
 
@@ -210,11 +258,14 @@ ATTENTION = (
         _attention_compute,
         _attention_work(2),
         _OF_HEADS,
+        optional=_OF_SCORES,
         statistics=_row_sums,
         gradient=lambda back: back.add("attention_grad", (*back.inputs, back.gradient), **back.values),
     ),
     # The gradient makes the scores again [Dao 2022, appendix B].
-    Operator("attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS),
+    Operator(
+        "attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS, optional=_OF_SCORES
+    ),
     Operator(
         "attention_bias",
         _attention_bias,
@@ -251,7 +302,9 @@ ATTENTION = (
         gradient=lambda back: back.add("unpack_qkv", (back.gradient,), **back.values),
     ),
 )
-"""`attention` of queries, keys and values, each [batch, tokens, heads x head size]; `attention_bias` adds a bias
+"""`attention` of queries, keys and values, each [batch, tokens, heads x head size].  Several heads of queries may share
+one of keys and values [Ainslie 2023, grouped-query attention], whose sizes may differ [DeepSeek-AI 2024, section 2.1].
+`window` is the number of keys that a query sees at most, `cap` bounds scores by a tanh.  `attention_bias` adds a bias
 [g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g, or with `consecutive` each bias to as
 many consecutive entries.  Both have a causal mask where `causal` is 1.  `unpack_qkv` of columns that hold, head
 by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back.  How many heads there

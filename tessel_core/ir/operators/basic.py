@@ -85,6 +85,20 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
 
+def _matmul_transposed(types: Types, values: Values) -> tuple[TensorType, ...]:
+    x, w = together(types, 2)
+    fits = len(x.shape) > 1 and len(w.shape) == 2 and x.dtype == w.dtype and x.shape[-1] == w.shape[1]
+    need(fits, f"takes [.., k] and [n, k] of one dtype, got {x} and {w}")
+    return (x.resized(len(x.shape) - 1, w.shape[0]),)
+
+
+def _transposed_gradients(back: Reverse) -> list[int | None]:
+    """The weight's gradient is that of a product of the output's gradient with it."""
+    (x, w), dz = back.inputs, back.gradient
+    by_x = back.one("matmul", dz, w) if back.wanted[0] else None
+    return [by_x, back.one_for(1, "matmul_weight_grad", dz, w, x) if back.wanted[1] else None]
+
+
 def _product_flops(x: TensorType, y: TensorType) -> float:
     """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
     return 2.0 * x.elements * y.shape[-1]
@@ -317,6 +331,13 @@ BASIC = (
         gradient=lambda back: _product_gradients(back, back.gradient),
     ),
     Operator(
+        "matmul_transposed",
+        _matmul_transposed,
+        lambda arrays, values: [arrays[0] @ arrays[1].T],
+        _matmul_work,
+        gradient=_transposed_gradients,
+    ),
+    Operator(
         "matmul_input_grad",
         _matmul_input_grad,
         lambda arrays, values: [arrays[1] @ arrays[0].T],
@@ -375,7 +396,8 @@ BASIC = (
 )
 """`split` copies equal parts, `chunk` looks at them; `part` copies one of them, `slice` looks at it.  The gradient of a
 `relu` takes its input, or with `keeps_output` its output, which an operator after it may keep anyway.  `gemm` is
-alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `residual` a stream and what is
+alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `matmul_transposed` one
+with the rows of a table, `residual` a stream and what is
 added to it with its bias.  `bias` adds a tensor to each of several, and the gradient of one with so many `axes` is
 their sum.  `loss` is squared, per element over the batch size.  `accumulate`
 adds to a sum in place; it takes no time, since the kernel that makes the summand does it.  `after` passes its first

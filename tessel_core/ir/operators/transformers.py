@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.attributes import axis_of, integer
+from tessel_core.ir.operators.attributes import axis_of, integer, number
 from tessel_core.ir.operators.operator import (
     Array,
     Arrays,
     Operator,
+    Reverse,
     Types,
     Values,
     Work,
@@ -133,6 +134,47 @@ def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(float(dz.elements), float(rows.bytes + 3 * dz.bytes + outputs[0].bytes))
 
 
+def _rotary(types: Types, values: Values) -> tuple[TensorType, ...]:
+    (made,) = one(types, values)
+    head, size, first = integer(values, "head_size", 1), _rotated(values), integer({"first": 0, **values}, "first")
+    number(values, "base")
+    integer(values, "at")
+    need(values.get("inverse", 0) in (0, 1), f"inverse must be 0 or 1, got {values.get('inverse')}")
+    fits = len(made.shape) == 3 and made.shape[-1] % head == 0
+    need(fits, f"takes [batch, tokens, columns] of {head} for each head, got {made}")
+    need(size % 2 == 0 and first + size <= head, f"rotates pairs of the {head} columns of a head, got {size} of them")
+    return (made,)
+
+
+def _rotated(values: Values) -> int:
+    """Columns of each head that are rotated."""
+    return integer({"size": values["head_size"], **values}, "size", 2)
+
+
+def turns(tokens: int, values: Values) -> Array:
+    """Angles [tokens, pairs of columns] by which positions turn them, in radians, negative for the inverse."""
+    size, at = _rotated(values), integer(values, "at")
+    speeds = number(values, "base") ** (-np.arange(0, size, 2) / size)
+    return np.asarray(np.arange(at, at + tokens)[:, None] * speeds * (-1 if values.get("inverse", 0) else 1))
+
+
+@rounded
+def _rotary_compute(x: Array, values: Values) -> Array:
+    heads = x.reshape(*x.shape[:2], -1, integer(values, "head_size")).copy()
+    first, half = integer({"first": 0, **values}, "first"), _rotated(values) // 2
+    angles = turns(x.shape[1], values)[:, None].astype(x.dtype)
+    one, other = heads[..., first : first + half].copy(), heads[..., first + half : first + 2 * half].copy()
+    heads[..., first : first + half] = one * np.cos(angles) - other * np.sin(angles)
+    heads[..., first + half : first + 2 * half] = other * np.cos(angles) + one * np.sin(angles)
+    return heads.reshape(x.shape)
+
+
+def _rotary_gradient(back: Reverse) -> list[int | None]:
+    """Turned back."""
+    inverse = 1 - integer({"inverse": 0, **back.values}, "inverse")
+    return [back.one("rotary", back.gradient, **{**back.values, "inverse": inverse})]
+
+
 def _predictions(types: Types) -> tuple[TensorType, TensorType]:
     logits, targets, number = together(types, 3)
     fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and _is_integer(targets)
@@ -212,6 +254,15 @@ TRANSFORMERS = (
     ),
     Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
     Operator(
+        "rotary",
+        _rotary,
+        _rotary_compute,
+        elementwise_work(3.0),
+        ("at", "base", "head_size"),
+        optional=("first", "inverse", "size"),
+        gradient=_rotary_gradient,
+    ),
+    Operator(
         "cross_entropy",
         _cross_entropy,
         _cross_entropy_compute,
@@ -223,6 +274,7 @@ TRANSFORMERS = (
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),
     Operator("write", _write, _write_compute, _write_work, ("at", "axis"), in_place=True),
 )
-"""GELU by its tanh approximation [Hendrycks 2016].  `cross_entropy` of each prediction over their number in the whole
-batch, so that sums over micro-batches and replicas are the batch's. 
-`write` puts a tensor into a larger one, from place `at` on."""
+"""GELU by its tanh approximation [Hendrycks 2016].  `rotary` turns pairs of columns of each head, half a head apart,
+by an angle that grows with the position, counted from `at` on [Su 2021]; of a head only `size` columns from `first` on,
+where these are named.  `cross_entropy` of each prediction over their number in the whole batch, so that sums over
+micro-batches and replicas are the batch's.  `write` puts a tensor into a larger one, from place `at` on."""

@@ -202,6 +202,14 @@ def _matmul(states: States, types: Types, values: Values) -> Spread:
     return [state, WHOLE], [state]
 
 
+def _matmul_transposed(states: States, types: Types, values: Values) -> Spread:
+    """A table cut by rows makes columns, one cut by columns a sum."""
+    last = State("part", len(types[0].shape) - 1)
+    if states[1] == _ROWS:
+        return [WHOLE, _ROWS], [last]
+    return ([last, states[1]], [SUM]) if states[1] == State("part", 1) else ([WHOLE, WHOLE], [WHOLE])
+
+
 def _matmul_grad(states: States, types: Types, values: Values) -> Spread:
     x, w, _ = types
     last, rows, columns = len(x.shape) - 1, len(w.shape) - 2, len(w.shape) - 1
@@ -332,6 +340,15 @@ def _conv_weight_grad(states: States, types: Types, values: Values) -> Spread:
     return [x, dz], made[1:]
 
 
+def _rms_norm(states: States, types: Types, values: Values) -> Spread:
+    """Rows are independent of each other; the gradient of the scale is a sum over them."""
+    state, last = _first_cut(states, types, values), len(types[0].shape) - 1
+    state = state if state.how == "part" and state.axis < last else WHOLE
+    if len(types) == 2:
+        return [state, WHOLE], [state]
+    return [state, WHOLE, state], [state, WHOLE if state == WHOLE else SUM]
+
+
 def _batch_norm(states: States, types: Types, values: Values) -> Spread:
     """Channel by channel; the gradient takes the scale alone and makes that of the shift too."""
     is_gradient = len(types[2].shape) > 1
@@ -346,8 +363,8 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **dict.fromkeys(("concat", "split", "chunk", "split_at", "write"), _along),
     "roll": _off_axes,
     **dict.fromkeys(("max_pool", "max_pool_grad", "global_average_pool"), _channels),
-    **dict.fromkeys(("attention", "attention_grad", "unpack_qkv", "pack_qkv"), _heads),
-    **dict.fromkeys(("layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "loss", "loss_grad"), _whole),
+    **dict.fromkeys(("attention", "attention_grad", "rotary", "unpack_qkv", "pack_qkv"), _heads),
+    **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
     **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "reduce_sum"), _whole),
     "add": _sum,
 }
@@ -360,6 +377,7 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
     **dict.fromkeys(("attention_bias", "attention_bias_grad"), _attention_bias),
+    **dict.fromkeys(("rms_norm", "rms_norm_grad"), _rms_norm),
     **dict.fromkeys(("permute", "transpose"), _permuted),
     "reshape": _reshaped,
     "expand": _expand,
@@ -369,6 +387,7 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "conv_weight_grad": _conv_weight_grad,
     **dict.fromkeys(("batch_norm_training", "batch_norm_training_grad"), _batch_norm),
     "matmul": _matmul,
+    "matmul_transposed": _matmul_transposed,
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": _matmul_input_grad,
     "matmul_weight_grad": _matmul_weight_grad,

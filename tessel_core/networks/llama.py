@@ -1,0 +1,229 @@
+"""Decoders like Llama's: rotary positions, gated MLPs, and keys and values that several heads share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed, Role
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.networks.modules import Network
+from tessel_core.options import Option, option
+
+LLAMA_STYLE, GEMMA_STYLE = "llama", "gemma2"
+_SCORE_CAP, _LOGIT_CAP = 50.0, 30.0
+"""Of Gemma 2 [Riviere 2024, section 2]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderSpec(GraphSpec):
+    """What all decoders with rotary positions are asked for."""
+
+    layers: int = option(32, Option("Layers", "Of the decoder", 1, 1000))
+    hidden: int = option(4096, Option("Hidden size", "Channels between layers", 1, 131_072))
+    heads: int = option(32, Option("Heads", "Of queries", 1, 1024))
+    inner: int = option(14_336, Option("MLP width", "Channels of the gated MLP", 1, 1_048_576))
+    sequence: int = option(8192, Option("Sequence length", "Tokens of a sample", 1, 16_777_216))
+    context: int = option(
+        0, Option("Tokens before", "In the cache, before the one that is decoded; 0 for whole sequences", 0, 16_777_216)
+    )
+    vocabulary: int = option(128_256, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+    tied: bool = option(False, Option("Tied embeddings", "The output projection is the input embedding", 0, 1))
+    rotary_base: float = option(500_000.0, Option("Rotary base", "Of the wavelengths of positions", 1.0, 1e12))
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of a sample: the whole sequence, or one after the cache."""
+        return 1 if self.context else self.sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaSpec(DecoderSpec):
+    """Sizes of a decoder like Llama's."""
+
+    kv_heads: int = option(8, Option("Key-value heads", "Shared by as many heads of queries each", 1, 1024))
+    head_size: int = option(128, Option("Head size", "Channels of a head", 2, 1024))
+    qkv_bias: bool = option(False, Option("Biases of queries, keys and values", "As in Qwen2.5", 0, 1))
+    qk_norm: bool = option(False, Option("Norms of queries and keys", "For each head, as in Qwen3", 0, 1))
+    window: int = option(0, Option("Window", "Latest tokens that a token sees; 0 for all", 0, 16_777_216))
+    style: str = option(
+        LLAMA_STYLE,
+        Option(
+            "Style",
+            "Gemma 2 has GELU, norms behind each half, and a window in every second layer",
+            choices=(LLAMA_STYLE, GEMMA_STYLE),
+        ),
+    )
+
+
+def llama(spec: LlamaSpec) -> Distributed:
+    """The forward pass: in training up to the cross entropy of every token, else up to the logits.
+
+    Inputs are `tokens`, in training `targets` and `n` (predictions of the whole batch), in decoding the cache of each
+    layer (`l0.k`, `l0.v`), and the weights.  Inference also makes the cache, with the new tokens in it.  The scale of a
+    norm is the factor itself, where Gemma stores the factor less 1.
+
+    Raises InputError where heads do not divide among keys, or sizes among the devices.
+    """
+    check_divides("the number of heads", spec.heads, "Key-value heads", spec.kv_heads)
+    check_divides("the number of key-value heads", spec.kv_heads, "Tensor-parallel degree", spec.tensor_parallel)
+    check_decoder(spec)
+    net = Network("llama", spec.dtype)
+    x, table = embedded(net, spec)
+    if spec.style == GEMMA_STYLE:
+        with net.layer("embedding", 0):
+            x = net("scale", "scale", x, by=sqrt(spec.hidden))
+    cache = dict[str, int]()
+    for i in range(spec.layers):
+        with net.layer(f"layer{i}", i):
+            x = _attention(net, x, spec, i, cache)
+            x = _mlp(net, x, spec)
+    return finished(net, spec, x, table, cache, _LOGIT_CAP if spec.style == GEMMA_STYLE else 0.0)
+
+
+def check_decoder(spec: DecoderSpec) -> None:
+    """Raise InputError where a decoder's sizes do not go together."""
+    check_divides("the MLP width", spec.inner, "Tensor-parallel degree", spec.tensor_parallel)
+    check_divides("the hidden size", spec.hidden, "Tensor-parallel degree", spec.tensor_parallel)
+    if spec.context and spec.training:
+        raise InputError("Tokens before", "are for decoding, and training takes whole sequences")
+
+
+def embedded(net: Network, spec: DecoderSpec) -> tuple[int, int]:
+    """The rows of the tokens, [batch, tokens, hidden], and the table."""
+    with net.layer("embedding", 0):
+        ids = net.ids("tokens", spec.micro_batch, spec.tokens)
+        table = net.parameter("tokens.table", spec.vocabulary, spec.hidden, cut=1)
+        return net("tokens", "embedding", table, ids), table
+
+
+def finished(
+    net: Network, spec: DecoderSpec, x: int, table: int, cache: dict[str, int], cap: float = 0.0
+) -> Distributed:
+    """Norm, projection to the vocabulary, and in training the loss; `cap` bounds logits by a tanh."""
+    with net.layer("head", spec.layers - 1):
+        y = net.rms_norm("norm", x)
+        if spec.tied:
+            logits = net("projection", "matmul_transposed", y, table)
+        else:
+            weight = net.parameter("projection.weight", spec.hidden, spec.vocabulary, cut=0)
+            logits = net("projection", "matmul", y, weight)
+        if cap:
+            logits = net("cap", "scale", net("cap", "tanh", net("cap", "scale", logits, by=1 / cap)), by=cap)
+        if spec.training:
+            return net.finish({"loss": net.cross_entropy(logits)})
+    return net.finish({"logits": logits, **cache})
+
+
+def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cache: dict[str, int]) -> int:
+    """Keys or values [batch, tokens, columns] of all tokens so far; in inference they join the cache under `name`."""
+    if spec.context:
+        batch, _, columns = net.type_of(new).shape
+        role = Role(batch_axis=0, shard_axis=2 if grain else None, shard_grain=grain or 1)
+        before = net.input(name, spec.dtype, (batch, spec.context + 1, columns), role)
+        new = net(f"cache_{name.rpartition('.')[2]}", "write", before, new, axis=1, at=spec.context)
+    if not spec.training:
+        cache[name] = new
+    return new
+
+
+def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int:
+    """The activation of one product times another [Shazeer 2020], cut by columns; `inner` wide."""
+    gate = net(activation, activation, net.linear("gate", y, inner, bias=False, cut=True))
+    return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))
+
+
+def _attention(net: Network, x: int, spec: LlamaSpec, layer: int, cache: dict[str, int]) -> int:
+    """Norm, causal attention, sum, of [batch, tokens, hidden]."""
+    size, shared = spec.head_size, spec.heads // spec.kv_heads
+    with net.inside("attention"):
+        y = net.rms_norm("norm", x)
+        widths = {"queries": spec.heads, "keys": spec.kv_heads, "values": spec.kv_heads}
+        parts = dict[str, int]()
+        for name, heads in widths.items():
+            grain = size * shared if name == "queries" else size
+            parts[name] = net.linear(name, y, heads * size, bias=spec.qkv_bias, cut=True, grain=grain)
+            if name != "values":
+                normed = _head_norm(net, f"{name}_norm", parts[name], size) if spec.qk_norm else parts[name]
+                turned = {"head_size": size, "base": spec.rotary_base, "at": spec.context}
+                parts[name] = net(name, "rotary", normed, **turned)
+            if name != "queries":
+                parts[name] = cached(net, spec, f"l{layer}.{name[0]}", parts[name], size, cache)
+        gemma, among = spec.style == GEMMA_STYLE, {"causal": 1, "head_size": size}
+        if spec.window and not (gemma and layer % 2):
+            among["window"] = spec.window
+        mixed = net("core", "attention", *parts.values(), **among, **({"cap": _SCORE_CAP} if gemma else {}))
+        return _added(net, x, mixed, spec, size)
+
+
+def _head_norm(net: Network, name: str, x: int, size: int) -> int:
+    """Of each head on its own, with one scale for all."""
+    heads = net(name, "reshape", x, shape=(0, 0, -1, size))
+    return net(name, "reshape", net.rms_norm(name, heads), shape=(0, 0, -1))
+
+
+def _mlp(net: Network, x: int, spec: LlamaSpec) -> int:
+    with net.inside("mlp"):
+        activation = "gelu" if spec.style == GEMMA_STYLE else "silu"
+        return _added(net, x, gated_mlp(net, net.rms_norm("norm", x), spec.inner, activation), spec)
+
+
+def _added(net: Network, stream: int, x: int, spec: LlamaSpec, grain: int = 1) -> int:
+    """The stream plus a product that brings x to its width, in Gemma with a norm between."""
+    if spec.style != GEMMA_STYLE:
+        return net.residual("projection", stream, x, bias=False, grain=grain)
+    weight = net.parameter("projection.weight", net.type_of(x).shape[-1], spec.hidden, cut=0, grain=grain)
+    return net("add", "add", stream, net.rms_norm("norm_behind", net("projection", "matmul", x, weight)))
+
+
+def _llama3(layers: int, hidden: int, heads: int, inner: int, **more: object) -> LlamaSpec:
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "inner": inner, "head_size": hidden // heads, **more}
+    return replace(LlamaSpec(), **sizes)  # type: ignore[arg-type]
+
+
+def _llama2(layers: int, hidden: int, heads: int, inner: int, **more: object) -> LlamaSpec:
+    usual = {"kv_heads": heads, "vocabulary": 32_000, "sequence": 4096, "rotary_base": 10_000.0}
+    return _llama3(layers, hidden, heads, inner, **usual | more)
+
+
+def _qwen(
+    layers: int, hidden: int, heads: int, inner: int, kv_heads: int, vocabulary: int, **more: object
+) -> LlamaSpec:
+    usual = {"kv_heads": kv_heads, "vocabulary": vocabulary, "sequence": 4096, "rotary_base": 1e6}
+    return _llama3(layers, hidden, heads, inner, **usual | more)
+
+
+def _gemma(layers: int, hidden: int, heads: int, inner: int, kv_heads: int, head_size: int) -> LlamaSpec:
+    usual = {"kv_heads": kv_heads, "head_size": head_size, "vocabulary": 256_000, "rotary_base": 10_000.0}
+    return _llama3(layers, hidden, heads, inner, **usual, tied=True, window=4096, style=GEMMA_STYLE)
+
+
+LLAMA = GraphFamily(
+    "llama",
+    "Llama and its like",
+    "Llama 2: Touvron et al. 2023, arXiv 2307.09288; Llama 3: Grattafiori et al. 2024, arXiv 2407.21783; Mistral 7B: "
+    "Jiang et al. 2023, arXiv 2310.06825; Qwen2.5: arXiv 2412.15115; Qwen3: arXiv 2505.09388; Gemma 2: Riviere et al. "
+    "2024, arXiv 2408.00118; Phi-3: Abdin et al. 2024, arXiv 2404.14219; sizes as in the published configs",
+    LlamaSpec,
+    {
+        "llama-3.1-8b": LlamaSpec(),
+        "llama-3.1-70b": _llama3(80, 8192, 64, 28_672),
+        "llama-3.1-405b": _llama3(126, 16_384, 128, 53_248),
+        "llama-3.2-1b": _llama3(16, 2048, 32, 8192, tied=True),
+        "llama-3.2-3b": _llama3(28, 3072, 24, 8192, tied=True),
+        "llama-2-7b": _llama2(32, 4096, 32, 11_008),
+        "llama-2-13b": _llama2(40, 5120, 40, 13_824),
+        "llama-2-70b": _llama2(80, 8192, 64, 28_672, kv_heads=8),
+        "mistral-7b": _llama2(32, 4096, 32, 14_336, kv_heads=8, sequence=8192, window=4096),
+        "qwen2.5-0.5b": _qwen(24, 896, 14, 4864, 2, 151_936, tied=True, qkv_bias=True),
+        "qwen2.5-7b": _qwen(28, 3584, 28, 18_944, 4, 152_064, qkv_bias=True),
+        "qwen2.5-72b": _qwen(80, 8192, 64, 29_568, 8, 152_064, qkv_bias=True),
+        "qwen3-8b": _qwen(36, 4096, 32, 12_288, 8, 151_936, qk_norm=True),
+        "qwen3-32b": _qwen(64, 5120, 64, 25_600, 8, 151_936, qk_norm=True, head_size=128),
+        "gemma-2-9b": _gemma(42, 3584, 16, 14_336, 8, 256),
+        "gemma-2-27b": _gemma(46, 4608, 32, 36_864, 16, 128),
+        "phi-3-mini": _llama2(32, 3072, 32, 8192, vocabulary=32_064, window=2047),
+    },
+    program=llama,
+)
