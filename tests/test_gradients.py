@@ -34,6 +34,9 @@ def test_gradients_are_finite_differences(kind: str) -> None:
 
 _TOKENS, _BIAS = TensorType("fp64", (4, 3, 12), 1), TensorType("fp64", (2, 2, 3, 3), 1)
 
+_SHARED = _TOKENS, _TOKENS.shaped((4, 5, 6)), _TOKENS.shaped((4, 5, 8))
+"""Four heads of queries, two of keys and values, which are four wide."""
+
 
 @pytest.mark.parametrize(
     ("kind", "types", "attributes"),
@@ -41,6 +44,9 @@ _TOKENS, _BIAS = TensorType("fp64", (4, 3, 12), 1), TensorType("fp64", (2, 2, 3,
         ("relu", (_TOKENS,), (("keeps_output", 1),)),
         ("attention_bias", (*(_TOKENS,) * 3, _BIAS), (("causal", 1), ("head_size", 6))),
         ("attention_bias", (*(_TOKENS,) * 3, _BIAS), (("consecutive", 1), ("head_size", 6))),
+        ("attention", _SHARED, (("cap", 2.0), ("causal", 1), ("head_size", 3), ("window", 2))),
+        ("attention", _SHARED, (("causal", 0), ("head_size", 3))),
+        ("rotary", (_TOKENS,), (("at", 3), ("base", 10.0), ("first", 2), ("head_size", 6), ("size", 4))),
     ],
 )
 def test_gradients_with_optional_attributes(kind: str, types: tuple[TensorType, ...], attributes: Attributes) -> None:

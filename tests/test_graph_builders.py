@@ -240,5 +240,5 @@ def test_what_does_not_fit_together_is_said_in_one_sentence(family, changes, com
 
 
 def test_an_unknown_network_is_named():
-    with pytest.raises(InputError, match=r"^network: 'gtp' is not known, known are gpt, mt5"):
+    with pytest.raises(InputError, match=r"^network: 'gtp' is not known, known are gpt, llama, mt5"):
         build_graph("gtp")

@@ -56,6 +56,22 @@ def test_the_table_has_every_operator_with_a_meaning_on_one_device() -> None:
     assert TORCH_OPERATORS.keys() == OPERATORS.keys() - apart
 
 
+@pytest.mark.parametrize("more", [(), (("cap", 2.0), ("window", 2))], ids=str)
+def test_attention_of_shared_heads_means_the_same(more: Attributes) -> None:
+    """Four heads of queries, two of keys and values, which are four wide."""
+    q, k, v = (TensorType("fp64", (2, tokens, columns), 1) for tokens, columns in ((3, 12), (5, 6), (5, 8)))
+    attributes = (*more, ("causal", 1), ("head_size", 3))
+    types = [q, k, v, TensorType("fp64", (2, 3, 16), 1)]
+    check("attention", types[:3], attributes, drawn(types[:3], 1))
+    check("attention_grad", types, attributes, drawn(types, 2))
+
+
+def test_rotations_of_a_part_of_each_head_mean_the_same() -> None:
+    x = TensorType("fp64", (2, 3, 12), 1)
+    attributes = (("at", 4), ("base", 100.0), ("first", 2), ("head_size", 6), ("inverse", 1), ("size", 4))
+    check("rotary", [x], attributes, drawn([x], 1))
+
+
 @pytest.mark.parametrize("dtype", ["fp64", "fp32"])
 def test_examples_mean_the_same(dtype: str) -> None:
     """Positive numbers, numbers about 0, and what casts and comparisons meet: whole ones."""

@@ -99,6 +99,10 @@ def _matmul(costs: DistIrCosts, types: Types, values: Values) -> float:
     return costs.product(x, x.shape, y.shape)
 
 
+def _turned(matrix: TensorType) -> TensorType:
+    return matrix.shaped(matrix.shape[::-1])
+
+
 def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
     """The gradient by the factor's transpose, and the input's transpose by the gradient."""
     x, y, dz = types
@@ -243,6 +247,7 @@ _ON_ONE: Mapping[str, OnOne] = {
     "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
     "gemm": _gemm,
     "matmul": _matmul,
+    "matmul_transposed": lambda costs, types, values: _matmul(costs, (types[0], _turned(types[1])), values),
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": _matmul_input_grad,
     "matmul_weight_grad": _matmul_weight_grad,
@@ -250,6 +255,7 @@ _ON_ONE: Mapping[str, OnOne] = {
     "adam": _adam,
     "linear": _linear,
     "residual": _steps(binary=2),
+    "rotary": _steps(binary=3),
     "gelu": _gelu,
     "gelu_grad": _twice(_gelu),
     "rms_norm": _rms_norm,

@@ -109,5 +109,6 @@ TRANSFORMERS: dict[str, Meaning] = {
     "embedding_grad": _embedding_grad,
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _cross_entropy_grad,
+    "rotary": _rotary,
     "write": _write,
 }
