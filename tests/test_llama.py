@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from helpers.decoders import by_hand, decoded, parameters, weights
 
 from tessel_core.errors import InputError
-from tessel_core.ir.distributed import Distributed
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.networks.llama import LLAMA, LlamaSpec, llama
 
-Array = NDArray[np.float64]
 PARAMETERS = {
     "llama-3.1-8b": 8_030_261_248,
     "llama-3.1-70b": 70_553_706_496,
@@ -48,21 +46,6 @@ PLAIN = LlamaSpec(
 )
 
 
-def parameters(model: Distributed) -> int:
-    return sum(
-        model.program.types[value].elements for value, piece in model.piece_of.items() if model.role_of(piece).weight
-    )
-
-
-def weights(model: Distributed, seed: int = 0) -> dict[str, Array]:
-    draw, found = np.random.default_rng(seed), dict[str, Array]()
-    for value, piece in model.piece_of.items():
-        shape = model.program.types[value].shape
-        if model.role_of(piece).weight:
-            found[piece.name] = draw.normal(1.0 if piece.name.endswith("scale") else 0.0, 0.5, shape)
-    return found
-
-
 @pytest.mark.parametrize("preset", PARAMETERS)
 def test_presets_have_the_published_parameters(preset: str) -> None:
     assert parameters(llama(replace(LLAMA.presets[preset], sequence=8))) == PARAMETERS[preset]
@@ -70,59 +53,6 @@ def test_presets_have_the_published_parameters(preset: str) -> None:
 
 def test_every_preset_is_counted() -> None:
     assert PARAMETERS.keys() == LLAMA.presets.keys()
-
-
-def by_hand(spec: LlamaSpec, w: dict[str, Array], tokens: NDArray[np.int64]) -> Array:
-    """Logits, token by token and head by head, without any operator of the table."""
-
-    def norm(name: str, x: Array) -> Array:
-        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6) * w[f"{name}.scale"]
-
-    def turned(x: Array) -> Array:
-        half, out = spec.head_size // 2, x.copy()
-        for t in range(x.shape[1]):
-            for i in range(half):
-                angle = t / spec.rotary_base ** (i / half)
-                a, b = x[:, t, :, i], x[:, t, :, i + half]
-                out[:, t, :, i] = a * np.cos(angle) - b * np.sin(angle)
-                out[:, t, :, i + half] = b * np.cos(angle) + a * np.sin(angle)
-        return out
-
-    gemma = spec.style == "gemma2"
-    x = w["embedding/tokens.table"][tokens] * (np.sqrt(spec.hidden) if gemma else 1.0)
-    for layer in range(spec.layers):
-        at = f"layer{layer}/attention"
-        y, parts = norm(f"{at}/norm", x), dict[str, Array]()
-        for name, heads in (("queries", spec.heads), ("keys", spec.kv_heads), ("values", spec.kv_heads)):
-            made = y @ w[f"{at}/{name}.weight"] + w.get(f"{at}/{name}.bias", 0.0)
-            made = made.reshape(*made.shape[:2], heads, spec.head_size)
-            if name != "values":
-                made = turned(norm(f"{at}/{name}_norm", made) if spec.qk_norm else made)
-            parts[name] = made
-        mixed = np.zeros_like(parts["queries"])
-        window = spec.window if spec.window and not (gemma and layer % 2) else spec.sequence
-        for head in range(spec.heads):
-            shared = head * spec.kv_heads // spec.heads
-            for t in range(x.shape[1]):
-                seen = slice(max(0, t - window + 1), t + 1)
-                scores = np.einsum("bc,bsc->bs", parts["queries"][:, t, head], parts["keys"][:, seen, shared])
-                scores = scores / np.sqrt(spec.head_size)
-                scores = 50 * np.tanh(scores / 50) if gemma else scores
-                powers = np.exp(scores)
-                share = powers / powers.sum(axis=1, keepdims=True)
-                mixed[:, t, head] = np.einsum("bs,bsc->bc", share, parts["values"][:, seen, shared])
-        y = mixed.reshape(*mixed.shape[:2], -1) @ w[f"{at}/projection.weight"]
-        x = x + (norm(f"{at}/norm_behind", y) if gemma else y)
-        at = f"layer{layer}/mlp"
-        y = norm(f"{at}/norm", x)
-        gate = y @ w[f"{at}/gate.weight"]
-        cube = np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3))
-        gate = gate * (1 + cube) / 2 if gemma else gate / (1 + np.exp(-gate))
-        y = gate * (y @ w[f"{at}/up.weight"]) @ w[f"{at}/projection.weight"]
-        x = x + (norm(f"{at}/norm_behind", y) if gemma else y)
-    head = w["embedding/tokens.table"].T if spec.tied else w["head/projection.weight"]
-    logits = norm("head/norm", x) @ head
-    return np.asarray(30 * np.tanh(logits / 30) if gemma else logits)
 
 
 @pytest.mark.parametrize(
@@ -146,19 +76,9 @@ def test_logits_equal_those_by_hand(changes: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"window": 3}, {"qk_norm": True}], ids=str)
 def test_a_token_decoded_after_a_prefill_equals_the_longer_prefill(changes: dict[str, object]) -> None:
-    whole, shorter, one = (
-        replace(PLAIN, **changes, **last)  # type: ignore[arg-type]
-        for last in ({}, {"sequence": PLAIN.sequence - 1}, {"context": PLAIN.sequence - 1})
-    )
-    w = weights(llama(whole))
-    tokens = np.random.default_rng(1).integers(0, PLAIN.vocabulary, (2, PLAIN.sequence))
-    wanted = {piece.name: array for piece, array in llama(whole).run({**w, "tokens": tokens})}
-    before = {piece.name: array for piece, array in llama(shorter).run({**w, "tokens": tokens[:, :-1]})}
-    room = {name: np.pad(array, ((0, 0), (0, 1), (0, 0))) for name, array in before.items() if name != "logits"}
-    found = {piece.name: array for piece, array in llama(one).run({**w, **room, "tokens": tokens[:, -1:]})}
-    np.testing.assert_allclose(found["logits"], wanted["logits"][:, -1:], rtol=1e-9)
-    for name in room:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9)
+    found, wanted = decoded(llama, replace(PLAIN, **changes))  # type: ignore[arg-type]
+    for name, array in found.items():
+        np.testing.assert_allclose(array, wanted[name], rtol=1e-9)
 
 
 def test_a_graph_of_the_largest_is_built_by_operator() -> None:

@@ -60,6 +60,25 @@ SIZES = {
     "swin": {"image": 16, "channels": 4, "window": 2, "classes": 4},
     "evoformer": {"blocks": 2, "sequences": 3, "residues": 4, "msa_channels": 6, "pair_channels": 5},
     "mlp": {"layers": 3, "width": 6},
+    "moe": {
+        "layers": 2,
+        "hidden": 8,
+        "heads": 2,
+        "head_size": 6,
+        "inner": 4,
+        "sequence": 3,
+        "vocabulary": 7,
+        "experts": 3,
+        "active": 2,
+        "expert_inner": 6,
+        "shared": 1,
+        "dense_layers": 1,
+        "router": "sigmoid",
+        "latent": 4,
+        "query_latent": 5,
+        "rotary_size": 2,
+        "value_size": 3,
+    },
     "llama": {
         "layers": 2,
         "hidden": 8,
@@ -165,14 +184,14 @@ def test_samples_are_apart(family: str) -> None:
             np.testing.assert_allclose(array, whole[piece.name][i : i + 1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", ["gpt", "mt5"])
+@pytest.mark.parametrize("family", ["gpt", "llama", "moe", "mt5"])
 def test_a_token_is_predicted_from_those_before(family: str) -> None:
     model = forward(family, training=False)
     given = inputs(model, 7)
-    name = "tokens" if family == "gpt" else "decoder_tokens"
+    name = "decoder_tokens" if family == "mt5" else "tokens"
     changed = {**given, name: given[name].copy()}
     changed[name][:, -1] = 1 - given[name][:, -1]
-    (_, before), (_, after) = model.run(given)[0], model.run(changed)[0]
+    (_, before), (_, after) = model.run(given)[0], model.run(changed)[0]  # logits
     np.testing.assert_array_equal(before[:, :-1], after[:, :-1])
     assert (before[:, -1] != after[:, -1]).any()
 

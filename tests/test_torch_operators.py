@@ -66,6 +66,14 @@ def test_attention_of_shared_heads_means_the_same(more: Attributes) -> None:
     check("attention_grad", types, attributes, drawn(types, 2))
 
 
+def test_a_choice_by_softmax_means_the_same() -> None:
+    """Shares as they are; no two scores are equal."""
+    x = TensorType("fp64", (2, 3, 6), 1)
+    attributes = (("normed", 0), ("scale", 1.0), ("score", "softmax"), ("top", 2))
+    check("route", [x], attributes, drawn([x], 1))
+    check("route", [x, x.shaped((6,))], attributes, drawn([x, x.shaped((6,))], 1))
+
+
 def test_rotations_of_a_part_of_each_head_mean_the_same() -> None:
     x = TensorType("fp64", (2, 3, 12), 1)
     attributes = (("at", 4), ("base", 100.0), ("first", 2), ("head_size", 6), ("inverse", 1), ("size", 4))

@@ -22,6 +22,8 @@ _KNOWN_AS = {
     "residual": "add",
     "attention_bias": "attention",
     "bias": "add",
+    "grouped_matmul_input_grad": "grouped_matmul_input_gradient",
+    "grouped_matmul_weight_grad": "grouped_matmul_weight_gradient",
     "matmul_input_grad": "matmul_input_gradient",
     "matmul_weight_grad": "matmul_weight_gradient",
     "conv_input_grad": "conv_input_gradient",

@@ -62,6 +62,8 @@ class Role:
     """How many neighbours along that axis stay together, as the columns of a head do."""
     weight: bool = False
     """Whether training changes it."""
+    trained: bool = True
+    """Whether it changes by its gradient; other weights stay, or follow a rule of their own."""
     gradient_of: str = ""
     """The weight whose gradient an output is.  It is summed over micro-batches and replicas."""
 

@@ -77,7 +77,7 @@ def llama(spec: LlamaSpec) -> Distributed:
     cache = dict[str, int]()
     for i in range(spec.layers):
         with net.layer(f"layer{i}", i):
-            x = _attention(net, x, spec, i, cache)
+            x = attention_half(net, x, spec, i, cache)
             x = _mlp(net, x, spec)
     return finished(net, spec, x, table, cache, _LOGIT_CAP if spec.style == GEMMA_STYLE else 0.0)
 
@@ -134,7 +134,7 @@ def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int
     return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))
 
 
-def _attention(net: Network, x: int, spec: LlamaSpec, layer: int, cache: dict[str, int]) -> int:
+def attention_half(net: Network, x: int, spec: LlamaSpec, layer: int, cache: dict[str, int]) -> int:
     """Norm, causal attention, sum, of [batch, tokens, hidden]."""
     size, shared = spec.head_size, spec.heads // spec.kv_heads
     with net.inside("attention"):

@@ -248,6 +248,13 @@ _ON_ONE: Mapping[str, OnOne] = {
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_transposed": lambda costs, types, values: _matmul(costs, (types[0], _turned(types[1])), values),
+    "grouped_matmul": lambda costs, types, values: costs.product(types[0], types[0].shape, types[2].shape[1:]),
+    "grouped_matmul_input_grad": lambda costs, types, values: costs.product(
+        types[2], types[2].shape, types[0].shape[:0:-1]
+    ),
+    "grouped_matmul_weight_grad": lambda costs, types, values: costs.product(
+        types[0], types[0].shape[::-1], types[3].shape
+    ),
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": _matmul_input_grad,
     "matmul_weight_grad": _matmul_weight_grad,

@@ -27,6 +27,9 @@ CHANNELS = X.shaped((3,))
 STRIDES = (("axes", (1, 0)), ("counts", (2, 1)), ("starts", (5, 2)), ("steps", (-3, 1)))
 BIAS = X.shaped((2, 4, 3, 5))
 ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
+CHOICE, EXPERTS = TensorType("int32", (4, 2), 1), X.shaped((4, 6, 5))
+ROUTE = (("normed", 1), ("scale", 2.5), ("score", "sigmoid"), ("top", 2))
+
 Examples = dict[str, tuple[tuple[TensorType, ...], Attributes]]
 
 
@@ -77,6 +80,15 @@ EXAMPLES: Examples = {
         HEADS[1:],
     ),
     "rotary": ((TOKENS,), (("at", 2), ("base", 100.0), ("head_size", 6))),
+    "route": ((X,), ROUTE),
+    "route_grad": ((X, TensorType("int32", (4, 2), 1), X.shaped((4, 2))), ROUTE),
+    "dispatch": ((X, CHOICE), ()),
+    "dispatch_grad": ((CHOICE, X.shaped((8, 6))), ()),
+    "combine": ((X.shaped((8, 6)), CHOICE, X.shaped((4, 2))), ()),
+    "combine_grad": ((X.shaped((8, 6)), CHOICE, X.shaped((4, 2)), X), ()),
+    "grouped_matmul": ((X.shaped((8, 6)), CHOICE, EXPERTS), ()),
+    "grouped_matmul_input_grad": ((EXPERTS, CHOICE, X.shaped((8, 5))), ()),
+    "grouped_matmul_weight_grad": ((X.shaped((8, 6)), CHOICE, EXPERTS, X.shaped((8, 5))), ()),
     "unpack_qkv": ((TOKENS,), (("head_size", 2),)),
     "pack_qkv": ((TOKENS, TOKENS, TOKENS), (("head_size", 4),)),
     "write": ((TOKENS, TOKENS.shaped((2, 2, 12))), (("at", 3), ("axis", 1))),

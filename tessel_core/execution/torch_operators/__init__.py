@@ -8,6 +8,7 @@ inputs that the output replaces are changed: who still needs them hands over cop
 from tessel_core.execution.torch_operators.attention import ATTENTION
 from tessel_core.execution.torch_operators.basic import BASIC
 from tessel_core.execution.torch_operators.elementwise import ELEMENTWISE
+from tessel_core.execution.torch_operators.experts import EXPERTS
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, from_numpy, to_numpy
 from tessel_core.execution.torch_operators.normalization import NORMALIZATION
 from tessel_core.execution.torch_operators.optimizers import OPTIMIZERS
@@ -25,6 +26,7 @@ TORCH_OPERATORS: dict[str, Meaning] = {
     **WINDOWS,
     **TRANSFORMERS,
     **ATTENTION,
+    **EXPERTS,
     **OPTIMIZERS,
 }
 """Per kind, a function of tensors and attributes; `block`, `delay` and `opaque` say no meaning."""

@@ -5,6 +5,7 @@ from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
+from tessel_core.ir.operators.experts import EXPERTS
 from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
@@ -18,7 +19,7 @@ from tessel_core.ir.types import TensorType, interned
 
 _TABLES = (
     *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, REDUCTION_GRADIENTS, NORMALIZATION, NORMALIZATION_GRADIENTS, WINDOWS),
-    *(TRANSFORMERS, ATTENTION, OPTIMIZERS, COMMUNICATION, STATED),
+    *(TRANSFORMERS, ATTENTION, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""

@@ -47,7 +47,7 @@ class _Backward:
         self._asked = {
             value: piece.name
             for value, piece in model.piece_of.items()
-            if model.role_of(piece).weight or piece.name in options.also
+            if (model.role_of(piece).weight and model.role_of(piece).trained) or piece.name in options.also
         }
         self._weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
         self._wanted = self._reached()

@@ -340,6 +340,26 @@ def _conv_weight_grad(states: States, types: Types, values: Values) -> Spread:
     return [x, dz], made[1:]
 
 
+def _grouped_matmul(states: States, types: Types, values: Values) -> Spread:
+    """Weights [experts, k, m] of each expert cut by columns or rows, as those of a product."""
+    w, rows = states[2], State("part", 1)
+    if w == State("part", 2):
+        return [WHOLE, WHOLE, w], [rows]
+    return ([rows, WHOLE, w], [SUM]) if w == State("part", 1) else ([WHOLE] * 3, [WHOLE])
+
+
+def _grouped_matmul_input_grad(states: States, types: Types, values: Values) -> Spread:
+    w, columns = states[0], State("part", 1)
+    if w == State("part", 2):
+        return [w, WHOLE, columns], [SUM]
+    return ([w, WHOLE, WHOLE], [columns]) if w == State("part", 1) else ([WHOLE] * 3, [WHOLE])
+
+
+def _grouped_matmul_weight_grad(states: States, types: Types, values: Values) -> Spread:
+    needed, (made,) = _grouped_matmul(states[:3], types[:3], values)
+    return [*needed, WHOLE if made == SUM else made], [needed[2]]
+
+
 def _rms_norm(states: States, types: Types, values: Values) -> Spread:
     """Rows are independent of each other; the gradient of the scale is a sum over them."""
     state, last = _first_cut(states, types, values), len(types[0].shape) - 1
@@ -366,6 +386,7 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **dict.fromkeys(("attention", "attention_grad", "rotary", "unpack_qkv", "pack_qkv"), _heads),
     **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
     **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "reduce_sum"), _whole),
+    **dict.fromkeys(("route", "route_grad", "dispatch", "dispatch_grad", "combine", "combine_grad"), _whole),
     "add": _sum,
 }
 """Operators whose inputs and outputs are all in one state."""
@@ -377,6 +398,9 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
     **dict.fromkeys(("attention_bias", "attention_bias_grad"), _attention_bias),
+    "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_input_grad": _grouped_matmul_input_grad,
+    "grouped_matmul_weight_grad": _grouped_matmul_weight_grad,
     **dict.fromkeys(("rms_norm", "rms_norm_grad"), _rms_norm),
     **dict.fromkeys(("permute", "transpose"), _permuted),
     "reshape": _reshaped,

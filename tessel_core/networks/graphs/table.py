@@ -21,6 +21,7 @@ from tessel_core.networks.graphs.coarsen import by_layer
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
 from tessel_core.networks.llama import LLAMA
 from tessel_core.networks.mlp import MLP
+from tessel_core.networks.moe import MOE
 from tessel_core.networks.mt5 import MT5
 from tessel_core.networks.program_graph import graph_of
 from tessel_core.networks.resnet import RESNET
@@ -28,7 +29,7 @@ from tessel_core.networks.swin import SWIN
 from tessel_core.options import changed_options, check_options, config_from
 
 GRAPHS: dict[str, GraphFamily] = {
-    family.name: family for family in (GPT, LLAMA, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)
+    family.name: family for family in (GPT, LLAMA, MOE, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)
 }
 """Forms, command line, samples and tests follow this table."""
 

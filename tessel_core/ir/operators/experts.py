@@ -1,0 +1,263 @@
+"""Operators of mixtures of experts: the choice of experts, and products of each expert with the tokens that chose it.
+
+Tokens are never dropped: rows are sorted by expert, so any number of them may choose one [Gale 2023, MegaBlocks].
+Narrow formats are computed in fp32 and rounded once at the end, as frameworks do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need, wide
+from tessel_core.ir.operators.rules import copying, count, moved, read_work, same_device
+from tessel_core.ir.types import TensorType
+
+_SCORES = ("softmax", "sigmoid")
+
+
+def _route(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) in (1, 2), f"takes logits and perhaps a bias of the choice, got {len(types)} inputs")
+    same_device(types)
+    logits, top = types[0], integer(values, "top", 1)
+    need(len(logits.shape) > 1 and logits.shape[-1] >= top, f"chooses {top} of the last axis, got {logits}")
+    need(
+        all(each == logits.shaped(logits.shape[-1:]) for each in types[1:]), f"takes a bias for each expert of {logits}"
+    )
+    need(values["score"] in _SCORES, f"score must be one of {', '.join(_SCORES)}, got {values['score']!r}")
+    need(values["normed"] in (0, 1), f"normed must be 0 or 1, got {values['normed']}")
+    number(values, "scale")
+    chosen = logits.resized(len(logits.shape) - 1, top)
+    return chosen, TensorType("int32", chosen.shape, chosen.device)
+
+
+def _scores(logits: Array, values: Values) -> Array:
+    if values["score"] == "sigmoid":
+        return np.asarray(1 / (1 + np.exp(-logits)))
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _route_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    scores = _scores(wide(arrays[0]), values)
+    ranked = scores + arrays[1] if len(arrays) > 1 else scores
+    choice = np.argsort(-ranked, axis=-1, kind="stable")[..., : integer(values, "top")].astype(np.int32)
+    share = np.take_along_axis(scores, choice, axis=-1)
+    if values["normed"]:
+        share = share / share.sum(axis=-1, keepdims=True)
+    return [(number(values, "scale") * share).astype(arrays[0].dtype), choice]
+
+
+def _route_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    logits, choice, by_share = types
+    wanted = _route((logits,), values)
+    need(
+        (by_share, choice) == wanted, f"takes the choice and its gradient, {wanted[1]} and {wanted[0]}, got {types[1:]}"
+    )
+    return (logits,)
+
+
+def _route_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    logits, choice, up = wide(arrays[0]), arrays[1], number(values, "scale") * wide(arrays[2])
+    scores = _scores(logits, values)
+    if values["normed"]:
+        share = np.take_along_axis(scores, choice, axis=-1)
+        total = share.sum(axis=-1, keepdims=True)
+        up = (up - (up * share).sum(axis=-1, keepdims=True) / total) / total
+    by_score = np.zeros_like(scores)
+    np.put_along_axis(by_score, choice, up, axis=-1)
+    if values["score"] == "sigmoid":
+        found = by_score * scores * (1 - scores)
+    else:
+        found = scores * (by_score - (by_score * scores).sum(axis=-1, keepdims=True))
+    return [found.astype(arrays[0].dtype)]
+
+
+def sorted_places(choice: Array) -> Array:
+    """The numbers of chosen pairs (token, rank), in the order of their experts and then of tokens."""
+    return np.argsort(choice.reshape(-1), kind="stable")
+
+
+def _pairs(choice: TensorType) -> int:
+    need(choice.dtype.startswith("int"), f"takes the numbers of experts, got {choice}")
+    return choice.elements
+
+
+def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    x, choice = types
+    need(x.shape[:-1] == choice.shape[:-1], f"takes [.., n] and experts [.., top] of each row, got {x} and {choice}")
+    return (x.shaped((_pairs(choice), x.shape[-1])),)
+
+
+def _dispatch_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, choice = arrays
+    return [x.reshape(-1, x.shape[-1])[sorted_places(choice) // choice.shape[-1]]]
+
+
+def _dispatch_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    choice, dz = types
+    need(dz.shape[:1] == (_pairs(choice),) and len(dz.shape) == 2, f"takes a row for each of {choice}, got {dz}")
+    return (dz.shaped((*choice.shape[:-1], dz.shape[1])),)
+
+
+def _in_order(rows: Array, choice: Array) -> Array:
+    """Rows sorted by expert, as [.., top, n]."""
+    found = np.empty_like(rows)
+    found[sorted_places(choice)] = rows
+    return found.reshape(*choice.shape, rows.shape[-1])
+
+
+def _dispatch_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    choice, dz = arrays
+    return [_in_order(wide(dz), choice).sum(axis=-2).astype(dz.dtype)]
+
+
+def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    same_device(types)
+    rows, choice, share = types
+    (made,) = _dispatch_grad((choice, rows), values)
+    need(share.shape == choice.shape and share.dtype == rows.dtype, f"takes a share for each of {choice}, got {share}")
+    return (made,)
+
+
+def _combine_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    rows, choice, share = arrays
+    return [(_in_order(wide(rows), choice) * wide(share)[..., None]).sum(axis=-2).astype(rows.dtype)]
+
+
+def _combine_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 4)
+    (made,) = _combine(types[:3], values)
+    need(types[3] == made, f"takes the gradient of the output, {made}, got {types[3]}")
+    return types[0], types[2]
+
+
+def _combine_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    rows, choice, share, dz = arrays
+    spread = (wide(dz)[..., None, :] * wide(share)[..., None]).reshape(rows.shape)
+    by_share = (_in_order(wide(rows), choice) * wide(dz)[..., None, :]).sum(axis=-1)
+    return [spread[sorted_places(choice)].astype(rows.dtype), by_share.astype(share.dtype)]
+
+
+def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    same_device(types)
+    rows, choice, w = types
+    fits = len(rows.shape) == 2 and len(w.shape) == 3 and rows.shape == (_pairs(choice), w.shape[1])
+    need(
+        fits and rows.dtype == w.dtype, f"takes rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
+    )
+    return (rows.resized(1, w.shape[2]),)
+
+
+def spans(choice: Array, experts: int) -> list[slice]:
+    """Per expert, its rows."""
+    ends = np.cumsum(np.bincount(choice.reshape(-1), minlength=experts)).tolist()
+    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _grouped_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    rows, choice, w = arrays
+    return [np.concatenate([rows[span] @ each for span, each in zip(spans(choice, len(w)), w, strict=True)])]
+
+
+def _grouped_work(types: Types, outputs: Types, values: Values) -> Work:
+    rows, _, w = types
+    return Work(2.0 * rows.elements * w.shape[2], moved((rows, w), outputs))
+
+
+def _grouped_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    w, choice, dz = types
+    fits = len(w.shape) == 3 and dz.shape == (_pairs(choice), w.shape[2]) and dz.dtype == w.dtype
+    need(fits, f"takes weights [experts, k, m], experts and a gradient [n, m], got {w} and {dz}")
+    return (dz.resized(1, w.shape[1]),)
+
+
+def _grouped_input_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    w, choice, dz = arrays
+    return [np.concatenate([dz[span] @ each.T for span, each in zip(spans(choice, len(w)), w, strict=True)])]
+
+
+def _grouped_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 4)
+    (made,) = _grouped(types[:3], values)
+    need(types[3] == made, f"takes the gradient of the product, {made}, got {types[3]}")
+    return (types[2],)
+
+
+def _grouped_weight_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    rows, choice, w, dz = arrays
+    return [np.stack([rows[span].T @ dz[span] for span in spans(choice, len(w))]).astype(w.dtype)]
+
+
+def _grouped_input_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(2.0 * outputs[0].elements * types[2].shape[1], moved((types[0], types[2]), outputs))
+
+
+def _grouped_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """The weight says how the gradient lies, and is not read."""
+    return Work(2.0 * types[0].elements * types[3].shape[1], moved((types[0], types[3]), outputs))
+
+
+def _grouped_gradients(back: Reverse) -> list[int | None]:
+    rows, choice, w = back.inputs
+    by_rows = back.one("grouped_matmul_input_grad", w, choice, back.gradient) if back.wanted[0] else None
+    by_weight = (
+        back.add_for_weight("grouped_matmul_weight_grad", (rows, choice, w, back.gradient))
+        if back.wanted[2]
+        else (None,)
+    )
+    return [by_rows, None, by_weight[0]]
+
+
+def _route_gradients(back: Reverse) -> list[int | None]:
+    by_share = back.gradients[0]
+    assert by_share is not None, "the choice itself has no gradient"
+    found = back.one("route_grad", back.inputs[0], back.outputs[1], by_share, **back.values)
+    return [found, *[None] * (len(back.inputs) - 1)]
+
+
+def _combine_gradients(back: Reverse) -> list[int | None]:
+    by_rows, by_share = back.add("combine_grad", (*back.inputs, back.gradient))
+    return [by_rows, None, by_share]
+
+
+_OF_ROUTE = ("normed", "scale", "score", "top")
+
+EXPERTS = (
+    Operator("route", _route, _route_compute, read_work(5.0), _OF_ROUTE, gradient=_route_gradients),
+    Operator("route_grad", _route_grad, _route_grad_compute, read_work(8.0), _OF_ROUTE),
+    Operator(
+        "dispatch",
+        _dispatch,
+        _dispatch_compute,
+        copying,
+        gradient=lambda back: [back.one("dispatch_grad", back.inputs[1], back.gradient), None],
+    ),
+    Operator("dispatch_grad", _dispatch_grad, _dispatch_grad_compute, copying),
+    Operator(
+        "combine",
+        _combine,
+        _combine_compute,
+        copying,
+        gradient=_combine_gradients,
+    ),
+    Operator("combine_grad", _combine_grad, _combine_grad_compute, copying),
+    Operator("grouped_matmul", _grouped, _grouped_compute, _grouped_work, gradient=_grouped_gradients),
+    Operator("grouped_matmul_input_grad", _grouped_input_grad, _grouped_input_grad_compute, _grouped_input_grad_work),
+    Operator(
+        "grouped_matmul_weight_grad", _grouped_weight_grad, _grouped_weight_grad_compute, _grouped_weight_grad_work
+    ),
+)
+"""`route` of logits [.., experts] makes the shares [.., top] of the experts of each token and which they are: those of
+the highest scores, to which a bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
+2.1.2]; with `normed` shares are divided by their sum, and all are multiplied by `scale`.  `dispatch` copies each row
+for each of its experts, sorted by expert; `combine` adds them up again, by their shares.  `grouped_matmul` multiplies
+the rows of each expert with its weights [experts, k, m]."""
