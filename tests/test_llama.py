@@ -13,9 +13,9 @@ from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.networks.llama import LLAMA, LlamaSpec, llama
 
 PARAMETERS = {
-    "llama-3.1-8b": 8_030_261_248,
-    "llama-3.1-70b": 70_553_706_496,
-    "llama-3.1-405b": 405_853_388_800,
+    **dict.fromkeys(("llama-3-8b", "llama-3.1-8b"), 8_030_261_248),
+    **dict.fromkeys(("llama-3-70b", "llama-3.1-70b"), 70_553_706_496),
+    **dict.fromkeys(("llama-3-405b", "llama-3.1-405b"), 405_853_388_800),
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
     "llama-2-7b": 6_738_415_616,

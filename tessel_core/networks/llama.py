@@ -207,9 +207,9 @@ LLAMA = GraphFamily(
     "2024, arXiv 2408.00118; Phi-3: Abdin et al. 2024, arXiv 2404.14219; sizes as in the published configs",
     LlamaSpec,
     {
-        "llama-3.1-8b": LlamaSpec(),
-        "llama-3.1-70b": _llama3(80, 8192, 64, 28_672),
-        "llama-3.1-405b": _llama3(126, 16_384, 128, 53_248),
+        **dict.fromkeys(("llama-3-8b", "llama-3.1-8b"), LlamaSpec()),
+        **dict.fromkeys(("llama-3-70b", "llama-3.1-70b"), _llama3(80, 8192, 64, 28_672)),
+        **dict.fromkeys(("llama-3-405b", "llama-3.1-405b"), _llama3(126, 16_384, 128, 53_248)),
         "llama-3.2-1b": _llama3(16, 2048, 32, 8192, tied=True),
         "llama-3.2-3b": _llama3(28, 3072, 24, 8192, tied=True),
         "llama-2-7b": _llama2(32, 4096, 32, 11_008),

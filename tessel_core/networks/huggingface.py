@@ -1,0 +1,307 @@
+"""Networks from the `config.json` of a Hugging Face model, by the fields that its architecture has.
+
+A field that is not read here is refused where its name says that it changes what is computed, and ignored elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tessel_core.errors import InputError, nearest
+from tessel_core.formats.fields import Fields, read_with
+from tessel_core.networks.llama import GEMMA_STYLE, DecoderSpec, LlamaSpec
+from tessel_core.networks.moe import SIGMOID, SOFTMAX, MoeSpec
+from tessel_core.options import OptionError, check_options
+
+DEEPEST = 16
+"""Levels of a config; real ones have three or four."""
+LONGEST_SEQUENCE = 8192
+"""Tokens of a sample where a config allows more positions: pretraining seldom takes more."""
+_IGNORED = re.compile(
+    r"dropout|initializer|token_id|_token$|eps$|epsilon|aux_loss|output_|return_|use_cache|cache_impl|attn_impl|dtype|"
+    r"^_|version|rope_(scaling|theta|parameters)|original_max|max_window_layers|pretraining_tp|problem_type|chunk_size_feed|"
+    r"label|quantization|nextn|^ep_size$|seq_aux|routed_scaling|scoring_func|topk_method|topk_group|n_group|norm_topk|"
+    r"jitter|auto_map|architectures|is_(en|de)coder|prun|length|beam|penalty|temperature|top_[kp]$|bad_words|finetuning|"
+    r"query_pre_attn|add_cross|cross_attention_hidden|embd_pdrop|resid_pdrop"
+)
+"""Names of fields that change neither shapes nor work; the choice of experts is among all, whatever their groups."""
+_COSTLY = re.compile(
+    r"num_|n_|size|dim|width|depth|rank|layer|head|hidden|inter|window|attn|attention|mlp|ffn|bias|norm|expert|moe|"
+    r"router|share|block|conv|ssm|mamba|state|gate|act|residual|position|embed|tie|stride|every|freq|interval|skip|parallel"
+)
+"""Parts of names that say how much is computed."""
+_GEMMA_ACTIVATION = "gelu_pytorch_tanh"
+
+
+@dataclass(frozen=True)
+class NamedNetwork:
+    """A network that somebody named: the family, what is asked of it, and what to call it."""
+
+    family: str
+    spec: Any
+    name: str
+
+
+def is_config(data: bytes) -> bool:
+    """Whether this looks like such a config: a JSON object with a model type, and no file of ours."""
+    head = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return head[:1] == b"{" and b'"model_type"' in data[:1_000_000] and b'"format"' not in head[:200]
+
+
+def config_network(data: bytes, name: str) -> NamedNetwork:
+    """The network of a config.
+
+    Raises InputError for what is no JSON object, an architecture that is not known, a field that is missing or absurd,
+    and one that changes the cost and is not understood.
+    """
+
+    def reader(fields: Fields) -> NamedNetwork:
+        _check_depth(fields)
+        kind = fields.text("model_type")
+        if kind not in _READERS:
+            hint = nearest(kind, list(_READERS), f"known are {', '.join(_READERS)}")
+            raise InputError("model_type", f"{kind!r} is an architecture that is not known here, {hint}")
+        config = _Config(fields)
+        spec = _READERS[kind](config)
+        config.refuse_others()
+        try:
+            check_options(spec)
+        except OptionError as error:
+            raise InputError(config.read_as.get(error.field, error.field), error.why) from None
+        return NamedNetwork("moe" if isinstance(spec, MoeSpec) else "llama", spec, name)
+
+    return read_with(reader, data, name)
+
+
+def _check_depth(fields: Fields) -> None:
+    """Raise InputError for values that are nested too deep."""
+    for name in fields.named():
+        level, values = 1, [fields.get(name, None)]
+        while values:
+            level += 1
+            if level > DEEPEST:
+                raise InputError(name[:60], f"is nested more than {DEEPEST} levels deep")
+            parts = (
+                each.values() if isinstance(each, dict) else each for each in values if isinstance(each, dict | list)
+            )
+            values = [each for part in parts for each in part]
+
+
+class _Config:
+    """The fields of a config, and which of them were read."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields, self._read = fields, {"model_type"}
+        self.read_as: dict[str, str] = {}
+        """Per option, the field that it was read from."""
+
+    def _given(self, name: str) -> bool:
+        self._read.add(name)
+        return self._fields.has(name) and not self._fields.is_null(name)
+
+    def number(self, name: str, option: str = "", default: int | None = None, least: int = 1) -> int:
+        """A whole number; an absent or null one is `default` where there is one."""
+        self.read_as[option or name] = name
+        if default is not None and not self._given(name):
+            return default
+        self._read.add(name)
+        return self._fields.integer(name, least=least)
+
+    def real(self, name: str, default: float) -> float:
+        return self._fields.number(name) if self._given(name) else default
+
+    def truth(self, name: str, default: bool) -> bool:
+        return self._fields.truth(name) if self._given(name) else default
+
+    def text(self, name: str, default: str) -> str:
+        return self._fields.text(name) if self._given(name) else default
+
+    def must_be(self, name: str, *allowed: object) -> None:
+        """Refuse another value than these, where the field is given."""
+        if self._given(name) and self._fields.get(name, None) not in allowed:
+            found = json.dumps(self._fields.get(name, None))[:60]
+            wanted = " or ".join(json.dumps(each) for each in allowed)
+            raise InputError(name, f"must be {wanted} for this architecture here, got {found}")
+
+    def layer_types(self, windowed: Callable[[int], bool], layers: int) -> None:
+        """Refuse layers whose attention is of another kind than the family's."""
+        if not self._given("layer_types"):
+            return
+        found = [kind for kind, _ in self._fields.items("layer_types")]
+        wanted = ["sliding_attention" if windowed(i) else "full_attention" for i in range(layers)]
+        if found != wanted:
+            place = next(
+                (i for i, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), len(found)
+            )
+            raise InputError(f"layer_types[{place}]", "is another kind of attention than this family has in that layer")
+
+    def refuse_others(self) -> None:
+        """Raise InputError for a field that was not read, has a value, and says by its name that it costs."""
+        for name in self._fields.named():
+            value = self._fields.get(name, None)
+            costs = _COSTLY.search(name.lower()) and not _IGNORED.search(name.lower())
+            if name not in self._read and costs and value not in (None, False, 0, 1.0, [], {}):
+                raise InputError(name, "changes what is computed and is not understood here, so no cost can be given")
+
+
+def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str, Any]:
+    """What all decoders have; SiLU is the activation where none is named."""
+    heads = config.number("num_attention_heads", "heads")
+    hidden = config.number("hidden_size", "hidden")
+    config.must_be("hidden_act", *(activations or ("silu", "swish")))
+    return {
+        "layers": config.number("num_hidden_layers", "layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "inner": config.number("intermediate_size", "inner"),
+        "vocabulary": config.number("vocab_size", "vocabulary"),
+        "sequence": min(LONGEST_SEQUENCE, config.number("max_position_embeddings", "sequence", LONGEST_SEQUENCE)),
+        "tied": config.truth("tie_word_embeddings", tied),
+        "rotary_base": config.real("rope_theta", 10_000.0),
+    }
+
+
+def _grouped(config: _Config, common: Mapping[str, Any]) -> dict[str, Any]:
+    """Heads that share keys and values."""
+    heads, hidden = common["heads"], common["hidden"]
+    size = config.number("head_dim", "head_size", 0, least=0)
+    if not size and hidden % heads:
+        raise InputError("num_attention_heads", f"must divide hidden_size, which is {hidden:,}, got {heads:,}")
+    return {
+        **common,
+        "kv_heads": config.number("num_key_value_heads", "kv_heads", heads),
+        "head_size": size or hidden // heads,
+    }
+
+
+def _window(config: _Config, default: bool) -> int:
+    used = config.truth("use_sliding_window", default)
+    window = config.number("sliding_window", "window", 0, least=0)
+    return window if used else 0
+
+
+def _whole_rotation(config: _Config) -> None:
+    config.must_be("partial_rotary_factor", 1, 1.0)
+
+
+def _llama(config: _Config) -> LlamaSpec:
+    sizes = _grouped(config, _decoder(config))
+    config.must_be("attention_bias", False)
+    config.must_be("mlp_bias", False)
+    _whole_rotation(config)
+    return LlamaSpec(**sizes)
+
+
+def _mistral(config: _Config) -> LlamaSpec:
+    return LlamaSpec(**_grouped(config, _decoder(config)), window=_window(config, True))
+
+
+def _qwen2(config: _Config) -> LlamaSpec:
+    return _layered(
+        config, LlamaSpec(**_grouped(config, _decoder(config)), qkv_bias=True, window=_window(config, False))
+    )
+
+
+def _qwen3(config: _Config) -> LlamaSpec:
+    config.must_be("attention_bias", False)
+    return _layered(
+        config, LlamaSpec(**_grouped(config, _decoder(config)), qk_norm=True, window=_window(config, False))
+    )
+
+
+def _layered(config: _Config, spec: LlamaSpec) -> LlamaSpec:
+    """All layers alike; a window that begins behind some layers is not known."""
+    if spec.window:
+        config.must_be("max_window_layers", 0)
+    config.layer_types(lambda layer: bool(spec.window), spec.layers)
+    return spec
+
+
+def _gemma2(config: _Config) -> LlamaSpec:
+    config.must_be("hidden_activation", _GEMMA_ACTIVATION)
+    config.must_be("attention_bias", False)
+    for name, cap in (("attn_logit_softcapping", 50), ("final_logit_softcapping", 30)):
+        config.must_be(name, cap, float(cap))
+    sizes = _grouped(config, _decoder(config, _GEMMA_ACTIVATION, tied=True))
+    spec = LlamaSpec(**sizes, window=config.number("sliding_window", "window", 4096, least=0), style=GEMMA_STYLE)
+    config.layer_types(lambda layer: layer % 2 == 0, spec.layers)
+    return spec
+
+
+def _phi3(config: _Config) -> LlamaSpec:
+    _whole_rotation(config)
+    config.must_be("attention_bias", False)
+    return LlamaSpec(**_grouped(config, _decoder(config)), window=_window(config, True))
+
+
+def _mixtral(config: _Config) -> MoeSpec:
+    sizes = _grouped(config, _decoder(config))
+    return MoeSpec(
+        **sizes,
+        window=_window(config, True),
+        experts=config.number("num_local_experts", "experts"),
+        active=config.number("num_experts_per_tok", "active"),
+        expert_inner=sizes["inner"],
+    )
+
+
+def _qwen3_moe(config: _Config) -> MoeSpec:
+    sizes = _grouped(config, _decoder(config))
+    config.must_be("attention_bias", False)
+    config.must_be("decoder_sparse_step", 1)
+    config.must_be("mlp_only_layers", [])
+    return MoeSpec(
+        **sizes,
+        qk_norm=True,
+        window=_window(config, False),
+        experts=config.number("num_experts", "experts"),
+        active=config.number("num_experts_per_tok", "active"),
+        expert_inner=config.number("moe_intermediate_size", "expert_inner"),
+    )
+
+
+def _deepseek(router: str) -> Callable[[_Config], MoeSpec]:
+    def read(config: _Config) -> MoeSpec:
+        sizes = _decoder(config)
+        turned = config.number("qk_rope_head_dim", "rotary_size")
+        config.must_be("attention_bias", False)
+        config.must_be("moe_layer_freq", 1)
+        config.number("num_key_value_heads", "kv_heads", sizes["heads"])
+        config.number("head_dim", "rotary_size", 0, least=0)  # of the rotated part, as some configs have it
+        return MoeSpec(
+            **sizes,
+            kv_heads=sizes["heads"],
+            head_size=config.number("qk_nope_head_dim", "head_size") + turned,
+            latent=config.number("kv_lora_rank", "latent"),
+            query_latent=config.number("q_lora_rank", "query_latent", 0),
+            rotary_size=turned,
+            value_size=config.number("v_head_dim", "value_size"),
+            experts=config.number("n_routed_experts", "experts"),
+            active=config.number("num_experts_per_tok", "active"),
+            expert_inner=config.number("moe_intermediate_size", "expert_inner"),
+            shared=config.number("n_shared_experts", "shared", 0, least=0),
+            dense_layers=config.number("first_k_dense_replace", "dense_layers", 0, least=0),
+            router=router,
+        )
+
+    return read
+
+
+_READERS: dict[str, Callable[[_Config], DecoderSpec]] = {
+    "llama": _llama,
+    "mistral": _mistral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "gemma2": _gemma2,
+    "phi3": _phi3,
+    "mixtral": _mixtral,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek(SOFTMAX),
+    "deepseek_v3": _deepseek(SIGMOID),
+    "kimi_k2": _deepseek(SIGMOID),
+}
+"""By `model_type`."""
