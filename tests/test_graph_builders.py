@@ -100,6 +100,14 @@ def test_a_gpt_layer_is_the_measured_one():
         ("swin", "swin-s", 49_606_258, None),
         ("swin", "swin-b", 87_768_224, None),
         ("swin", "swin-l", 196_532_476, None),
+        ("vit", "vit-b-16", 86_567_656, None),
+        ("vit", "vit-b-32", 88_224_232, None),
+        ("vit", "vit-l-16", 304_326_632, None),
+        ("vit", "vit-l-32", 306_535_400, None),
+        ("vit", "vit-h-14", 632_045_800, None),
+        ("clip", "clip-b-32", 151_277_313, None),
+        ("clip", "clip-b-16", 149_620_737, None),
+        ("clip", "clip-l-14", 427_616_513, None),
         ("resnet", "resnet50", 25_557_032, None),
         ("resnet", "resnet101", 44_549_160, None),
         ("resnet", "resnet152", 60_192_808, None),
@@ -240,5 +248,5 @@ def test_what_does_not_fit_together_is_said_in_one_sentence(family, changes, com
 
 
 def test_an_unknown_network_is_named():
-    with pytest.raises(InputError, match=r"^network: 'gtp' is not known, known are gpt, llama, mt5"):
+    with pytest.raises(InputError, match=r"^network: 'gtp' is not known, known are gpt, llama, moe"):
         build_graph("gtp")

@@ -79,6 +79,20 @@ SIZES = {
         "rotary_size": 2,
         "value_size": 3,
     },
+    "vit": {"layers": 2, "hidden": 4, "heads": 2, "image": 4, "patch": 2, "classes": 3},
+    "clip": {
+        "layers": 1,
+        "hidden": 4,
+        "heads": 2,
+        "image": 4,
+        "patch": 2,
+        "text_layers": 2,
+        "text_hidden": 6,
+        "text_heads": 2,
+        "sequence": 3,
+        "vocabulary": 5,
+        "joint": 4,
+    },
     "llama": {
         "layers": 2,
         "hidden": 8,
@@ -275,13 +289,15 @@ def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int)
     placement = Placement(graph, mesh.placement_devices, tuple(on[name] for name in graph.names), transfers)
     split = choose.random() < 0.5
     plan = plan_of(placement, PlanOptions(split_weights=split))
-    schedule = solve_schedule(choose.choice(("list-scheduling", "sequential", "gpipe")), plan, count).drawable
+    order = choose.choice(("list-scheduling", "sequential", "gpipe"))
+    schedule = solve_schedule(order, plan, count).drawable
     assert schedule is not None
     found = placed_program(lambda apart: Gradients(split_weights=apart)(model), placement, schedule)
     whole = Gradients()(forward(family))
     same_meaning(whole, found, inputs(whole, seed), 1e-9)
     simulated = simulate(found.program, mesh).latency
-    assert simulated >= schedule.makespan / 1e9 - 1e-9 * len(schedule.start)
+    # One block at a time, branches wait for each other in the schedule, and in the program for what they take alone.
+    assert order == "sequential" or simulated >= schedule.makespan / 1e9 - 1e-9 * len(schedule.start)
 
 
 @pytest.mark.parametrize("family", ["mt5", "flava", "swin", "evoformer"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
-from tessel_core.networks.modules import Network, attention_half, check_heads, mlp_half
+from tessel_core.networks.modules import Network, attention_half, check_heads, class_token, image_tokens, mlp_half
 from tessel_core.options import Option, option
 
 _POSITIONS, _TYPES = 512, 2
@@ -43,7 +43,7 @@ def flava(spec: FlavaSpec) -> Distributed:
     image = _encoder(net, "image", _image(net, spec), spec.layers, spec.layers, spec.heads)
     with net.layer("joint_embedding", 2 * spec.layers):
         parts = [net.linear("text", text, spec.hidden), net.linear("image", image, spec.hidden)]
-        both = net("concat", "concat", _class_token(net, spec), *parts, axis=1)
+        both = net("concat", "concat", class_token(net, spec.micro_batch, spec.hidden), *parts, axis=1)
     joint = _encoder(net, "joint", both, spec.joint_layers, 2 * spec.layers, spec.heads)
     if not spec.training:
         return net.finish({"joint": joint})
@@ -73,19 +73,8 @@ def _text(net: Network, spec: FlavaSpec) -> int:
 
 
 def _image(net: Network, spec: FlavaSpec) -> int:
-    """Patches, a class token before them, positions [Dosovitskiy 2021]."""
     with net.layer("image_embedding", spec.layers):
-        pixels = net.input("images", spec.dtype, (spec.micro_batch, 3, spec.image, spec.image))
-        x = net.conv("patches", pixels, spec.hidden, spec.patch, spec.patch, bias=True)
-        x = net("patches", "permute", net("patches", "reshape", x, shape=(0, 0, -1)), axes=(0, 2, 1))
-        x = net("class", "concat", _class_token(net, spec), x, axis=1)
-        return net("positions", "bias", x, net.parameter("positions.weight", *net.type_of(x).shape[1:]))
-
-
-def _class_token(net: Network, spec: FlavaSpec) -> int:
-    """A vector of weights for each sample, [n, 1, hidden]: the only row of a table, so any share of a batch fits."""
-    row = net.ids(f"{net.path('class_token')}.row", spec.micro_batch, 1)
-    return net.embedding("class_token", row, 1, spec.hidden)
+        return image_tokens(net, spec.micro_batch, spec.image, spec.patch, spec.hidden)
 
 
 FLAVA = GraphFamily(

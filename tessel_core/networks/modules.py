@@ -112,13 +112,36 @@ def unpacked(net: Network, name: str, x: int, outputs: int, head_size: int, *, b
     return net.all(name, "unpack_qkv", packed, head_size=head_size)
 
 
-def attention_half(net: Network, x: int, heads: int) -> int:
+def image_tokens(net: Network, batch: int, side: int, patch: int, hidden: int, *, bias: bool = True) -> int:
+    """Patches of square images, a class token before them, positions [Dosovitskiy 2021]: [n, 1 + patches, hidden]."""
+    pixels = net.input("images", net.dtype, (batch, 3, side, side))
+    x = net.conv("patches", pixels, hidden, patch, patch, bias=bias)
+    x = net("patches", "permute", net("patches", "reshape", x, shape=(0, 0, -1)), axes=(0, 2, 1))
+    x = net("class", "concat", class_token(net, batch, hidden), x, axis=1)
+    return net("positions", "bias", x, net.parameter("positions.weight", *net.type_of(x).shape[1:]))
+
+
+def class_token(net: Network, batch: int, hidden: int) -> int:
+    """A vector of weights for each sample, [n, 1, hidden]: the only row of a table, so any share of a batch fits."""
+    row = net.ids(f"{net.path('class_token')}.row", batch, 1)
+    return net.embedding("class_token", row, 1, hidden)
+
+
+def one_token(net: Network, name: str, x: int, place: int) -> int:
+    """Token `place` of [n, tokens, hidden], as [n, hidden]."""
+    tokens = net.type_of(x).shape[1]
+    one = net(name, "slice", x, axis=1, index=place, parts=tokens)
+    return net(name, "reshape", one, shape=(0, -1))
+
+
+def attention_half(net: Network, x: int, heads: int, *, causal: bool = False) -> int:
     """Norm, attention with biases, sum; of [n, tokens, hidden] [Shoeybi 2019, section 3]."""
     hidden = net.type_of(x).shape[-1]
     size = hidden // heads
     with net.inside("attention"):
         parts = unpacked(net, "qkv", net.layer_norm("norm", x), hidden, size)
-        return net.residual("projection", x, net("core", "attention", *parts, causal=0, head_size=size), grain=size)
+        mixed = net("core", "attention", *parts, causal=int(causal), head_size=size)
+        return net.residual("projection", x, mixed, grain=size)
 
 
 def mlp_half(net: Network, x: int) -> int:

@@ -10,6 +10,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
 from tessel_core.ir.operators.attributes import axes_of, axis_of, integer, integers
+from tessel_core.ir.operators.elementwise import BINARY, BINARY_GRADIENTS
 from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.operators.shaping import reshaped
@@ -378,14 +379,14 @@ def _batch_norm(states: States, types: Types, values: Values) -> Spread:
 
 
 _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
-    **{each.kind: _elementwise for each in (*FUNCTIONS, *FUNCTION_GRADIENTS)},
-    **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad", "mul", "gate", "gate_grad"), _elementwise),
-    **dict.fromkeys(("concat", "split", "chunk", "split_at", "write"), _along),
+    **{each.kind: _elementwise for each in (*FUNCTIONS, *FUNCTION_GRADIENTS, *BINARY, *BINARY_GRADIENTS)},
+    **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad", "gate", "gate_grad"), _elementwise),
+    **dict.fromkeys(("concat", "split", "chunk", "slice", "split_at", "write"), _along),
     "roll": _off_axes,
     **dict.fromkeys(("max_pool", "max_pool_grad", "global_average_pool"), _channels),
     **dict.fromkeys(("attention", "attention_grad", "rotary", "unpack_qkv", "pack_qkv"), _heads),
     **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
-    **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "reduce_sum"), _whole),
+    **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "pad", "reduce_sum"), _whole),
     **dict.fromkeys(("route", "route_grad", "dispatch", "dispatch_grad", "combine", "combine_grad"), _whole),
     "add": _sum,
 }

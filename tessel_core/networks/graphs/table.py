@@ -26,10 +26,11 @@ from tessel_core.networks.mt5 import MT5
 from tessel_core.networks.program_graph import graph_of
 from tessel_core.networks.resnet import RESNET
 from tessel_core.networks.swin import SWIN
+from tessel_core.networks.vit import CLIP, VIT
 from tessel_core.options import changed_options, check_options, config_from
 
 GRAPHS: dict[str, GraphFamily] = {
-    family.name: family for family in (GPT, LLAMA, MOE, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)
+    family.name: family for family in (GPT, LLAMA, MOE, VIT, CLIP, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)
 }
 """Forms, command line, samples and tests follow this table."""
 
