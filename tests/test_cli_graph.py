@@ -62,9 +62,9 @@ def test_a_preset_is_found_by_its_name(tessel: Tessel) -> None:
 
 
 def test_words_for_the_backward_and_layers_mean_the_options(tessel: Tessel) -> None:
-    words = ("--backward", "--recompute", "--split-weights", "--by-layer")
+    words = ("--backward", "--recompute", "full", "--split-weights", "--by-layer")
     said = document(tessel("graph", "mlp", *words, "--json", "--out", "o.json"))
-    spec = GRAPHS["mlp"].spec(training=True, recompute=True, split_weights=True, granularity="layers")
+    spec = GRAPHS["mlp"].spec(training=True, recompute="full", split_weights=True, granularity="layers")
     assert read_graph_file(Path("o.json")).graph == build_graph("mlp", spec)
     assert said["operators"] == 3 * 8 + 2  # each layer forth, back and its weights, and the loss forth and back
 
@@ -94,11 +94,15 @@ def test_a_published_graph_can_be_looked_at_but_not_kept(tessel: Tessel) -> None
         (("gpt", "--preset", "swin-t"), "error: --preset: 'swin-t' is not known, known are gpt2-small"),
         (("g.json", "--set", "layers=3"), "error: --set: is for networks and ONNX models, and g.json is neither"),
         (("g.json", "--preset", "gpt2-xl"), "error: --preset: is for networks, and g.json is none of them"),
+        (
+            ("g.json", "--backward", "--recompute", "selective"),
+            "error: --recompute: selective is for networks, and g.json",
+        ),
         (("gpt", "--set", "layers"), "error: --set: wants OPTION=VALUE, got 'layers'"),
         (("gpt", "--set", "depth=3"), "error: depth: is no option here, known are micro_batch"),
         (("gpt", "--set", "layers=many"), "error: --set layers: must be of type int, got 'many'"),
         (("gpt", "--set", "heads=5"), "error: Heads: must divide the hidden size, which is 768, got 5"),
-        (("gpt", "--recompute"), "error: --recompute: is for the backward; say --backward too"),
+        (("gpt", "--recompute", "selective"), "error: --recompute: is for the backward; say --backward too"),
         (("p.json", "--backward"), "error: graph published graph: has backward operators already"),
         (("g.json", "--out", "g.json"), "error: g.json: is the file that is read"),
         (("gpt", "--out", "nowhere/g.json"), "error: nowhere/g.json: cannot be written"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.terminal import Tessel, terminal
 
@@ -53,6 +55,33 @@ def test_the_whole_road(tessel: Tessel) -> None:
     ran = tessel("run", "step.txt", "--engine", "numpy", "--json")
     assert ran.code == 0
     assert ran.document["devices"] == [1, 2]
+
+
+@pytest.mark.parametrize("degree", [1, 2], ids=["copies", "shares"])
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_groups_of_devices(tessel: Tessel, degree: int) -> None:
+    """Stages on two devices each: simulated on the mesh, and run by both engines."""
+    network = (*NETWORK, "--set", f"tensor-parallel={degree}")
+    assert tessel("graph", *network, "--out", "g.json").code == 0
+    assert tessel("place", "g.json", "--mesh", "h200-4", "--out", "p.json").code == 0
+    placed = json.loads(Path("p.json").read_text())
+    pairs = {"gpu0": ["gpu0", "gpu1"], "gpu1": ["gpu0", "gpu1"], "gpu2": ["gpu2", "gpu3"], "gpu3": ["gpu2", "gpu3"]}
+    placed["assignment"] = {operator: pairs[device] for operator, device in placed["assignment"].items()}
+    Path("p.json").write_text(json.dumps(placed))
+    assert tessel("plan", "g.json", "p.json", "--mesh", "h200-4", "--out", "plan.json").code == 0
+    asked = ("plan.json", "--scheduler", "sequential", "--micro-batches", 3)
+    assert tessel("schedule", *asked, "--out", "s.json").code == 0
+    written = ("--mesh", "h200-4", "--optimizer", "none", "--out", "step.txt", "--json")
+    said = tessel("program", *network, *ASKED[-4:], *written)
+    assert (said.code, said.document["devices"]) == (0, [1, 2, 3, 4])
+    assert 0 <= said.document["difference_s"]["transfers"] < 0.1 * said.document["schedule_s"]
+    for engine in ("numpy", "torch"):
+        assert tessel("run", "step.txt", "--engine", engine, "--out", f"{engine}.npz", "--json").code == 0
+    one, other = (np.load(f"{engine}.npz") for engine in ("numpy", "torch"))
+    assert set(one.files) == set(other.files)
+    for name in one.files:
+        np.testing.assert_allclose(one[name], other[name], rtol=0, atol=1e-5 * max(1e-3, np.abs(one[name]).max()))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from helpers.terminal import Tessel, terminal
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Checkpoint, Recompute
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
@@ -55,15 +55,15 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize("order", chain_schedulers())
-@pytest.mark.parametrize(("data", "tensor", "recompute", "zero"), [(1, 1, False, False), (2, 2, True, True)])
-def test_every_order_means_the_same(order: str, data: int, tensor: int, recompute: bool, zero: bool) -> None:
+@pytest.mark.parametrize(("data", "tensor", "recompute", "zero"), [(1, 1, "selective", False), (2, 2, "full", True)])
+def test_every_order_means_the_same(order: str, data: int, tensor: int, recompute: str, zero: bool) -> None:
     """Losses, every gradient and every updated weight are those of the network on one device."""
     several = next(each for each in (1, 2) if stage_form(order, 2, 4, each))
     spec = GPT.spec(layers=5, hidden=24, heads=4, vocabulary=17, sequence=5, batch=4 * data, dtype="fp64")
     whole = build_program(GPT, spec, Strategy(), gradients=True)
     form = stage_form(order, 2, 4, several)
     assert form is not None
-    strategy = Strategy(data, tensor, 2, 4, order, recompute, zero and form.copies == 1, several)
+    strategy = Strategy(data, tensor, 2, 4, order, Recompute(recompute), zero and form.copies == 1, several)
     changed = build_program(GPT, spec, strategy, gradients=True)
     weights = {op.tag.phase for op in changed.program.ops} & {"weight"}
     assert bool(weights) == form.split
@@ -144,7 +144,8 @@ def drawn(choose: random.Random) -> Configuration:
         mode=mode,
         **({} if mode == "training" else {"context": choose.randint(1, sequence - 1)}),
     )
-    recompute, zero = (mode == "training" and choose.random() < share for share in (0.4, 0.5))
+    recompute = choose.choice(list(Recompute)) if mode == "training" else Recompute.NONE
+    zero = mode == "training" and choose.random() < 0.5
     zero = zero and not 12 * head // tensor % data
     order = choose.choice(ORDERS) if several == 1 else choose.choice(("interleaved", "interleaved", "gpipe"))
     ranks, bucket = choose.choice((None, *every_rank_order())), choose.choice((0, 3000, 1 << 20))
@@ -180,7 +181,8 @@ def deep(choose: random.Random) -> Configuration:
     micro_batches *= pipeline if several > 1 else 1
     sizes = {"hidden": 24, "heads": 12, "vocabulary": 17, "sequence": 6, "dtype": choose.choice(("bf16", "fp32"))}
     sizes |= {} if mode == "training" else {"context": 4}
-    recompute, zero = (mode == "training" and choose.random() < 0.5 for _ in range(2))
+    recompute = choose.choice(list(Recompute)) if mode == "training" else Recompute.NONE
+    zero = mode == "training" and choose.random() < 0.5
     spec = GPT.spec(layers=layers, batch=data * micro_batches * 2, mode=mode, **sizes)
     order = choose.choice(ORDERS) if several == 1 else "interleaved"
     ranks, bucket = choose.choice(every_rank_order()), choose.choice((0, 3000))
@@ -201,11 +203,13 @@ def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
 
 def test_inner_layers_are_repeated_where_they_are_alike() -> None:
     """GPTs are built with few layers; layers that are cut by columns and by rows in turn are all built."""
-    for sharded, recompute, pipeline in product((False, True), (False, True), (1, 2, 5)):
+    for sharded, recompute, pipeline in product((False, True), Recompute, (1, 2, 5)):
         found = structure_of(GPT, GPT.example(GPT.spec(), 40), sharded, recompute, pipeline, True)
         assert (found.skeleton.layers, len(found.stages)) == (5 if pipeline == 1 else 7, pipeline)
     mlp = find_family("mlp")
-    layers = [structure_of(mlp, mlp.example(mlp.spec(), 20), sharded, False, 2, True) for sharded in (False, True)]
+    layers = [
+        structure_of(mlp, mlp.example(mlp.spec(), 20), sharded, Recompute.NONE, 2, True) for sharded in (False, True)
+    ]
     assert [each.skeleton.layers for each in layers] == [7, 20]
 
 
@@ -223,7 +227,7 @@ def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("zero", [False, True])
 def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     words = "--size gpt2 --layers 3 --sequence 64 --batch 8 --data 2 --tensor 2 --pipeline 2 --micro-batches 2"
-    flags = ("--recompute", "--zero") if zero else ("--recompute",)
+    flags = ("--recompute", "full", *(("--zero",) if zero else ()))
     code, out, _ = tessel("simulate", "gpt", *words.split(), *flags, "--schedule", "1f1b", "--json")
     spec = _gpt2(3, 64, 8)
     model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2)(Checkpoint()(gpt_training(spec))))
@@ -262,7 +266,7 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
         ({}, Strategy(tensor=5), "12 heads do not divide among 5 devices"),
         ({}, Strategy(data=3), "a batch of 32 does not divide into 3 x 1 parts"),
         ({}, Strategy(pipeline=13), "13 stages need as many layers, there are 12"),
-        ({"mode": "decode"}, Strategy(recompute=True), "inference has neither a backward"),
+        ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has neither a backward"),
         ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
         ({"size": "gpt3-175b"}, Strategy(), "the memory of gpu0 is "),
     ],
@@ -282,7 +286,10 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
         ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
         ("--mode decode --context 1024", "context: decode takes 1 to 1023 tokens, got 1024"),
         ("--context 5", "context: training takes whole sequences, got 5"),
-        ("--mode decode --recompute", "inference has neither a backward"),
+        ("--recompute some", "'some' is not one of 'none', 'selective', 'full'"),
+        ("--recompute", "error: --recompute: takes a value; without one it meant full, so say --recompute full"),
+        ("--recompute --zero", "error: --recompute: takes a value; without one it meant full"),
+        ("--mode decode --recompute full", "inference has neither a backward"),
     ],
 )
 def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:

@@ -14,7 +14,7 @@ from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.program import Attributes, AttributeValue
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
@@ -119,15 +119,15 @@ def test_gradients_of_convolutions_hold_for_any_share_of_the_batch(split: bool) 
 
 
 @pytest.mark.parametrize(("data", "tensor", "stages"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 2), (2, 2, 2)])
-@pytest.mark.parametrize("recompute", [False, True])
-def test_split_gradients_mean_the_same(data: int, tensor: int, stages: int, recompute: bool) -> None:
+@pytest.mark.parametrize("recompute", Recompute)
+def test_split_gradients_mean_the_same(data: int, tensor: int, stages: int, recompute: Recompute) -> None:
     """Also where layers are computed again, tensors cut and stages spread."""
     spec = small_gpt(4, 4, "fp64")
     whole, split = gpt_training(spec), Gradients(split_weights=True)(gpt_forward(spec))
     verify(split.program)
     given = gpt_inputs(whole, spec, 5)
     same_meaning(whole, split, given, 1e-12)
-    changed = spread(Checkpoint()(split) if recompute else split, data, tensor, stages, 2)
+    changed = spread(recomputing(recompute, split), data, tensor, stages, 2)
     same_meaning(whole, changed, given, 1e-9)
 
 

@@ -16,7 +16,7 @@ from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs.table import GRAPHS, build_graph
+from tessel_core.networks.graphs.table import GRAPHS, build_graph, network_of
 from tessel_core.options import Option, options_of
 
 CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"
@@ -82,6 +82,14 @@ def test_a_gpt_layer_is_the_measured_one():
     assert len(errors) == 84
     assert sum(error > 0.03 for error in errors) <= 1
     assert median(errors) < 0.001
+
+
+def test_a_graph_of_before_shows_its_network():
+    """Recomputation was a switch when its file was written."""
+    spec = GRAPHS["mlp"].spec(training=True, recompute="full")
+    graph = build_graph("mlp", spec)
+    before = replace(graph, network=graph.network.replace("recompute=full", "recompute=true"))
+    assert network_of(before) == network_of(graph) == (GRAPHS["mlp"], spec)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +238,7 @@ def test_more_sequences_are_more_work_and_weights_stay():
         ("gpt", {"sequence": 2048}, "Sequence length: must be at most the 1,024 positions, got 2,048"),
         ("gpt", {"layers": 0}, "Layers: must be between 1 and 2000, got 0"),
         ("gpt", {"dtype": "int3"}, "Number format: must be one of fp32, tf32, bf16, fp16, fp8, got 'int3'"),
-        ("gpt", {"recompute": True}, "Recomputation: is for training, which is off"),
+        ("gpt", {"recompute": "selective"}, "Recomputation: is for training, which is off"),
         ("mt5", {"heads": 6, "tensor_parallel": 4}, "Tensor-parallel degree: must divide the number of heads"),
         ("swin", {"image": 230}, "must divide the image side, which is 230, got 224"),
         ("flava", {"patch": 15}, "Patch side: must divide the image side, which is 224, got 15"),

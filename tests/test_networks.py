@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -16,7 +17,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.verify import verify
@@ -169,7 +170,8 @@ def test_splitting_recomputing_and_sharing_mean_the_same(family: str) -> None:
     model = forward(family)
     given, whole = inputs(model, 5), Gradients()(model)
     split = Gradients(split_weights=True)(model)
-    for changed in (split, Checkpoint()(whole), Checkpoint()(split)):
+    for how, before in product(Recompute, (whole, split)):
+        changed = recomputing(how, before)
         same_meaning(whole, changed, given, 1e-9)
         same_meaning(whole, TensorParallel(2)(changed), given, 1e-9)
 
@@ -249,11 +251,11 @@ def test_a_block_of_the_evoformer_computes_its_algorithms() -> None:
     left, right = np.split(linear("outer_product/vectors", norm("outer_product/norm", msa)), 2, axis=-1)
     outer = np.einsum("sic,sjd->ijcd", left, right) / len(msa)
     pair = pair + linear("outer_product/projection", outer.reshape(*pair.shape[:2], -1))  # 10
-    for name, product in (("outgoing", "ikc,jkc->ijc"), ("incoming", "kic,kjc->ijc")):  # 11 and 12
+    for name, terms in (("outgoing", "ikc,jkc->ijc"), ("incoming", "kic,kjc->ijc")):  # 11 and 12
         part = f"triangle_{name}"
         normed = norm(f"{part}/norm", pair)
         gated = linear(f"{part}/edges", normed) * sigmoid(linear(f"{part}/edge_gates", normed))
-        update = np.einsum(product, *np.split(gated, 2, axis=-1))
+        update = np.einsum(terms, *np.split(gated, 2, axis=-1))
         update = linear(f"{part}/projection", norm(f"{part}/product_norm", update))
         pair = pair + update * sigmoid(linear(f"{part}/gate", normed))
     normed = norm("triangle_starting/norm", pair)
@@ -303,7 +305,7 @@ def test_placed_anywhere_and_scheduled_it_means_the_same(family: str, seed: int)
 @pytest.mark.parametrize("family", ["mt5", "flava", "swin", "evoformer"])
 @pytest.mark.parametrize(
     "strategy",
-    [Strategy(2, 1, 2, 2), Strategy(1, 1, 2, 4, "zb-h1", recompute=True), Strategy(1, 1, 2, 4, "dualpipe")],
+    [Strategy(2, 1, 2, 2), Strategy(1, 1, 2, 4, "zb-h1", recompute=Recompute.FULL), Strategy(1, 1, 2, 4, "dualpipe")],
     ids=str,
 )
 def test_strategies_mean_the_same(family: str, strategy: Strategy) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import BlockKind, DeviceMesh, Schedule
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import Trace
@@ -23,7 +24,7 @@ STRATEGIES = (
     Strategy(1, 1, 4, 8, "1f1b"),
     Strategy(1, 1, 3, 2, "gpipe"),
     Strategy(1, 2, 4, 16, "1f1b"),
-    Strategy(2, 1, 2, 4, "1f1b", recompute=True),
+    Strategy(2, 1, 2, 4, "1f1b", recompute=Recompute.FULL),
     Strategy(1, 1, 8, 1, "1f1b"),
     Strategy(1, 1, 4, 16),
     Strategy(1, 2, 2, 4, "interleaved", stages_per_device=2),

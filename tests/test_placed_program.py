@@ -39,11 +39,14 @@ def network(family: str, spec: GraphSpec, split: bool) -> Distributed:
     return network_program(GRAPHS[family].program, replace(spec, split_weights=split))
 
 
-def placed_anywhere(choose: Random, family: str, spec: GraphSpec, mesh: DeviceMesh) -> Placement:
-    """Backward operators are with their forward ones, which are anywhere."""
+def placed_anywhere(
+    choose: Random, family: str, spec: GraphSpec, mesh: DeviceMesh, sizes: tuple[int, ...] = (1,)
+) -> Placement:
+    """Backward operators are with their forward ones, which are on any groups of some of these sizes."""
     graph, on = costed(build_graph(family, spec), mesh, CostOptions(spec.dtype)), dict[str, tuple[int, ...]]()
     for each in graph.operators:
-        on[each.name] = on[each.forward_of] if each.forward_of else (choose.randrange(len(mesh.devices)),)
+        anywhere = tuple(choose.sample(range(len(mesh.devices)), choose.choice(sizes)))
+        on[each.name] = on[each.forward_of] if each.forward_of else anywhere
     transfers = Transfers(mesh, Communication.OVERLAPPED)
     return Placement(graph, mesh.placement_devices, tuple(on[name] for name in graph.names), transfers)
 
@@ -62,13 +65,23 @@ def scheduled(placement: Placement, scheduler: str, micro_batches: int, *, split
     return found
 
 
-@pytest.mark.parametrize("seed", seeds(8))
-def test_a_gpt_placed_anywhere_means_the_same(seed: int) -> None:
+GROUPS = [(1, (1,)), (1, (1, 2, 3)), (2, (2,)), (2, (1,))]
+"""Tensor-parallel degrees, and sizes of the groups of devices that operators are placed on."""
+on_groups = pytest.mark.parametrize(
+    ("degree", "group_sizes"), GROUPS, ids=["devices", "copies", "shares", "whole groups"]
+)
+
+
+@on_groups
+@pytest.mark.parametrize("seed", seeds(6))
+def test_a_gpt_placed_anywhere_means_the_same(seed: int, degree: int, group_sizes: tuple[int, ...]) -> None:
     """Losses, every gradient, and every weight that Adam has updated, wherever operators are and whatever the order."""
     choose = Random(seed)
     micro_batch, count, split = choose.randint(1, 2), choose.randint(1, 4), choose.random() < 0.5
-    spec = asked("gpt", micro_batch=micro_batch, recompute=choose.random() < 0.3, **SMALL)
-    placement = placed_anywhere(choose, "gpt", spec, find_mesh(f"h200-{choose.randint(1, 4)}"))
+    recompute = choose.choice(("none", "none", "selective", "full"))
+    spec = asked("gpt", micro_batch=micro_batch, recompute=recompute, tensor_parallel=degree, **SMALL)
+    mesh = find_mesh(f"h200-{choose.randint(max(group_sizes), 5)}")
+    placement = placed_anywhere(choose, "gpt", spec, mesh, group_sizes)
     schedule = scheduled(placement, choose.choice(("list-scheduling", "sequential", "gpipe")), count, split=split)
     wide = replace(spec, dtype="fp64")
     sizes = GptSpec(3, 24, 4, 17, 5, micro_batch * count, "fp64", 7)
@@ -80,11 +93,12 @@ def test_a_gpt_placed_anywhere_means_the_same(seed: int) -> None:
     same_meaning(whole, updated, optimizer_inputs(whole, sizes, seed), 1e-9)
 
 
+@on_groups
 @pytest.mark.parametrize("seed", seeds(4))
-def test_an_mlp_placed_anywhere_means_the_same(seed: int) -> None:
+def test_an_mlp_placed_anywhere_means_the_same(seed: int, degree: int, group_sizes: tuple[int, ...]) -> None:
     choose = Random(seed)
-    spec = asked("mlp", micro_batch=3, layers=4, width=6, dtype="fp32")
-    placement = placed_anywhere(choose, "mlp", spec, find_mesh("h200-3"))
+    spec = asked("mlp", micro_batch=3, layers=4, width=6, tensor_parallel=degree, dtype="fp32")
+    placement = placed_anywhere(choose, "mlp", spec, find_mesh("h200-4"), group_sizes)
     schedule = scheduled(placement, "list-scheduling", 3)
     whole = mlp_training(MlpSpec(4, 6, 9, "fp64"))
     found = placed_program(partial(network, "mlp", replace(spec, dtype="fp64")), placement, schedule)
@@ -106,16 +120,33 @@ def test_a_program_of_layers_takes_as_long_as_its_schedule(scheduler: str, micro
     assert found.latency == pytest.approx(schedule.makespan / 1e9, abs=1e-9 * len(schedule.start))
 
 
+@pytest.mark.parametrize(("degree", "group_sizes"), GROUPS[:3], ids=["devices", "copies", "shares"])
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_program_takes_at_least_as_long_as_its_schedule(seed: int) -> None:
+def test_a_program_takes_at_least_as_long_as_its_schedule(seed: int, degree: int, group_sizes: tuple[int, ...]) -> None:
     """Tensors that cross together wait for each other, which a plan does not know."""
     choose = Random(seed)
     mesh = find_mesh("h200-4")
-    spec = replace(GRAPHS["gpt"].presets["gpt2-small"], training=True, layers=3, micro_batch=8)
-    placement = placed_anywhere(choose, "gpt", spec, mesh)
-    schedule = scheduled(placement, "list-scheduling", 3, split=choose.random() < 0.5)
+    small = GRAPHS["gpt"].presets["gpt2-small"]
+    spec = replace(small, training=True, layers=3, micro_batch=8, tensor_parallel=degree)
+    placement = placed_anywhere(choose, "gpt", spec, mesh, group_sizes)
+    # Of groups whole backwards: the plan's halves take as long as they are fitted, by up to a thousandth other.
+    schedule = scheduled(placement, "list-scheduling", 3, split=group_sizes == (1,) and choose.random() < 0.5)
     found = simulate(placed_program(partial(network, "gpt", spec), placement, schedule).program, mesh)
     assert schedule.makespan / 1e9 - 1e-9 * len(schedule.start) <= found.latency <= 1.2 * schedule.makespan / 1e9
+
+
+def test_a_tensor_comes_from_the_nearest_of_a_group() -> None:
+    """Of a group across two nodes, from the device in the receiver's node."""
+    spec, mesh = asked("mlp", micro_batch=2, layers=2, width=6, dtype="fp32"), find_mesh("h200-4", 2)
+    graph = costed(build_graph("mlp", spec), mesh, CostOptions("fp32"))
+    on = tuple((0, 2) if each.name.startswith("layer0") else (3,) for each in graph.operators)
+    placement = Placement(graph, mesh.placement_devices, on, Transfers(mesh, Communication.OVERLAPPED))
+    found = placed_program(partial(network, "mlp", spec), placement, scheduled(placement, "list-scheduling", 2))
+    sends = [op for op in found.program.ops if op.kind == "send"]
+    forth = {found.program.types[op.inputs[0]].device for op in sends if op.tag.phase == "forward"}
+    assert forth == {3}
+    back = [dict(op.attributes)["to"] for op in sends if op.tag.phase == "backward"]
+    assert sorted(back) == [1, 1, 3, 3], "both devices of the group take the gradient, once for each micro-batch"
 
 
 def test_what_does_not_fit_together_is_said_in_one_sentence() -> None:
@@ -133,6 +164,7 @@ def test_what_does_not_fit_together_is_said_in_one_sentence() -> None:
             placed_program(partial(network, "gpt", made), given, schedule)
         assert sentence in str(error.value)
         assert "\n" not in str(error.value)
-    group = replace(placement, assignment=((0, 1),) * len(placement.assignment))
-    with pytest.raises(InputError, match="runs on 2 devices, where a program needs one for each block"):
-        placed_program(partial(network, "gpt", spec), group, scheduled(group, "sequential", 2))
+    halved = replace(spec, tensor_parallel=2)
+    group = placed_anywhere(Random(1), "gpt", halved, find_mesh("h200-4"), (2, 3))
+    with pytest.raises(InputError, match=r"^block F .* runs on 3 devices, where the network is cut for 2$"):
+        placed_program(partial(network, "gpt", halved), group, scheduled(group, "sequential", 2))

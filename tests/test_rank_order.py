@@ -17,6 +17,7 @@ from helpers.terminal import Tessel, terminal
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation import simulate
 from tessel_core.strategies.families import find_family
@@ -136,7 +137,7 @@ def test_tensor_parallelism_inside_the_node_wins_on_several_nodes() -> None:
     """GPT-3 175B on 64 A100s: no configuration of the grid is faster, by any rank order, and DistIR's costs 80 %."""
     sizes = ranges(size=("gpt3-175b",), batch=(64,))
     asked = {"tensor": (2, 4, 8, 16), "pipeline": (4, 8, 16, 32), "micro_batches": (16, 32, 64)}
-    grid = Grid(sizes, **asked, recompute=(True,), rank_order=every_rank_order())
+    grid = Grid(sizes, **asked, recompute=(Recompute.FULL,), rank_order=every_rank_order())
     found = evaluate_grid(GPT, grid, find_mesh("a100-64"))
     best = found.configurations[found.ranked("latency")[0]].strategy
     assert best.tensor == 8
@@ -274,7 +275,7 @@ def test_sweeps_try_rank_orders_and_stages_per_device(tessel: Tessel) -> None:
 
 def test_a_program_of_millions_of_operations_is_timed_run_by_run(tessel: Tessel) -> None:
     words = "--size gpt3-175b --tensor 8 --pipeline 8 --stages-per-device 3 --micro-batches 64 --micro-batch-size 1"
-    ended = tessel("simulate", "gpt", *words.split(), "--recompute", "--mesh", "a100-64", "--json")
+    ended = tessel("simulate", "gpt", *words.split(), "--recompute", "full", "--mesh", "a100-64", "--json")
     assert ended.code == 0
     assert "operations are timed run by run and not one by one" in ended.err
     found = ended.document

@@ -25,6 +25,7 @@ from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.types import TensorType
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
 from tessel_core.strategies.families import Family, Spec, find_family
@@ -93,7 +94,7 @@ def strategies(name: str, devices: int) -> Iterator[Strategy]:
     degrees = [each for each in product((1, 2, 4, 8), repeat=3) if np.prod(each) == devices]
     for (data, tensor, stages), many in product(degrees, (1, 2, 4, 8)):
         orders = chain_schedulers() if trains and stages > 1 else chain_schedulers()[:1]
-        flags = product((False, True), (False, True)) if trains else [(False, False)]
+        flags = product(Recompute, (False, True)) if trains else [(Recompute.NONE, False)]
         for order, (recompute, zero) in product(orders, flags):
             strategy = Strategy(data, tensor, stages, many, order, recompute, zero)
             if not (zero and data == 1) and not why_not(family, spec, strategy, None, Semantics.DEFAULT):
@@ -105,9 +106,10 @@ SOME = [
     Strategy(2, 2, 1, 2, zero=True),
     Strategy(1, 4),
     Strategy(1, 1, 4, 8, "1f1b"),
-    Strategy(1, 2, 2, 4, "gpipe", recompute=True),
+    Strategy(1, 2, 2, 4, "gpipe", recompute=Recompute.FULL),
+    Strategy(1, 2, 2, 2, "1f1b", recompute=Recompute.SELECTIVE),
     Strategy(2, 1, 2, 4, "sequential"),
-    Strategy(2, 1, 2, 4, recompute=True, zero=True),
+    Strategy(2, 1, 2, 4, recompute=Recompute.FULL, zero=True),
 ]
 
 
@@ -117,7 +119,8 @@ def test_any_strategy_comes_to_the_same_as_one_process() -> None:
     with Ranks(4) as ranks:
         for strategy, name in product(SOME, NETWORKS):
             if strategy in strategies(name, 4):
-                check_same(name, "fp64" if strategy.recompute or strategy.zero else "fp32", strategy, ranks)
+                plain = strategy.recompute == Recompute.NONE and not strategy.zero
+                check_same(name, "fp32" if plain else "fp64", strategy, ranks)
 
 
 @pytest.mark.more

@@ -29,7 +29,7 @@ def test_every_answer_counts() -> None:
     answers: dict[str, Answer] = {
         **{"family": "gpt", "gpt-size": "gpt2,gpt2-xl", "gpt-layers": "4,6", "gpt-context": " ", "gpt-mode": "decode"},
         **{"data": "1..3", "tensor": "2", "pipeline": "1,2", "micro_batches": "4", "orders": "1f1b,gpipe"},
-        **{"semantics": "distir", "mesh": "distir-16", "recompute": True, "mlp-layers": "not looked at"},
+        **{"semantics": "distir", "mesh": "distir-16", "recompute": "none,selective", "mlp-layers": "not looked at"},
     }
     asked = asked_by(answers)
     sizes = dict(asked.grid.sizes)
@@ -38,7 +38,8 @@ def test_every_answer_counts() -> None:
     assert "context" not in sizes, "left as it is usual"
     grid = asked.grid
     assert (grid.data, grid.tensor, grid.pipeline, grid.micro_batches) == ((1, 2, 3), (2,), (1, 2), (4,))
-    assert (grid.schedule, grid.recompute, asked.semantics) == (("1f1b", "gpipe"), (False, True), Semantics.DISTIR)
+    assert (grid.schedule, grid.recompute) == (("1f1b", "gpipe"), ("none", "selective"))
+    assert asked.semantics is Semantics.DISTIR
 
 
 def test_words_that_are_no_range_are_told_by_the_field() -> None:
@@ -54,7 +55,8 @@ def test_words_that_are_no_range_are_told_by_the_field() -> None:
         ({"colour": "red"}, "strategies: colour: is not known"),
         ({"data": True}, "strategies: data: cannot be True"),
         ({"data": 3}, "strategies: data: cannot be 3"),
-        ({"recompute": "yes"}, "strategies: recompute: cannot be 'yes'"),
+        ({"zero": "yes"}, "strategies: zero: cannot be 'yes'"),
+        ({"recompute": "some"}, "strategies: recompute: 'some' is not known"),
         ({"family": "cnn"}, "strategies: family: 'cnn' is not known"),
         ({"mesh": "h200-16,h200-8"}, "strategies: mesh: takes one choice, got 2"),
         ({"mesh": ""}, "strategies: mesh: takes one choice, got 0"),
@@ -69,10 +71,12 @@ def test_answers_from_a_file_are_checked(answers: dict[str, object], told: str) 
 
 def test_a_workspace_keeps_them_also_those_that_make_no_sense() -> None:
     file = simple_workspace(build_shape("m-shape"))
-    file = replace(file, rest={**file.rest, "strategies": {"data": "1..x", "recompute": True}})
+    file = replace(file, rest={**file.rest, "strategies": {"data": "1..x", "recompute": "none,full"}})
     work = workspace_of(read_workspace(workspace_text(file).encode()), "token")
-    assert work.strategies == {"data": "1..x", "recompute": True}
+    assert work.strategies == {"data": "1..x", "recompute": "none,full"}
     assert workspace_file(work) == file
+    before = replace(file, rest={**file.rest, "strategies": {"data": "1..x", "recompute": True}})
+    assert workspace_of(before, "token").strategies == work.strategies, "as it was when there was one way to recompute"
     usual = replace(file, rest={**file.rest, "strategies": {"data": "1,2,4,8,16"}})
     assert workspace_of(usual, "token").strategies == {}, "what is usual is not kept"
 

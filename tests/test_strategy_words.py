@@ -11,6 +11,7 @@ from tessel_core.charts.trace_bars import peak_chart
 from tessel_core.charts.trace_timeline import trace_data
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.exports.sweep_table import shown_rows
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.simulation import Trace, memory_shares
 from tessel_core.simulation.attribution import CACHE, GIVEN, STATE, holdings
 from tessel_core.strategies.families import find_family
@@ -31,7 +32,7 @@ def simulated(strategy: Strategy, **sizes: object) -> Simulated:
 @pytest.fixture(scope="module")
 def swept() -> GridResult:
     sizes = ranges(layers=(4,), width=(4096, 65536), batch=(96,))
-    grid = Grid(sizes, doubling(4), (1, 2), (1, 2), (1, 5), recompute=(False, True))
+    grid = Grid(sizes, doubling(4), (1, 2), (1, 2), (1, 5), recompute=(Recompute.NONE, Recompute.FULL))
     return evaluate_grid(MLP, grid, find_mesh("v100-8"))
 
 
@@ -39,7 +40,8 @@ def swept() -> GridResult:
     ("strategy", "words"),
     [
         (Strategy(), "one device"),
-        (Strategy(micro_batches=4, recompute=True), "one device, 4 micro-batches, recomputing"),
+        (Strategy(micro_batches=4, recompute=Recompute.FULL), "one device, 4 micro-batches, recomputing"),
+        (Strategy(recompute=Recompute.SELECTIVE, zero=True), "one device, recomputing selectively, ZeRO"),
         (Strategy(8, zero=True), "8 replicas, ZeRO"),
         (Strategy(2, 4, 3, 6, "1f1b"), "2 replicas, 3 stages, tensors over 4, 6 micro-batches, 1f1b"),
     ],

@@ -11,9 +11,10 @@ import pytest
 from helpers.programs import gpt_inputs, gpt_parameters, products, random_inputs, small_gpt, spread, uniform_workers
 from helpers.seeds import one_in
 
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Checkpoint, Recompute, recomputing
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate, ShardedOptimizer
 from tessel_core.ir.verify import verify
@@ -77,6 +78,27 @@ def test_checkpointing_keeps_of_a_layer_what_it_takes() -> None:
         gradients = sum(program.types[value].bytes for value in program.outputs)
         peaks.append(simulate(program, costs=uniform_workers(1)).peak_memory[0] - weights - gradients)
     assert peaks[1] - peaks[0] <= 4 * 64 * 64 * 16 * 4
+
+
+@pytest.mark.parametrize("degrees", [(1, 1, 1, 1), (1, 2, 2, 4), (2, 1, 4, 8)])
+def test_selective_recomputation_repeats_no_product(degrees: tuple[int, int, int, int]) -> None:
+    """It lies between none and full, in what devices hold and in how long a step takes."""
+    original, mesh = gpt_training(GptSpec(8, 256, 4, 101, 256, 16, "bf16")), find_mesh("h200-8")
+    programs = {how: spread(recomputing(how, original), *degrees).program for how in Recompute}
+    none, some, full = (simulate(programs[how], mesh) for how in Recompute)
+    for least, between, most in zip(full.peak_memory, some.peak_memory, none.peak_memory, strict=True):
+        assert least < between < most
+    assert none.latency < some.latency < full.latency
+    again = Counter(op.kind for op in programs[Recompute.SELECTIVE].ops)
+    again.subtract(op.kind for op in programs[Recompute.NONE].ops)
+    assert {kind for kind, count in again.items() if count} <= {"layer_norm", "gelu", "residual", "unpack_qkv"}
+    assert again["layer_norm"] == 2 * again["gelu"] > 0
+
+
+def test_an_mlp_has_nothing_to_recompute_selectively() -> None:
+    """Each layer is a product, whose output is kept, and a ReLU, whose output is passed on."""
+    original = mlp_training(MlpSpec(5, 12, 12))
+    assert recomputing(Recompute.SELECTIVE, original) == original
 
 
 def test_checkpointing_comes_first() -> None:

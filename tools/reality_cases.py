@@ -9,6 +9,7 @@ from typing import Annotated
 
 from tessel_core.formats.record import Codec, options_from
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.strategy import Strategy, build_program, check_strategy
 
@@ -77,14 +78,14 @@ TRAINING = (
     Strategy(),
     Strategy(micro_batches=2),
     Strategy(micro_batches=4),
-    Strategy(micro_batches=2, recompute=True),
+    Strategy(micro_batches=2, recompute=Recompute.FULL),
     Strategy(data=2),
     Strategy(data=2, micro_batches=2, zero=True),
     Strategy(tensor=2),
     Strategy(tensor=2, micro_batches=4),
     Strategy(pipeline=2, micro_batches=2, schedule="gpipe"),
     Strategy(pipeline=2, micro_batches=4, schedule="1f1b"),
-    Strategy(pipeline=2, micro_batches=4, schedule="gpipe", recompute=True),
+    Strategy(pipeline=2, micro_batches=4, schedule="gpipe", recompute=Recompute.FULL),
 )
 INFERENCE = (
     Strategy(),

@@ -104,11 +104,11 @@ def _answers() -> dict[Field, Answer]:
     with st.container(**row):
         found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
     with st.container(**row):
-        found |= {field: _ask(field) for field in (*DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS)}
+        found |= {field: _ask(field) for field in (*DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS, RECOMPUTE)}
         titles = {name: rank_order_title(name) for name in RANK_ORDER.choices}
         found[RANK_ORDER] = _ask(RANK_ORDER, titles, width=190, help=RANK_ORDER.about)
         with labelled(width="content", gap="xxsmall"):
-            return found | {field: _ask(field) for field in (RECOMPUTE, ZERO)}
+            return found | {ZERO: _ask(ZERO)}
 
 
 def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> Answer:
@@ -118,7 +118,7 @@ def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> 
         return st.toggle(field.label, now, key=key, help=field.about or None)
     if field.several:
         taken = chosen(field, workspace().strategies)
-        return ",".join(st.multiselect(field.label, field.choices, taken, key=key, width=190))
+        return ",".join(st.multiselect(field.label, field.choices, taken, key=key, width=190, help=field.about or None))
     if titles is not None:
         with labelled(width=look.pop("width", "stretch")):
             return choose(field.label, {name: titles[name] for name in field.choices}, now, key=key, **look)

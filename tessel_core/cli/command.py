@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, NoReturn
 
 import typer
@@ -69,6 +71,7 @@ def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
     try:
         open_streams()
+        _refuse_without_value(sys.argv[1:])
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
         _compile_later()
@@ -83,6 +86,14 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _refuse_without_value(words: Sequence[str]) -> None:
+    """Raise InputError for `--recompute` without a value, as it was said before there were several."""
+    for word, after in pairwise([*words, ""]):
+        if word == "--recompute" and (not after or after.startswith("-")):
+            meant = "none,full" if "sweep" in words else "full"
+            raise InputError(word, f"takes a value; without one it meant {meant}, so say --recompute {meant}")
 
 
 def _compile_later() -> None:

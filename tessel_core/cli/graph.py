@@ -13,6 +13,7 @@ from tessel_core.cli.output import Json, as_typed, console, print_json, table
 from tessel_core.errors import InputError, find, nearest
 from tessel_core.formats import graph_text, read_graph_file, write_file
 from tessel_core.formats.files import check_place, is_onnx, read_bytes
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import OperatorGraph
 from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.units import show_memory
@@ -36,11 +37,12 @@ def graph(
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="Add the backward pass.")] = False,
     recompute: Annotated[
-        bool,
+        Recompute,
         typer.Option(
-            "--recompute", help="Keep only the inputs of layers, and compute the rest again in the backward pass."
+            help="What runs again in the backward pass and is not kept: nothing, all but products and attention, or "
+            "whole layers."
         ),
-    ] = False,
+    ] = Recompute.NONE,
     split_weights: Annotated[
         bool, typer.Option("--split-weights", help="Make weight gradients operators of their own.")
     ] = False,
@@ -61,8 +63,9 @@ def graph(
     if source is None:
         _list(list(GRAPHS.values()), as_json=json)
         return
-    if (recompute or split_weights) and not backward:
-        raise InputError("--recompute" if recompute else "--split-weights", "is for the backward; say --backward too")
+    recomputes = recompute != Recompute.NONE
+    if (recomputes or split_weights) and not backward:
+        raise InputError("--recompute" if recomputes else "--split-weights", "is for the backward; say --backward too")
     family = _family(source, preset)
     if out is not None:
         check_place(out, Path(source) if family is None else None)
@@ -71,13 +74,15 @@ def graph(
             raise InputError("--preset", f"is for networks, and {source} is none of them")
         if changes and not is_onnx(read_bytes(Path(source)), source):
             raise InputError("--set", f"is for networks and ONNX models, and {source} is neither")
+        if recompute == Recompute.SELECTIVE:
+            raise InputError("--recompute", f"selective is for networks, and {source} is none of them; say full")
         found = read_graph_file(Path(source), sizes=open_sizes(changes or (), "--set")).graph
-        found = _derived(found, backward, by_layer, recompute=recompute, split_weights=split_weights)
+        found = _derived(found, backward, by_layer, recompute=recomputes, split_weights=split_weights)
     else:
         chosen = preset or source
         spec = _spec(family, family.presets.get(chosen), changes or ())
         if backward:
-            spec = replace(spec, training=True, recompute=recompute, split_weights=split_weights)
+            spec = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
         found = build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, chosen)
     if out is not None:
         write_file(out, graph_text(_writable(found)))

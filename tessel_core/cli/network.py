@@ -12,6 +12,7 @@ from tessel_core.cli.output import option, print_notes
 from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
 from tessel_core.errors import InputError
 from tessel_core.formats.files import read_bytes
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.networks.programs.program_file import ProgramFile, open_sizes, read_program_file
 from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec, find_family
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
@@ -55,7 +56,10 @@ _Order = Annotated[
 _StagesPerDevice = Annotated[
     int, typer.Option(help="Pipeline stages on each device. The pipeline then goes round the devices that often.")
 ]
-_Recompute = Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")]
+_Recompute = Annotated[
+    Recompute,
+    typer.Option(help="What runs again for the backward: nothing, all but products and attention, or whole layers."),
+]
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
 _Sizes = Annotated[
     list[str] | None,
@@ -94,7 +98,7 @@ class AskedNetwork:
     micro_batches: _MicroBatches = None
     micro_batch_size: _MicroBatchSize = None
     schedule: _Order = None
-    recompute: _Recompute = False
+    recompute: _Recompute = Recompute.NONE
     zero: _Zero = False
     rank_order: Annotated[
         str | None,

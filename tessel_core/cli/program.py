@@ -122,7 +122,8 @@ def _made(
     program = (without if step is None else step(without)).program
     scheduled = ordered.makespan / TICKS_PER_SECOND.get(ordered.plan.time_unit, 1.0)
     devices = placed.transfers.mesh
-    if devices is None or spec.tensor_parallel > 1:
+    groups_as_devices = spec.tensor_parallel > 1 and all(len(on) == 1 for on in placed.assignment)
+    if devices is None or groups_as_devices:
         return _Found(program, scheduled, None, None, None)
     trace = simulate(program, devices)
     alone = trace if step is None else simulate(without.program, devices)

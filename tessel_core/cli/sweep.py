@@ -23,10 +23,11 @@ from tessel_core.cli.simulation_problem import (
 )
 from tessel_core.cli.solving import solve
 from tessel_core.cli.sweep_schedules import schedules
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.strategies.evaluation import NOT_REACHED
 from tessel_core.strategies.families import FAMILIES, Family, Value, find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
@@ -71,7 +72,9 @@ class AskedGrid:
         str | None, typer.Option(metavar="RANGE", help="Pipeline stages on each device. Default: 1.")
     ] = None
     schedule: _Orders = DEFAULT_ORDER
-    recompute: Annotated[bool, typer.Option("--recompute", help="Try both with and without recomputation.")] = False
+    recompute: Annotated[
+        str, typer.Option(metavar="LIST", help=f"What runs again for the backward, some of {', '.join(Recompute)}.")
+    ] = Recompute.NONE
     zero: Annotated[bool, typer.Option("--zero", help="Try both with and without ZeRO-1.")] = False
     rank_order: Annotated[
         str | None,
@@ -97,7 +100,7 @@ class AskedGrid:
             _range_or_all(self.pipeline, "--pipeline", most),
             (1,) if self.micro_batch_size else micro_batches,
             _names(self.schedule),
-            (False, True) if self.recompute else (False,),
+            _recomputations(self.recompute),
             (False, True) if self.zero else (False,),
             read_range(self.micro_batch_size or "", "--micro-batch-size"),
             (1,) if self.stages_per_device is None else read_range(self.stages_per_device, "--stages-per-device"),
@@ -165,6 +168,10 @@ def _rank_orders(text: str | None) -> tuple[RankOrder | None, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
+
+
+def _recomputations(text: str) -> tuple[Recompute, ...]:
+    return tuple(find({str(each): each for each in Recompute}, name, "--recompute") for name in _names(text))
 
 
 def _show(found: GridResult, most: int) -> None:

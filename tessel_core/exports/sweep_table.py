@@ -29,7 +29,7 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
         spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
         degrees = (strategy.data, strategy.tensor, strategy.pipeline, *_micro_batches(sweep.configurations[i]))
         ranks = ",".join(strategy.ranks(sweep.semantics).order)
-        how = (strategy.schedule, strategy.recompute, strategy.zero, strategy.stages_per_device, ranks)
+        how = (strategy.schedule, str(strategy.recompute), strategy.zero, strategy.stages_per_device, ranks)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
@@ -73,7 +73,7 @@ def _how(strategy: Strategy) -> dict[str, object]:
     """What a strategy chooses besides its degrees, by heading."""
     return {
         "Order": strategy.schedule,
-        "Recomputes": strategy.recompute,
+        "Recomputes": str(strategy.recompute),
         "Shares state": strategy.zero,
         "Stages per device": strategy.stages_per_device,
         "Ranks": rank_order_words(strategy.rank_order or DEFAULT_RANK_ORDER),

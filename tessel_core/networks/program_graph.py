@@ -121,15 +121,19 @@ class _View:
 
     @cached_property
     def _names(self) -> list[str]:
-        """The gradient, or else operation, with most FLOPs has the plain name of its phase; others add their kind."""
+        """The gradient, or else operation, with most FLOPs has the plain name of its phase; others add their kind.
+
+        What runs again always adds it, so that an operator has one name whether weight gradients are apart or not.
+        """
         groups: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             groups[op.tag.name if phase == "forward" else f"{op.tag.name}/{phase}"].append(i)
         found, used = [""] * len(self._ops), Counter[str]()
         for stem, members in groups.items():
             main = max(members, key=lambda i: (self._ops[i].kind.endswith("_grad"), self._costs[i].flops or 0.0, -i))
+            plain = None if main in self._again else main
             for i in members:
-                name = stem if i == main else f"{stem}/{self._ops[i].kind.removesuffix('_grad')}"
+                name = stem if i == plain else f"{stem}/{self._ops[i].kind.removesuffix('_grad')}"
                 used[name] += 1
                 found[i] = name if used[name] == 1 else f"{name}/{used[name]}"
         return found
@@ -232,18 +236,21 @@ class _View:
                     keepers[tensor] = min(keepers.get(tensor, mate), mate)
         for tensor, keeper in keepers.items():
             kept[keeper] += self._program.types[tensor].bytes
-        for i in differentiated - self._recomputed:
+        for i in differentiated - {self._mate[again] for again in self._again}:
             op, rule = self._ops[i], find_operator(self._ops[i].kind).statistics
             kept[i] += rule(self._program.types_of(op.inputs), dict(op.attributes)) if rule else 0.0
         return [round(each) for each in kept]
 
     @cached_property
-    def _recomputed(self) -> set[int]:
-        """Forward operators that run again before their backward."""
-        again = {
-            (op.tag.name, op.kind) for op, phase in zip(self._ops, self._phases, strict=True) if phase != "forward"
-        }
-        return {i for i, op in enumerate(self._ops) if (op.tag.name, op.kind) in again}
+    def _again(self) -> set[int]:
+        """Forward operators that run again before their backward: they take nothing that depends on a gradient."""
+        found = set[int]()
+        for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
+            makers = {self._maker[tensor] for tensor in self._taken(op) if tensor in self._maker} - {i}
+            repeats = (maker in found or self._phases[maker] == "forward" for maker in makers)
+            if phase != "forward" and not op.kind.endswith("_grad") and all(repeats):
+                found.add(i)
+        return found
 
 
 def _phase(op: Op) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
+from tessel_core.costs.collectives import send_link
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms.partition import ANYWHERE, Partition
-from tessel_core.model import BlockKind, Placement, Schedule
+from tessel_core.ir.transforms.partition import ANYWHERE, ChooseSender, Partition
+from tessel_core.model import BlockKind, MicroBatchPlan, Placement, Schedule
 from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.networks.program_graph import program_graph
 from tessel_core.planning.blocks import BlockGraph, block_graph
 from tessel_core.planning.names import block_names
 from tessel_core.planning.plan import weights_apart
 from tessel_core.rules import check_schedule
+from tessel_core.units import counted
 
 Network = Callable[[bool], Distributed]
 """Makes the program of one micro-batch, with gradients of weights apart or not, without an optimizer."""
@@ -24,12 +27,16 @@ _APART = "/weight_gradient"
 def placed_program(network: Network, placement: Placement, schedule: Schedule) -> Distributed:
     """Operators on the devices where they were placed, micro-batches in the schedule's order, sends where edges cross.
 
-    Worker w is device w - 1 of the placement; of a tensor-parallel network of degree T, device (w - 1) // T.  Outputs
-    are losses and gradients.  In the simulation a run takes as long as its block in the plan, so both end at the same
-    time, unless transfers share a link or the plan counts them as work of devices.
+    Worker w is device w - 1 of the placement.  Operators on several devices are done by each, as the plan counts them:
+    a network of tensor-parallel degree T is placed on groups of T devices, which have a share of each operator, and any
+    other does the same on every device.  A device that lacks a tensor gets it from the nearest one that has it.  A
+    network of degree T may also be placed as if groups were devices; worker w is then of device (w - 1) // T.
+
+    Outputs are losses and gradients.  In the simulation a run takes as long as its block in the plan, so both end at
+    the same time, unless transfers share a link or the plan counts them as work of devices.
 
     Raises InputError where the placement is of another network, the schedule is of another plan or breaks a rule, or
-    a block runs on several devices.
+    a tensor-parallel network is on groups of another size.
     """
     broken = check_schedule(schedule, without=("memory",))
     if broken:
@@ -41,8 +48,10 @@ def placed_program(network: Network, placement: Placement, schedule: Schedule) -
     model = network(split)
     block_of = _blocks_of(model, placed, blocks)
     stage_of = _stages(placed, blocks)
-    found = Partition(schedule, block_of, stage_of, as_planned=True)(model)
-    return _numbered(found, model.program, schedule, placement)
+    shares = _has_shares(model, schedule.plan)
+    sender = _nearest(placement, schedule.plan)
+    found = Partition(schedule, block_of, stage_of, as_planned=True, shares=shares, sender=sender)(model)
+    return _numbered(found, 1 if shares else len(model.program.devices), schedule.plan, placement)
 
 
 def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) -> None:
@@ -109,13 +118,41 @@ def _stages(placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _numbered(model: Distributed, source: Program, schedule: Schedule, placement: Placement) -> Distributed:
-    """The devices of the placement's mesh, each of a group next to each other, in place of those of the plan."""
-    group, width = len(source.devices), len(schedule.plan.devices)
+def _has_shares(model: Distributed, plan: MicroBatchPlan) -> bool:
+    """Whether the devices of a block have shares of its operators, and are not groups themselves."""
+    degree = len(model.program.devices)
+    if degree == 1 or all(len(block.devices) == 1 for block in plan.blocks):
+        return False
+    for block in plan.blocks:
+        if len(block.devices) != degree:
+            why = f"runs on {counted(len(block.devices), 'device')}, where the network is cut for {degree}"
+            raise InputError(f"block {block.name}", why)
+    return True
+
+
+def _places(placement: Placement, plan: MicroBatchPlan) -> tuple[int, ...]:
+    """Per device of the plan, its position among those of the placement."""
     place = {device.name: i for i, device in enumerate(placement.devices)}
+    return tuple(place[device.name] for device in plan.devices)
+
+
+def _nearest(placement: Placement, plan: MicroBatchPlan) -> ChooseSender:
+    """Chooses the worker with the fastest link to one that lacks a tensor."""
+    mesh, place = placement.transfers.mesh, _places(placement, plan)
+
+    @cache
+    def bandwidth(sender: int, receiver: int) -> float:
+        return 0.0 if mesh is None else send_link(mesh, place[sender - 1], place[receiver - 1]).bandwidth
+
+    return lambda senders, receiver: max(senders, key=lambda sender: bandwidth(sender, receiver))
+
+
+def _numbered(model: Distributed, group: int, plan: MicroBatchPlan, placement: Placement) -> Distributed:
+    """The devices of the placement's mesh, each of a group next to each other, in place of those of the plan."""
+    place = _places(placement, plan)
 
     def worker(device: int) -> int:
-        h, p = divmod(device - 1, width)
-        return place[schedule.plan.devices[p].name] * group + h + 1
+        h, p = divmod(device - 1, len(plan.devices))
+        return place[p] * group + h + 1
 
     return model.on_devices(worker)

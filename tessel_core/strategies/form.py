@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
@@ -70,7 +71,15 @@ RANK_ORDER = Field(
     "node; all tries each order that differs on the mesh.",
 )
 ORDERS = Field("orders", "Orders", DEFAULT_ORDER, chain_schedulers(), several=True)
-RECOMPUTE = Field("recompute", "Also try recomputation", False)
+RECOMPUTE = Field(
+    "recompute",
+    "Recomputation",
+    str(Recompute.NONE),
+    tuple(Recompute),
+    several=True,
+    about="What runs again for the backward and need not be kept: nothing, all but products and attention (selective), "
+    "or whole layers (full). More takes longer and holds less.",
+)
 ZERO = Field("zero", "Also try ZeRO-1", False, about="Replicas that share the optimizer's state.")
 
 _USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
@@ -136,6 +145,8 @@ def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
     Raises InputError for a field or a choice that is not known, and for an answer of another type.
     """
     found: dict[str, Answer] = {}
+    if answers.get(RECOMPUTE.name) is True:  # from before there were several ways
+        answers = {**answers, RECOMPUTE.name: f"{Recompute.NONE},{Recompute.FULL}"}
     for name, answer in answers.items():
         if name not in _FIELDS:
             raise InputError(f"strategies: {name}", "is not known")
@@ -169,17 +180,17 @@ def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None)
     pairs = zip(find_family(family).sizes, size_fields(family), strict=True)
     sizes = {size.name: _values(field, answers) for size, field in pairs}
     data, tensor, pipeline, micro = (read_range(str(answer_to(each, answers)), each.label) for each in DEGREES)
-    recompute, zero = ((False, True) if answer_to(each, answers) else (False,) for each in (RECOMPUTE, ZERO))
+    zero = (False, True) if answer_to(ZERO, answers) else (False,)
     size, several = (
         read_range(str(answer_to(field, answers)), field.label) for field in (MICRO_BATCH_SIZE, STAGES_PER_DEVICE)
     )
     (ranks,) = chosen(RANK_ORDER, answers)
     known = ranges(**{name: values for name, values in sizes.items() if values is not None})
     try:
-        how = chosen(ORDERS, answers), recompute, zero
+        how = chosen(ORDERS, answers), tuple(map(Recompute, chosen(RECOMPUTE, answers))), zero
         grid = Grid(known, data, tensor, pipeline, micro, *how, size, several, _rank_orders(ranks))
     except InputError as error:
-        fields = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, *size_fields(family))
+        fields = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, RECOMPUTE, *size_fields(family))
         labels = {each.name: each.label for each in fields}
         raise InputError(labels.get(error.where, error.where), error.why) from None
     return Asked(family, mesh if open_mesh is None else open_mesh.name, grid, Semantics(semantics), open_mesh)

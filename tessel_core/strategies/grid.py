@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome, evaluate
 from tessel_core.strategies.families import Family, Spec, Value
@@ -55,7 +56,7 @@ class Grid:
     pipeline: tuple[int, ...] = (1,)
     micro_batches: tuple[int, ...] = (1,)
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
-    recompute: tuple[bool, ...] = (False,)
+    recompute: tuple[Recompute, ...] = (Recompute.NONE,)
     zero: tuple[bool, ...] = (False,)
     micro_batch_size: tuple[int, ...] = ()
     """Samples; where there are any, they take the place of `micro_batches`, whose number is batch / (D · size)."""

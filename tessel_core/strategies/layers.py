@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.pipeline import layers_of_stages
 from tessel_core.strategies.families import ExampleFamily, Spec
 from tessel_core.strategies.runs import COMBINES, FREED, MADE, NEVER, WAITS, Numbers, Run, StageRuns, stage_runs
@@ -38,7 +39,7 @@ class Structure:
 
 @lru_cache(maxsize=1024)
 def structure_of(
-    family: ExampleFamily, example: Spec, sharded: bool, recompute: bool, count: int, several: bool
+    family: ExampleFamily, example: Spec, sharded: bool, recompute: Recompute, count: int, several: bool
 ) -> Structure:
     """The structure of a family's `example` with all of its layers, in `count` stages; `several` micro-batches."""
     whole = layers_of_stages(example.layers, count)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.transforms.checkpoint import PRODUCTS
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.strategy import Strategy
 
-_PRODUCTS = ("matmul", "linear", "attention")
 _BACKWARD_PRODUCTS = 2
 """A product's backward is two products: by its input and by its weight."""
 
@@ -42,7 +42,7 @@ def model_flops(family: Family, spec: Spec) -> float:
     program = family.build(spec).program
     forward = 0.0
     for op in program.ops:
-        if op.kind in _PRODUCTS and op.tag.phase == "forward":
+        if op.kind in PRODUCTS and op.tag.phase == "forward":
             types = program.types_of(op.inputs), program.types_of(op.outputs)
             forward += find_operator(op.kind).work(*types, dict(op.attributes)).flops
     return forward * (1 + _BACKWARD_PRODUCTS * (family.optimizer(spec) is not None))

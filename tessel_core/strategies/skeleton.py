@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes, Op, Program
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import UPDATE, Optimizer
 from tessel_core.ir.types import TensorType
@@ -155,10 +155,10 @@ class Skeleton:
 
 
 @lru_cache(maxsize=64)
-def skeleton_of(family: ExampleFamily, example: Spec, sharded: bool, recompute: bool) -> Skeleton:
+def skeleton_of(family: ExampleFamily, example: Spec, sharded: bool, recompute: Recompute) -> Skeleton:
     """The skeleton of a family's `example`, on one device or on one of several that share each layer."""
     degree, model = _DEGREE if sharded else 1, family.build(example)
-    model = TensorParallel(degree)(Checkpoint()(model) if recompute else model)
+    model = TensorParallel(degree)(recomputing(recompute, model))
     sizes = family.numbers(example, example.batch, degree)
     names = _Names({size: name for name, size in sizes.items()}, frozenset(sizes), example.dtype)
     return _first_device(model, names, example.layers, family.optimizer(example))

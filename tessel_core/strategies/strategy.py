@@ -9,7 +9,7 @@ from enum import StrEnum
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
@@ -59,8 +59,8 @@ class Strategy:
     micro_batches: int = 1
     schedule: str = DEFAULT_ORDER
     """The scheduler that orders the micro-batches."""
-    recompute: bool = False
-    """Whether layers are computed again for their backward instead of being kept."""
+    recompute: Recompute = Recompute.NONE
+    """Which operations run again for their backward, so that what they make need not be kept."""
     zero: bool = False
     """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
     stages_per_device: int = 1
@@ -112,14 +112,18 @@ class Strategy:
             (self.micro_batches, f"{self.micro_batches} micro-batches"),
         )
         words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
-        words += ["recomputing"] * self.recompute + ["ZeRO"] * self.zero + self._placed
+        words += self._saving + self._placed
         return ", ".join(words if self.devices > 1 else ["one device", *words])
 
     @property
     def how(self) -> str:
         """The strategy without its degrees."""
-        words = [self.schedule] + ["recomputing"] * self.recompute + ["ZeRO"] * self.zero + self._placed
-        return ", ".join(words)
+        return ", ".join([self.schedule, *self._saving, *self._placed])
+
+    @property
+    def _saving(self) -> list[str]:
+        """How it saves memory, in words."""
+        return _RECOMPUTING[self.recompute] + ["ZeRO"] * self.zero
 
     @property
     def _placed(self) -> list[str]:
@@ -129,6 +133,11 @@ class Strategy:
         return several + ([] if usual else [f"ranks {rank_order_words(self.rank_order or ())}"])
 
 
+_RECOMPUTING = {
+    Recompute.NONE: [],
+    Recompute.SELECTIVE: ["recomputing selectively"],
+    Recompute.FULL: ["recomputing"],
+}
 MOST_LAYERS = 10_000
 """Most layers of a network."""
 MOST_TRACED = 400_000
@@ -154,7 +163,7 @@ def build_program(
     """
     optimizer = family.optimizer(spec)
     model = family.build(spec, split_weights=optimizer is not None and strategy.form.split)
-    model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
+    model = TensorParallel(strategy.tensor)(recomputing(strategy.recompute, model))
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
     model = Pipeline(stage_order(strategy.schedule, *shape))(model)
@@ -199,7 +208,7 @@ def _objections(
         yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
         yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
-    if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
+    if (strategy.recompute != Recompute.NONE or strategy.zero) and family.optimizer(spec) is None:
         yield "inference has neither a backward to recompute for nor an optimizer to share"
     if strategy.zero and semantics is Semantics.DISTIR:
         yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"

@@ -29,6 +29,7 @@ from rich.table import Table
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.devices import find_device_kind
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import MicroBatchPlan, Placement
 from tessel_core.networks.gpt import GptOptions
 from tessel_core.networks.graphs.table import build_graph
@@ -107,7 +108,6 @@ class Setting:
             (self["expert"] > 1, "expert parallelism"),
             (self["zero"] > 1, "ZeRO-2 and FSDP"),
             (self["sequence_parallel"] > 0, "sequence parallelism"),
-            (row["recompute"] == "selective", "selective recomputation"),
         )
         return next((words for lacking, words in lacks if lacking), "")
 
@@ -123,7 +123,7 @@ def simulated(setting: Setting) -> float:
     strategy = Strategy(
         *(setting[name] for name in ("data", "tensor", "pipeline", "micro_batches")),
         setting.row["schedule"] or "1f1b",
-        setting.row["recompute"] == "full",
+        Recompute(setting.row["recompute"] or "none"),
         setting["zero"] == 1,
         setting["virtual"],
     )

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.simulation import Trace, simulate
 from tessel_core.strategies.evaluation import evaluate
 from tessel_core.strategies.families import find_family
@@ -106,7 +107,7 @@ def gpt_grids(console: Console) -> bool:
     table = Table("GPT configurations", "mode", "simulated", "CPU s", "reach", box=None)
     family, mesh, fast = find_family("gpt"), find_mesh("h200-16"), True
     grids = {mode: Grid(ranges(**GPT_SIZES, mode=(mode,), **more), **DEGREES) for mode, more in GPT_MODES.items()}
-    both = {"recompute": (False, True), "zero": (False, True)}
+    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (False, True)}
     grids["training, 7 sizes, recomputing and ZeRO or not"] = Grid(ranges(**GPT_MIXED), **DEGREES, **both)
     for mode, grid in grids.items():
         every = grid.configurations(family, 16)

@@ -159,7 +159,7 @@ def works(draw: strategies.DrawFn) -> Workspace:
     asked = work.question if draw(strategies.booleans()) else None
     if draw(strategies.booleans()):
         work = work.edited(draw(drafts()))
-    answers = draw(strategies.sampled_from([{}, {"data": "1..x", "recompute": True}]))
+    answers = draw(strategies.sampled_from([{}, {"data": "1..x", "recompute": "none,full"}]))
     return replace(
         work, asked=asked, comparison=draw(comparisons(work.plan)), placing=draw(placings()), strategies=answers
     )

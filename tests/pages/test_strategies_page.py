@@ -12,6 +12,7 @@ from pages.parts.strategies.points import FRONT, INFEASIBLE, identity
 from pages.shared import strategies as strategies_form
 from pages.shared.strategies import swept
 from pages.shared.strategy_state import StrategyState
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.form import asked_by
 from tessel_core.strategies.grid import Grid, doubling, evaluate_grid
@@ -117,14 +118,14 @@ def test_infeasible_ones_have_reasons_that_can_be_chosen() -> None:
     assert {row["K"] for row in tab.test.dataframe[0].value.to_dict("records")} == {3}
 
 
-def test_zero_and_sizes_of_micro_batches_are_asked_too() -> None:
+def test_zero_recomputation_and_sizes_of_micro_batches_are_asked_too() -> None:
     tab = page()
     before = len(tab.test.dataframe[0].value)
     next(each for each in tab.test.toggle if each.label == "Also try ZeRO-1").set_value(True)
+    next(each for each in tab.test.multiselect if each.label == "Recomputation").set_value(["none", "full"])
     write(tab, "Micro-batch size", "16,48")
-    grid = Grid(
-        data=doubling(16), tensor=doubling(16), pipeline=doubling(8), zero=(False, True), micro_batch_size=(16, 48)
-    )
+    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (False, True)}
+    grid = Grid(data=doubling(16), tensor=doubling(16), pipeline=doubling(8), micro_batch_size=(16, 48), **both)
     found = evaluate_grid(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
     assert before != len(found.front) == len(tab.test.dataframe[0].value)
     assert f"{len(found):,} configurations on distir-16, {found.feasible.sum():,} of them feasible" in captions(tab)

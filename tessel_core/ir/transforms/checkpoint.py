@@ -1,9 +1,10 @@
-"""Activation checkpointing: layers are computed again for their backward instead of being kept."""
+"""Activation checkpointing: operations run again for the backward, so that what they make need not be kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
@@ -15,11 +16,25 @@ from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 Scope = str | int | None
 """A layer, as `Tag.scope` calls it."""
 _BACK = ("backward", WEIGHT_PHASE)
+PRODUCTS = frozenset({"matmul", "gemm", "linear", "conv", "attention", "attention_bias"})
+"""Operators that multiply matrices: most of a layer's time."""
+
+
+class Recompute(StrEnum):
+    """Which operations of a layer run again for its backward."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    """All but products and attention: norms, activation functions, sums and views, which take little time.  The outputs
+    of products and attention are kept.  Attention is one operation that keeps no scores, so that recomputing it, as
+    Megatron-LM does [Korthikanti 2022, section 5], would free little [torchtitan's selective checkpointing]."""
+    FULL = "full"
+    """All: a layer keeps its input alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Keeps what layers pass on to each other; the rest is made again [Chen 2016].
+    """Keeps what layers pass on to each other and what some operators make; the rest is made again [Chen 2016].
 
     Before a layer's backward, those of its forward operations are repeated whose results the backward takes.  A layer
     that ends in a loss keeps everything: its backward follows at once.
@@ -27,19 +42,32 @@ class Checkpoint:
     InputError for a program that is distributed already: checkpointing comes before tensor parallelism and pipelines.
     """
 
+    keeps: frozenset[str] = frozenset()
+    """Kinds of operators whose outputs are kept."""
+
     def __call__(self, model: Distributed) -> Distributed:
         """The model on its one device, with more to compute and less to keep."""
         program = model.program
         if len(program.devices) != 1 or any(op.tag.micro_batch is not None for op in program.ops):
             raise InputError("checkpointing", "comes first, before the program is distributed")
-        return replace(model, program=_Recomputing(program).program())
+        return replace(model, program=_Recomputing(program, self.keeps).program())
+
+
+def recomputing(how: Recompute, model: Distributed) -> Distributed:
+    """The model on its one device, with these operations run again.
+
+    Raises InputError for a program that is distributed already.
+    """
+    if how == Recompute.NONE:
+        return model
+    return Checkpoint(PRODUCTS if how == Recompute.SELECTIVE else frozenset())(model)
 
 
 class _Recomputing:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, keeps: frozenset[str]) -> None:
         self._source = program
         self._maker = {value: op for op in program.ops for value in op.outputs if op.tag.phase == "forward"}
-        self._kept = self._passed_on()
+        self._kept = self._passed_on() | {value for value, op in self._maker.items() if op.kind in keeps}
 
     def _passed_on(self) -> frozenset[int]:
         ending = {op.tag.scope for op in self._source.ops if find_operator(op.kind).loss}

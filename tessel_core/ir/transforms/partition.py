@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, divided, elsewhere
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Tag
-from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.model import Schedule
 
 Run = tuple[int, int, int]
 """Start, block and micro-batch."""
 ANYWHERE = -1
+ChooseSender = Callable[[Sequence[int], int], int]
+"""Of several devices that have a tensor, the one that sends it to another device."""
+
+
+def first_of(senders: Sequence[int], receiver: int) -> int:
+    """The first of the devices that have a tensor."""
+    return senders[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Every operation on the device of its block, once for each micro-batch, in the schedule's order.
+    """Every operation on the devices of its block, once for each micro-batch, in the schedule's order.
 
     A tensor that a block on another device takes is sent there after the run that makes it.  Runs that start together
-    are issued together, the transfers after them.  What every sample shares (gradients) is added up over micro-batches,
-    what belongs to samples is put behind each other; but what is changed in place (caches) stays an output for each
-    micro-batch.
+    are issued together, the transfers after them.  Every device of a block does all of it, unless `shares` says that
+    the model has a share for each.  What every sample shares (gradients) is added up over micro-batches, what belongs
+    to samples is put behind each other; but what is changed in place (caches) stays an output for each micro-batch.
 
-    Raises InputError where a block runs on several devices, or the batch does not divide.
+    Raises InputError where the batch does not divide.
     """
 
     schedule: Schedule
@@ -39,8 +45,14 @@ class Partition:
     """Per block, the number of its stage, with which its operations are tagged."""
     as_planned: bool = False
     """Whether time passes as in the plan.  The model is then of one micro-batch.  A run begins when all that it takes
-    has arrived, and sends when it has ended.  Gradients are added up by the products that make them, as Megatron-LM's
-    fused accumulation does, and results of samples stay apart."""
+    has arrived, on all of its devices together, and sends when it has ended.  Nothing else runs beside its collectives.
+    Gradients are added up by the products that make them, as Megatron-LM's fused accumulation does, and results of
+    samples stay apart."""
+    shares: bool = False
+    """Whether each block is on as many devices as the model has, and device h of the model is the block's h-th one.
+    Device p of the plan is then 1 + p."""
+    sender: ChooseSender = first_of
+    """Chooses which device of a block sends a tensor, where several have it."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of a plan of P devices each: device (h, p) is 1 + h P + p."""
@@ -57,29 +69,19 @@ def runs_by_start(schedule: Schedule) -> Iterator[Run]:
         yield start, b, micro_batch
 
 
-def device_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The device of each block; InputError for a block on several."""
-    for block in plan.blocks:
-        if len(block.devices) != 1:
-            why = f"runs on {len(block.devices)} devices, where a program needs one for each block"
-            raise InputError(f"block {block.name}", why)
-    return tuple(block.devices[0] for block in plan.blocks)
-
-
 class _Partitioning:
     def __init__(self, model: Distributed, how: Partition) -> None:
         self._model, self._schedule, self._how = model, how.schedule, how
-        self._device_of = device_of_blocks(how.schedule.plan)
-        self._source = model.program
+        self._source, self._blocks = model.program, how.schedule.plan.blocks
         self._width = len(how.schedule.plan.devices)
         self._build = ProgramBuilder(self._source.name)
         self._inputs = list[Piece]()
         self._made: dict[tuple[int, int, int], int] = {}
-        """Per value of the source, micro-batch and device of the plan: the value there."""
+        """Per value of the source, micro-batch and device: the value there."""
         self._given: dict[tuple[int, int, int], int] = {}
         """The same for the source's inputs; those that all micro-batches share are filed under micro-batch -1."""
-        self._sums: dict[int, dict[tuple[int, int], int]] = {}
-        """Per output, the sum or the joined parts of the micro-batches from one to before another."""
+        self._sums: dict[int, dict[int, dict[tuple[int, int], int]]] = defaultdict(lambda: defaultdict(dict))
+        """Per output and device, the sum or the joined parts of the micro-batches from one to before another."""
         self._pending: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         """Per device, the (output, micro-batch, value) that are still to be added up."""
         self._arrived: dict[int, set[int]] = defaultdict(set)
@@ -97,12 +99,12 @@ class _Partitioning:
 
     @cached_property
     def _homes(self) -> dict[int, list[int]]:
-        """Per value, the devices of the plan with operations that take it, in order."""
+        """Per value, the devices with operations that take it, in order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
         for op, block in zip(reversed(self._source.ops), reversed(self._how.block_of), strict=True):
             through = [device for value in op.outputs for device in found.get(value, ())]
             for value in op.inputs:
-                found[value] |= dict.fromkeys(through if block == ANYWHERE else [self._device_of[block]])
+                found[value] |= dict.fromkeys(through if block == ANYWHERE else self._devices(value, block))
         return {value: sorted(devices) for value, devices in found.items()}
 
     @cached_property
@@ -135,15 +137,17 @@ class _Partitioning:
                 if self._how.as_planned:
                     self._await(block, micro_batch)
                 for op in self._ops_of[block]:
-                    self._add(op, block, micro_batch)
+                    for there in self._copies[block]:
+                        self._add(op, block, micro_batch, there)
                 self._add_up()
             for _, block, micro_batch in ran:
                 self._send(block, micro_batch)
         outputs, pieces = list[int](), list[Piece]()
         for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
-            for (micro_batch, _), made in sorted(self._sums[value].items()):
-                outputs.append(made)
-                pieces.append(self._part(piece, micro_batch) if value in self._apart else piece)
+            for _, sums in sorted(self._sums[value].items()):
+                for (micro_batch, _), made in sorted(sums.items()):
+                    outputs.append(made)
+                    pieces.append(self._part(piece, micro_batch) if value in self._apart else piece)
         return Distributed(self._build.finish(outputs), tuple(self._inputs), tuple(pieces), self._model.roles)
 
     def _part(self, piece: Piece, micro_batch: int) -> Piece:
@@ -157,16 +161,27 @@ class _Partitioning:
         changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
         return frozenset(value for value, axis in self._batch_axis.items() if axis is not None and value in changed)
 
-    def _device(self, source: int, stage_device: int) -> int:
-        return 1 + (source - 1) * self._width + stage_device
+    @cached_property
+    def _copies(self) -> list[list[dict[int, int]]]:
+        """Per block and copy of its operations, where the model's devices are."""
+        model = self._source.devices
+        if self._how.shares:
+            return [[{h: 1 + p for h, p in zip(model, block.devices, strict=True)}] for block in self._blocks]
+        return [[{h: 1 + (h - 1) * self._width + p for h in model} for p in block.devices] for block in self._blocks]
+
+    def _devices(self, value: int, block: int) -> list[int]:
+        """The devices of a block that have or take a value."""
+        source = self._source.types[value].device
+        return [there[source] for there in self._copies[block]]
 
     def _take(self, value: int, piece: Piece) -> None:
         """An input on every device that uses it: micro-batch by micro-batch, or once for all."""
         axis, of_type = self._model.role_of(piece).batch_axis, self._source.types[value]
         count, name = self._schedule.micro_batches, self._source.value_name(value)
-        for device in self._homes.get(value, [0]):
-            there = of_type.on(self._device(of_type.device, device))
-            suffix = f".p{device}" if len(self._homes.get(value, [])) > 1 else ""
+        homes = self._homes.get(value, [1 if self._how.shares else 1 + (of_type.device - 1) * self._width])
+        for device in homes:
+            there = of_type.on(device)
+            suffix = f".p{(device - 1) % self._width}" if len(homes) > 1 else ""
             if axis is None or count == 1:
                 self._given[value, -1, device] = self._build.input(name + suffix, there)
                 self._inputs.append(piece)
@@ -197,21 +212,22 @@ class _Partitioning:
         self._made |= {(each, micro_batch, device): there for each, there in zip(op.outputs, made, strict=True)}
         return self._made[value, micro_batch, device]
 
-    def _add(self, op: Op, block: int, micro_batch: int) -> None:
-        device = self._device_of[block]
-        taken = [self._value(value, micro_batch, device) for value in op.inputs]
-        arrived = self._arrived.pop(self._build.type_of(taken[0]).device, set()) - {taken[0]}
-        if arrived:
-            taken[0] = self._build.one("after", [taken[0], *sorted(arrived)], self._tag(op, block, micro_batch))
-        if not find_operator(op.kind).pattern:
-            self._add_up(self._build.type_of(taken[0]).device)
-        attributes = elsewhere(op.attributes, lambda source: self._device(source, device))
+    def _add(self, op: Op, block: int, micro_batch: int, there: dict[int, int]) -> None:
+        types, communicates = self._source.types, bool(find_operator(op.kind).pattern)
+        taken = [self._value(value, micro_batch, there[types[value].device]) for value in op.inputs]
         tag = self._tag(op, block, micro_batch)
+        for place in range(len(taken) if communicates else 1) if self._arrived else ():
+            taken[place] = self._when_arrived(taken[place], tag)
+        if not communicates:
+            self._add_up(self._build.type_of(taken[0]).device)
+        attributes = elsewhere(op.attributes, there.__getitem__)
         for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
-            self._made[value, micro_batch, device] = made
-            self._latest[block, micro_batch, self._build.type_of(made).device] = made
+            device = self._build.type_of(made).device
+            self._made[value, micro_batch, device] = self._latest[block, micro_batch, device] = made
+            if communicates and self._how.as_planned:
+                self._arrived[device].add(made)
             if value in self._place_of:
-                self._pending[self._build.type_of(made).device].append((value, micro_batch, made))
+                self._pending[device].append((value, micro_batch, made))
 
     def _add_up(self, only: int | None = None) -> None:
         """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then."""
@@ -230,7 +246,7 @@ class _Partitioning:
         op, block = self._maker_of[value]
         axis = self._batch_axis[value]
         tag = Tag(self._how.stage_of[block], micro_batch, self._last_phase, op.tag.name)
-        parts = self._sums.setdefault(value, {})
+        parts = self._sums[value][self._build.type_of(made).device]
         if value in self._apart:
             parts[micro_batch, micro_batch + 1] = made
             return
@@ -269,13 +285,13 @@ class _Partitioning:
 
     def _sent(self, value: int, micro_batch: int, to: int) -> int:
         op, block = self._maker_of[value]
-        made = self._made[value, micro_batch, self._device_of[block]]
-        there = self._device(self._source.types[value].device, to)
-        tag = self._tag(op, block, micro_batch)
-        last = self._latest[block, micro_batch, self._build.type_of(made).device]
+        having = self._devices(value, block)
+        device = having[0] if len(having) == 1 else self._how.sender(having, to)
+        made, tag = self._made[value, micro_batch, device], self._tag(op, block, micro_batch)
+        last = self._latest[block, micro_batch, device]
         if self._how.as_planned and last != made:
             made = self._build.one("after", [made, last], tag)
-        self._made[value, micro_batch, to] = found = self._build.one("send", [made], tag, to=there)
+        self._made[value, micro_batch, to] = found = self._build.one("send", [made], tag, to=to)
         return found
 
     def _tag(self, op: Op, block: int, micro_batch: int) -> Tag:
@@ -283,10 +299,49 @@ class _Partitioning:
 
     def _await(self, block: int, micro_batch: int) -> None:
         """Has the first operation of a run on each device wait for all that the run takes from elsewhere."""
-        device = self._device_of[block]
-        for op in self._ops_of[block]:
-            for value in self._looked_at(op.inputs):
+        for value, device in self._lacked[block]:
+            self._arrived[device].add(self._value(value, micro_batch, device))
+        self._meet(block, micro_batch)
+
+    @cached_property
+    def _lacked(self) -> dict[int, dict[tuple[int, int], None]]:
+        """Per block, the values that its devices take from others, each with the device."""
+        found: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)
+        for op, block in zip(self._source.ops, self._how.block_of, strict=True):
+            for value in self._looked_at(op.inputs) if block != ANYWHERE else ():
                 maker = self._maker_of.get(value)
-                if maker is not None and self._device_of[maker[1]] != device:
-                    made = self._value(value, micro_batch, device)
-                    self._arrived[self._build.type_of(made).device].add(made)
+                having = [] if maker is None else self._devices(value, maker[1])
+                for device in self._devices(value, block) if having else ():
+                    if device not in having:
+                        found[block][value, device] = None
+        return found
+
+    def _when_arrived(self, value: int, tag: Tag) -> int:
+        """A value, as soon as all is there that its device waits for."""
+        arrived = self._arrived.pop(self._build.type_of(value).device, set()) - {value}
+        return self._build.one("after", [value, *sorted(arrived)], tag) if arrived else value
+
+    def _meet(self, block: int, micro_batch: int) -> None:
+        """Has the devices of a block begin together: the first hears from the others, then they from it."""
+        first, *others = (1 + device for device in self._blocks[block].devices)
+        if not others or not self._ops_of[block]:
+            return
+        for other in others:
+            self._tell(self._ready(block, micro_batch, other), first, block, micro_batch)
+        ready = self._ready(block, micro_batch, first)
+        for other in others:
+            self._tell(ready, other, block, micro_batch)
+
+    def _ready(self, block: int, micro_batch: int, device: int) -> int:
+        """A value that is there when a device has ended what it did before, and has all that a run takes."""
+        op, value = next(
+            (op, value) for op in self._ops_of[block] for value in op.inputs if device in self._devices(value, block)
+        )
+        there = self._value(value, micro_batch, device)
+        arrived = self._arrived.pop(device, set()) - {there}
+        return self._build.one("after", [there, *(sorted(arrived) or [there])], self._tag(op, block, micro_batch))
+
+    def _tell(self, ready: int, to: int, block: int, micro_batch: int) -> None:
+        """Has the next operation of a device wait until another one is ready."""
+        tag = self._tag(self._ops_of[block][0], block, micro_batch)
+        self._arrived[to].add(self._build.one("delay", [ready], tag, seconds=0.0, to=to))

@@ -9,6 +9,7 @@ from typing import Any
 from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.options import Option, option
 
 OPERATORS, LAYERS = "operators", "layers"
@@ -24,8 +25,13 @@ class GraphSpec:
         1, Option("Tensor-parallel degree", "Devices that share each layer; the graph is what one of them does", 1, 64)
     )
     training: bool = option(False, Option("Training", "With the backward", 0, 1))
-    recompute: bool = option(
-        False, Option("Recomputation", "A layer keeps its input alone, and its backward runs its forward again", 0, 1)
+    recompute: str = option(
+        str(Recompute.NONE),
+        Option(
+            "Recomputation",
+            "What runs again for the backward and need not be kept: all of a layer, or all but products and attention",
+            choices=tuple(Recompute),
+        ),
     )
     split_weights: bool = option(
         False, Option("Split backward", "Gradients of weights are operators that nothing waits for", 0, 1)

@@ -10,7 +10,7 @@ from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.model import OperatorGraph
@@ -50,8 +50,9 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     known = find(GRAPHS, family, "network")
     spec = known.spec() if spec is None else spec
     check_options(spec)
-    if not spec.training and (spec.recompute or spec.split_weights):
-        raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
+    recomputes = spec.recompute != Recompute.NONE
+    if not spec.training and (recomputes or spec.split_weights):
+        raise InputError("Recomputation" if recomputes else "Split backward", "is for training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
     graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
     graph = replace(graph, network=_words(family, spec))
@@ -75,6 +76,8 @@ def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
     where = f"graph {graph.name}"
     if not graph.network:
         raise InputError(where, "does not say which network it shows, so no program follows from it")
+    # Files from before there were several ways to recompute.
+    graph = replace(graph, network=graph.network.replace("recompute=true", f"recompute={Recompute.FULL}"))
     name, *words = graph.network.split()
     family = find(GRAPHS, name, "network")
     try:
@@ -90,8 +93,7 @@ def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> D
     """The program of one micro-batch as a spec asks for it, without the optimizer's step; device 1 is the graph's."""
     model = program(spec)
     if spec.training:
-        model = Gradients(split_weights=spec.split_weights)(model)
-        model = Checkpoint()(model) if spec.recompute else model
+        model = recomputing(Recompute(spec.recompute), Gradients(split_weights=spec.split_weights)(model))
     return TensorParallel(spec.tensor_parallel)(model)
 
 
