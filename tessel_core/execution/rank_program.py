@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from tessel_core.execution.needed_memory import check_memory
 from tessel_core.execution.rank_blocks import RankBlocks
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.run_clock import RunClock
-from tessel_core.execution.share import LOSS, RankResult, Share, Span, StepNews
+from tessel_core.execution.share import LOSS, RankResult, Share, Span, StepNews, with_receives_ahead
 from tessel_core.execution.torch_operators import TORCH_OPERATORS, TORCH_TYPES, from_numpy, to_numpy
 from tessel_core.execution.torch_operators.formats import Tensor
 from tessel_core.ir.operators import find_operator
@@ -23,6 +24,9 @@ from tessel_core.ir.operators.operator import Array, Values
 from tessel_core.ir.project import RankOp
 
 _LOSSES = ("loss", "cross_entropy")
+_RUNS_AHEAD = 2
+"""Runs before which what they take is asked for: gloo sends only when the other end is there.  nccl, which keeps to
+the order in which two ranks begin to send and to receive, has them where they stand."""
 
 
 def walk(rank: Rank, share: Share) -> RankResult:
@@ -61,6 +65,10 @@ class _Held:
 class _Walk:
     def __init__(self, rank: Rank, share: Share) -> None:
         self._rank, self._share, self._program = rank, share, share.program
+        spans = list(share.spans or ())
+        if spans and rank.device == "cpu":
+            ops, spans = with_receives_ahead(share.program.ops, spans, _RUNS_AHEAD)
+            self._program = replace(share.program, ops=tuple(ops))
         self._types = share.program.program.types
         self._held = _Held()
         self._talk = Talk(rank, share, self._held.add, self._held.drop)
@@ -80,7 +88,7 @@ class _Walk:
         self._words = [_words(each) for each in self._program.ops]
         self._values = [dict(each.op.attributes) for each in self._program.ops]
         self._clock = RunClock(rank, share)
-        self._spans = [(span, self._taken_by(span)) for span in share.spans or ()]
+        self._spans = [(span, self._taken_by(span)) for span in spans]
         """Runs, and what their operations take of others."""
         self._late = frozenset[int]()
         """Inputs that are drawn when a run takes them, so that not all micro-batches are held at once."""

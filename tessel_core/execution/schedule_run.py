@@ -31,6 +31,7 @@ from tessel_core.networks.programs.plan_network import (
     RATE,
     LayerSize,
     gradient_name,
+    loss_name,
     network_program,
     of_micro_batch,
     plan_network,
@@ -153,12 +154,11 @@ def run_schedule(
     results = _on_ranks(schedule, model, runs, inputs, ranks, control, on_runs)
     found = [pair for result in results for pair in result.values]
     equality = _compared(found, _in_one_process(whole, inputs, schedule.micro_batches, control))
-    losses = [0.0] * schedule.micro_batches
-    for piece, numbers in found:
-        if piece.name.startswith("loss of "):
-            losses[int(piece.name.rpartition("#")[2])] += float(numbers.sum())
+    ends = [loss_name(schedule.plan.blocks[layer].name) for layer in network.sinks if network.backward]
+    made = {piece.name: numbers for piece, numbers in found}
+    losses = [sum(float(made[of_micro_batch(name, m)]) for name in ends) for m in range(schedule.micro_batches)]
     more = {
-        "losses": tuple(losses) if network.backward else (),
+        "losses": tuple(losses) if ends else (),
         "equal": equality.difference <= config.tolerance,
         "difference": equality.difference if math.isfinite(equality.difference) else None,
     }
@@ -221,6 +221,7 @@ def _in_one_process(
     whole: Distributed, inputs: SeededInputs, micro_batches: int, control: Control | None
 ) -> dict[str, Array]:
     """All that ranks compute, by the network as it is defined, micro-batch after micro-batch in NumPy."""
+    training = any(piece.name.startswith("d.") for piece in whole.outputs)
     samples = [piece.name for piece in whole.inputs if whole.role_of(piece).batch_axis is not None]
     fixed = {piece.name: inputs.whole(piece.name, 0) for piece in whole.inputs if piece.name not in samples}
     found = dict[str, Array]()
@@ -229,12 +230,11 @@ def _in_one_process(
             raise RankError("run", "cancelled" if control.cancelled else "its time is over")
         given = fixed | {name: inputs.whole(of_micro_batch(name, m), 0) for name in samples}
         for piece, numbers in whole.run(given):
-            name = piece.name.removeprefix("d.")
-            if name == piece.name:
-                found[of_micro_batch(name, m)] = numbers
-            else:
-                total = gradient_name(name)
+            if piece.name.startswith("d."):
+                total = gradient_name(piece.name.removeprefix("d."))
                 found[total] = found[total] + numbers if total in found else numbers
+            else:
+                found[of_micro_batch(piece.name, m)] = np.asarray(numbers.sum()) if training else numbers
     for name, weight in fixed.items():
         if gradient_name(name) in found:
             found[updated_name(name)] = weight - RATE * found[gradient_name(name)]

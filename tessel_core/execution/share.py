@@ -15,7 +15,7 @@ from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Program
-from tessel_core.ir.project import RankProgram, project
+from tessel_core.ir.project import RankOp, RankProgram, project
 
 LOSS = "loss"
 """The name of the output that training makes less."""
@@ -164,6 +164,27 @@ def _spans(program: RankProgram, runs: Sequence[Run | None]) -> Iterator[Span]:
         if run is not None:
             yield Span(run, first, end)
         first = end
+
+
+def with_receives_ahead(ops: Sequence[RankOp], spans: Sequence[Span], runs: int) -> tuple[list[RankOp], list[Span]]:
+    """A rank's operations with each receive so many runs earlier, in the order that receives have."""
+    found, moved = list[RankOp](), list[Span]()
+    bounds = zip([0, *(span.end for span in spans)], [*(span.first for span in spans), len(ops)], strict=True)
+    between = [ops[first:end] for first, end in bounds]
+    early = [list[RankOp]() for _ in between]
+    for i, some in enumerate(between):
+        early[max(0, i - runs)] += filter(_is_receive, some)
+    for i, some in enumerate(between):
+        found += [each for each in some if not _is_receive(each)] + early[i]
+        if i < len(spans):
+            span, first = spans[i], len(found)
+            found += ops[span.first : span.end]
+            moved.append(span._replace(first=first, end=len(found)))
+    return found, moved
+
+
+def _is_receive(each: RankOp) -> bool:
+    return each.op.kind in ("send", "delay") and not each.inputs
 
 
 def carried_values(model: Distributed) -> dict[int, int]:

@@ -51,6 +51,11 @@ def of_micro_batch(name: str, micro_batch: int) -> str:
     return f"{name} #{micro_batch}"
 
 
+def loss_name(block: str) -> str:
+    """The output that is the loss of what a block makes."""
+    return f"loss of {block}"
+
+
 def gradient_name(weight: str) -> str:
     """The output that is the gradient of a weight."""
     return f"gradient of the {weight}"
@@ -83,7 +88,7 @@ def plan_network(network: Network, size: LayerSize) -> Distributed:
                 continue
             if network.backward:
                 target = write.input(f"target of {name}", size.dtype, rows)
-                outputs[f"loss of {name}"] = write(_LOSS, "loss", made[layer], target, count)
+                outputs[loss_name(name)] = write(_LOSS, "loss", made[layer], target, count)
             else:
                 outputs[f"output of {name}"] = made[layer]
     model = write.finish(outputs)
@@ -112,8 +117,9 @@ class ScheduleProgram(NamedTuple):
 def network_program(network: Network, schedule: Schedule, size: LayerSize) -> ScheduleProgram:
     """The runs of a schedule of the network's plan one by one in the order of their starts, then a step of the weights.
 
-    Device d of the plan is device d + 1.  What a run makes is sent right after it to the devices that take it.  Inputs
-    and outputs are pieces of those of `plan_network`; those of samples are called `of_micro_batch`.
+    Device d of the plan is device d + 1.  What a run makes is sent right after it to the devices that take it.
+    Inputs and outputs are pieces of those of `plan_network`.  Those of samples are called `of_micro_batch`, and losses
+    are sums.
     """
     return _Lowering(network, schedule, size).program()
 
@@ -246,15 +252,12 @@ class _Lowering:
 
     def _parts_of(self, layer: int) -> dict[str, list[int]]:
         """The parts of a layer on its devices."""
-        template, block = self._templates[layer], self._plan.blocks[layer]
-        return {
-            part: [
-                self._input(replace(piece, name=f"{part} of {block.name}"), template.model.program.types[value], d)
-                for d, value in zip(block.devices, template.inputs[part], strict=True)
-                for piece in (template.model.piece_of[value],)
-            ]
-            for part in PARTS
-        }
+        template, block, found = self._templates[layer], self._plan.blocks[layer], defaultdict[str, list[int]](list)
+        for part in PARTS:
+            for d, value in zip(block.devices, template.inputs[part], strict=True):
+                piece = replace(template.model.piece_of[value], name=f"{part} of {block.name}")
+                found[part].append(self._input(piece, template.model.program.types[value], d))
+        return found
 
     # Runs
 
@@ -320,8 +323,9 @@ class _Lowering:
         known |= zip(template.inputs[_TARGET], (self._sample(f"target of {name}", m, d) for d in devices), strict=True)
         known |= zip(template.inputs[_COUNT], (self._counts[d] for d in devices), strict=True)
         self._copy(layer, m, template.loss)
-        lost = known[template.outputs[_LOSS][0]]
-        self._outputs.append((lost, Piece(of_micro_batch(f"loss of {name}", m))))
+        lost = [known[template.outputs[_LOSS][0]]]
+        total = self._build.one("reduce_sum", lost, Tag(micro_batch=m), axes=(0, 1), keep=0)
+        self._outputs.append((total, Piece(of_micro_batch(loss_name(name), m))))
 
     def _backward(self, layer: int, b: int, m: int) -> None:
         """The gradients of a layer; of its parts too, unless a weight block has them."""
