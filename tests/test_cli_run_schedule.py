@@ -37,7 +37,7 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
     document = ended.document
     assert (ended.code, list(document)) == (0, KEYS)
     assert (document["blocks"], document["equal"], document["predicted"]) == ("toy", True, None)
-    assert document["tensors"] == 4 * 4 + 4
+    assert document["tensors"] == 2 * 4 * 4 + 4
     assert document["difference"] < 1e-12
     assert len(document["losses"]) == len(document["peak_bytes"]) == 4
 

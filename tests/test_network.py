@@ -9,10 +9,10 @@ import pytest
 
 from tessel_core.editing.plan import stages
 from tessel_core.errors import InputError
-from tessel_core.execution.network import Network
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.networks.forms import NETWORKS, Terms, forms_of
+from tessel_core.networks.programs.plan_layers import Network
 from tessel_core.samples import list_samples, load_sample
 
 FORWARD, BACKWARD, WEIGHT, OTHER = BlockKind

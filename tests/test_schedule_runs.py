@@ -11,21 +11,19 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers.networks import some_network, some_schedule
-from helpers.ranks import toy_of_nan
+from helpers.ranks import share_of_nan
 from helpers.seeds import one_in, seeds
 
 from tessel_core.errors import InputError
-from tessel_core.execution import schedule_actions
-from tessel_core.execution.network import Network
 from tessel_core.execution.ranks import RankError, Ranks
 from tessel_core.execution.schedule_run import RunConfig, check_runnable, run_schedule
+from tessel_core.execution.share import Timed
 from tessel_core.execution.stand_ins import COMPUTE, SLEEP
-from tessel_core.execution.toy import ToyOrder
-from tessel_core.execution.walk import Order, Timed
 from tessel_core.formats.run_file import RunFile, read_run, run_text
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, Status
 from tessel_core.networks import SHAPES, build_shape
+from tessel_core.networks.programs.plan_layers import Network
 from tessel_core.rules import check_run
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
@@ -66,7 +64,7 @@ def answer(plan: MicroBatchPlan, scheduler: str, micro_batches: int = MICRO_BATC
     return found
 
 
-def test_losses_and_every_gradient_equal_one_process(ranks: Ranks) -> None:
+def test_losses_gradients_and_updated_weights_equal_one_process(ranks: Ranks) -> None:
     cases = list(product(plans(ranks.count), [each for name, each in SCHEDULERS.items() if name not in SEARCHES]))
     for plan, scheduler in one_in(9, ((plan, each) for plan, each in cases if not each.objection(plan))):
         schedule = answer(plan, scheduler.name)
@@ -75,7 +73,7 @@ def test_losses_and_every_gradient_equal_one_process(ranks: Ranks) -> None:
         trained = sum(len(plan.blocks[layer].devices) for layer in Network.of(plan).trained)
         sinks = len(Network.of(plan).sinks)
         assert ran.equality is not None
-        assert ran.equality.tensors == 4 * trained + sinks * MICRO_BATCHES, what
+        assert ran.equality.tensors == 4 * 2 * trained + sinks * MICRO_BATCHES, what
         assert ran.run.equal, f"{what}: {ran.equality}"
         assert ran.equality.difference < 1e-12, what
         assert len(ran.run.losses) == (MICRO_BATCHES if trained else 0)
@@ -160,13 +158,12 @@ def test_a_run_predicts_the_next_and_is_kept(two: Ranks) -> None:
     assert np.array_equal(found.schedule.starts, schedule.starts)
 
 
-def test_a_loss_that_is_no_number_ends_all_ranks(two: Ranks) -> None:
+def test_a_loss_that_is_no_number_ends_all_ranks(two: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = answer(build_shape("v-shape", replace(SHAPES["v-shape"].defaults, devices=2)), "1f1b")
-    orders = [Order(schedule.plan, actions, MICRO_BATCHES) for actions in schedule_actions(schedule).values()]
-    asked = [ToyOrder(order, Network.of(schedule.plan), RunConfig()) for order in orders]
+    monkeypatch.setattr("tessel_core.execution.schedule_run.run_share", share_of_nan)
     with pytest.raises(RankError) as raised:
-        two.run(toy_of_nan, asked)
-    assert str(raised.value) == "rank 1 at F1 #0: loss of micro-batch 0: is nan"
+        run_schedule(schedule, RunConfig(), two)
+    assert str(raised.value) == "rank 1 at F1 #0: loss: is not a number (NaN) in step 1"
 
 
 def test_what_could_not_run_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.ranks import RankError, Ranks
 from tessel_core.execution.schedule_run import TOY, RunConfig, check_runnable
-from tessel_core.execution.walk import Timed
+from tessel_core.execution.share import Timed
 from tessel_core.formats import ScheduleFile, WorkspaceFile, write_file
 from tessel_core.formats.files import check_place, contents_of, read_any
 from tessel_core.formats.pytorch_csv import PyTorchCsv

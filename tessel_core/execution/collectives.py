@@ -75,7 +75,8 @@ class Talk:
             work.wait()
             self._let_go(tensor)
 
-    def _send(self, tensor: Tensor, to: int) -> None:
+    def post(self, tensor: Tensor, to: int) -> None:
+        """Begin to send a tensor to a rank."""
         while self._sending and self._sending[0][0].is_completed():
             self.finish(len(self._sending) - 1)
         self.finish(_SENT)
@@ -83,7 +84,8 @@ class Talk:
         self._held(tensor)
         self._sending.append((dist.isend(tensor, to), tensor))
 
-    def _receive(self, of_type: TensorType, source: int) -> Arriving:
+    def receive(self, of_type: TensorType, source: int) -> Arriving:
+        """Begin to receive a tensor from a rank."""
         tensor = self._empty(of_type)
         return Arriving(tensor, dist.irecv(_at_least_a_byte(tensor), source))
 
@@ -100,23 +102,23 @@ class Talk:
             return {made: self._empty(self._types[made])}
         if each.inputs:
             sent = given[taken] if each.op.kind == "send" else self._empty(self._types[made])
-            self._send(sent, self._rank(made))
+            self.post(sent, self._rank(made))
             return {}
-        return {made: self._receive(self._types[made], self._rank(taken))}
+        return {made: self.receive(self._types[made], self._rank(taken))}
 
     def scatter(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
         """A part for each device of the group, sent by the one that has the whole."""
         (taken,) = each.op.inputs
         source = self._rank(taken)
         if not given:
-            return {made: self._receive(self._types[made], source) for made in each.outputs}
+            return {made: self.receive(self._types[made], source) for made in each.outputs}
         parts = _parts(given[taken], len(each.op.outputs), values)
         found: Made = {}
         for made, part in zip(each.op.outputs, parts, strict=True):
             if self._rank(made) == self._me:
                 found[made] = part.clone()
             else:
-                self._send(part, self._rank(made))
+                self.post(part, self._rank(made))
         return found
 
     def gather(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
@@ -128,10 +130,10 @@ class Talk:
     def _at_one(self, each: RankOp, given: Mapping[int, Tensor], combined: Callable[[list[Tensor]], Tensor]) -> Made:
         (made,) = each.op.outputs
         if self._rank(made) != self._me:
-            self._send(given[each.inputs[0]], self._rank(made))
+            self.post(given[each.inputs[0]], self._rank(made))
             return {}
         parts = [
-            given[value] if value in given else self._receive(self._types[value], self._rank(value))
+            given[value] if value in given else self.receive(self._types[value], self._rank(value))
             for value in each.op.inputs
         ]
         return {made: combined([part.arrived() if isinstance(part, Arriving) else part for part in parts])}

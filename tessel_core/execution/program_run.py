@@ -190,7 +190,8 @@ def _shares(asked: Asked, inputs: SeededInputs) -> list[Share]:
     needs = needed_memory(program)
     if not _has_gpus():
         check_memory(asked.name, sum(needs.values()), free_memory())
-    return shares_of(asked.spread, inputs, asked.steps, needs, keep=asked.keep)
+    kept = distinct_outputs(asked.spread) if asked.keep else {}
+    return shares_of(asked.spread, inputs, asked.steps, needs, kept=kept)
 
 
 def _on_ranks(asked: Asked, shares: list[Share], ranks: Ranks, control: Control, on_step: OnStep) -> ProgramRun:

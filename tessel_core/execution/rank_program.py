@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -12,14 +13,20 @@ import torch.distributed as dist
 from tessel_core.errors import InputError
 from tessel_core.execution.collectives import COMMUNICATIONS, Arriving, Talk
 from tessel_core.execution.needed_memory import check_memory
+from tessel_core.execution.rank_blocks import RankBlocks
 from tessel_core.execution.rank_process import Rank
-from tessel_core.execution.share import LOSS, RankResult, Share, StepNews
+from tessel_core.execution.run_clock import RunClock
+from tessel_core.execution.share import LOSS, RankResult, Share, Span, StepNews, with_receives_ahead
 from tessel_core.execution.torch_operators import TORCH_OPERATORS, TORCH_TYPES, from_numpy, to_numpy
 from tessel_core.execution.torch_operators.formats import Tensor
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Array, Values
 from tessel_core.ir.project import RankOp
 
 _LOSSES = ("loss", "cross_entropy")
+_RUNS_AHEAD = 2
+"""Runs before which what they take is asked for: gloo sends only when the other end is there.  nccl, which keeps to
+the order in which two ranks begin to send and to receive, has them where they stand."""
 
 
 def walk(rank: Rank, share: Share) -> RankResult:
@@ -58,9 +65,14 @@ class _Held:
 class _Walk:
     def __init__(self, rank: Rank, share: Share) -> None:
         self._rank, self._share, self._program = rank, share, share.program
+        spans = list(share.spans or ())
+        if spans and rank.device == "cpu":
+            ops, spans = with_receives_ahead(share.program.ops, spans, _RUNS_AHEAD)
+            self._program = replace(share.program, ops=tuple(ops))
         self._types = share.program.program.types
         self._held = _Held()
         self._talk = Talk(rank, share, self._held.add, self._held.drop)
+        self._blocks = None if share.stand_ins is None else RankBlocks(rank, share, share.stand_ins)
         self._known: dict[int, Tensor | Arriving] = {}
         self._lasting: dict[int, Tensor] = {}
         """Inputs that are the same in every step."""
@@ -71,8 +83,17 @@ class _Walk:
                 self._uses[value] += 1
         for value in self._program.outputs:
             self._uses[value] += 1
+        self._left = self._uses
+        """Per value, how often it is still taken in this step."""
         self._words = [_words(each) for each in self._program.ops]
         self._values = [dict(each.op.attributes) for each in self._program.ops]
+        self._clock = RunClock(rank, share)
+        self._spans = [(span, self._taken_by(span)) for span in spans]
+        """Runs, and what their operations take of others."""
+        self._late = frozenset[int]()
+        """Inputs that are drawn when a run takes them, so that not all micro-batches are held at once."""
+        if share.spans is not None:
+            self._late = frozenset(v for v, piece in share.pieces.items() if share.inputs.changes(piece.name))
 
     def result(self) -> RankResult:
         """All steps, one after the other; ranks begin each together."""
@@ -80,15 +101,27 @@ class _Walk:
         for step in range(self._share.steps):
             self._rank.at(f"the inputs of step {step + 1}")
             self._begin(step)
-            dist.barrier()
+            if self._share.spans is None:
+                dist.barrier()
+            else:
+                self._clock.begin()
             start = time.monotonic()
             self._run(step)
             self._rank.settle()
             steps.append(StepNews(step, start, time.monotonic(), self._loss()))
             self._rank.tell(steps[-1])
-        kept = self._share.told.items() if self._share.keep else ()
-        peak = self._held.peak if self._rank.device == "cpu" else torch.cuda.max_memory_allocated()
-        return RankResult(tuple(steps), peak, [(piece, to_numpy(self._ready(value))) for value, piece in kept])
+        kept = self._share.kept.items()
+        of_values = self._rank.device == "cpu" or self._share.spans is not None
+        peak = self._held.peak if of_values else torch.cuda.max_memory_allocated()
+        values = [(piece, to_numpy(self._ready(value))) for value, piece in kept]
+        return RankResult(tuple(steps), peak, values, tuple(self._clock.runs))
+
+    def _taken_by(self, span: Span) -> tuple[int, ...]:
+        made, taken = set[int](), dict[int, None]()
+        for each in self._program.ops[span.first : span.end]:
+            taken |= dict.fromkeys(value for value in each.inputs if value not in made)
+            made.update(each.outputs)
+        return tuple(taken)
 
     def _begin(self, step: int) -> None:
         """Every input that something takes: from the step before, as in every step, or drawn."""
@@ -103,14 +136,19 @@ class _Walk:
         for value in wanted:
             if value in self._lasting:
                 self._hold(value, self._lasting[value])
-        for name, values in self._by_tensor(value for value in wanted if value not in self._lasting):
+            elif self._blocks is not None:
+                self._hold(value, self._blocks.memory(value))
+        drawn = (value for value in wanted if value not in self._known and value not in self._late)
+        for name, values in self._by_tensor(drawn):
             whole = self._share.inputs.whole(name, step)
             for value in values:
-                piece = self._share.pieces[value].of(whole)
-                self._hold(value, from_numpy(piece, self._types[value].dtype, self._rank.device))
+                self._hold(value, self._piece(value, whole))
                 if self._share.steps > 1 and value not in self._changed and not self._share.inputs.changes(name):
                     self._lasting[value] = self._ready(value)
                     self._held.add(self._lasting[value])
+
+    def _piece(self, value: int, whole: Array) -> Tensor:
+        return from_numpy(self._share.pieces[value].of(whole), self._types[value].dtype, self._rank.device)
 
     def _by_tensor(self, values: Iterable[int]) -> Iterable[tuple[str, list[int]]]:
         """Inputs by the name of the tensor that they are pieces of."""
@@ -128,31 +166,70 @@ class _Walk:
         del self._known[value]
 
     def _run(self, step: int) -> None:
-        left = self._uses.copy()
-        for each, words, values in zip(self._program.ops, self._words, self._values, strict=True):
-            self._rank.at(words)
+        """The whole program."""
+        self._left = self._uses.copy()
+        at = 0
+        for span, taken in self._spans:
+            self._do(at, span.first, step)
+            self._timed(span, taken, step)
+            at = span.end
+        self._do(at, len(self._program.ops), step)
+        self._rank.at(f"the end of step {step + 1}")
+        self._talk.finish()
+        if self._blocks is not None:
+            self._blocks.finish()
+        if self._share.spans is not None:
+            self._clock.tell()
+
+    def _timed(self, span: Span, taken: Sequence[int], step: int) -> None:
+        """A run, from when all that it takes is there, on all of its ranks."""
+        self._rank.at(span.run.text)
+        for value in taken:
+            if value in self._late and value not in self._known:
+                self._hold(value, self._piece(value, self._share.inputs.whole(self._share.pieces[value].name, step)))
+            self._ready(value)
+        if self._blocks is not None:
+            self._blocks.wait(taken)
+        self._clock.meet(span.run)
+        start = time.monotonic_ns()
+        self._do(span.first, span.end, step, noted=False)
+        self._rank.settle()
+        end = time.monotonic_ns()
+        if self._blocks is not None:
+            self._blocks.ended(self._program.ops[span.first], end)
+        self._clock.note(span.run, start, end)
+
+    def _do(self, first: int, end: int, step: int, *, noted: bool = True) -> None:
+        """Operations from one place to before another; `noted` one by one."""
+        for i in range(first, end):
+            each, values = self._program.ops[i], self._values[i]
+            if noted:
+                self._rank.at(self._words[i])
             given = {value: self._ready(value) for value in each.inputs}
-            made: dict[int, Tensor | Arriving]
-            if each.op.kind in COMMUNICATIONS:
-                made = self._talk.run(each, given, values)
-            elif each.op.kind == "block":
-                made = {value: self._nothing(value) for value in each.outputs}
-            else:
-                tensors = [given[value] for value in each.op.inputs]
-                if find_operator(each.op.kind).in_place:
-                    tensors = [self._own(each, i, given, left) for i in range(len(tensors))]
-                made = dict(zip(each.outputs, TORCH_OPERATORS[each.op.kind](tensors, values), strict=True))
+            made = self._made(each, given, values)
             for value, tensor in made.items():
                 self._hold(value, tensor)
             if each.op.kind in _LOSSES and any(bool(self._ready(value).isnan().any()) for value in made):
                 raise InputError(LOSS, f"is not a number (NaN) in step {step + 1}")
             for value in each.inputs:
-                left[value] -= 1
+                self._left[value] -= 1
             for value in {*each.inputs, *made}:
-                if not left[value]:
+                if not self._left[value]:
                     self._let_go(value)
-        self._rank.at(f"the end of step {step + 1}")
-        self._talk.finish()
+
+    def _made(self, each: RankOp, given: dict[int, Tensor], values: Values) -> Mapping[int, Tensor | Arriving]:
+        """The outputs of an operation on this rank."""
+        kind = each.op.kind
+        if self._blocks is not None and kind in ("block", "delay"):
+            return self._blocks.block(each, values) if kind == "block" else self._blocks.delay(each, values)
+        if kind in COMMUNICATIONS:
+            return self._talk.run(each, given, values)
+        if kind == "block":
+            return {value: self._nothing(value) for value in each.outputs}
+        tensors = [given[value] for value in each.op.inputs]
+        if find_operator(kind).in_place:
+            tensors = [self._own(each, i, given) for i in range(len(tensors))]
+        return dict(zip(each.outputs, TORCH_OPERATORS[kind](tensors, values), strict=True))
 
     def _ready(self, value: int) -> Tensor:
         """The value, which is waited for if it is still on its way."""
@@ -161,11 +238,11 @@ class _Walk:
             tensor = self._known[value] = tensor.arrived()
         return tensor
 
-    def _own(self, each: RankOp, place: int, given: dict[int, Tensor], left: dict[int, int]) -> Tensor:
+    def _own(self, each: RankOp, place: int, given: dict[int, Tensor]) -> Tensor:
         """An input that may be changed where the operation changes it: itself where nobody else needs it."""
         value = each.op.inputs[place]
         tensor = given[value]
-        if place >= len(each.op.outputs) or (left[value] == 1 and self._held.alone(tensor)):
+        if place >= len(each.op.outputs) or (self._left[value] == 1 and self._held.alone(tensor)):
             return tensor
         return tensor.clone()
 

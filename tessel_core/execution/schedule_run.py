@@ -1,27 +1,43 @@
-"""A schedule on ranks: refused where it could not run, walked, and compared with one process where it computes."""
+"""A schedule on ranks: refused where it could not run, run as its program, and compared with one process."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.certificate import Channels
 from tessel_core.execution.hang import check_channels
+from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory
-from tessel_core.execution.network import Network
 from tessel_core.execution.orders import schedule_actions
-from tessel_core.execution.ranks import Ranks
-from tessel_core.execution.stand_ins import COMPUTE, SLEEP, Scale, StandInOrder, run_stand_ins
-from tessel_core.execution.toy import Equality, ToyOrder, ToySize, compare, needed_bytes, run_toy, run_whole
-from tessel_core.execution.walk import Order, Timed, Walked
+from tessel_core.execution.ranks import RankError, Ranks
+from tessel_core.execution.share import RankResult, Run, Timed, run_share, shares_of
+from tessel_core.execution.stand_ins import COMPUTE, SLEEP, Scale, StandIns
 from tessel_core.formats.files import free_memory
+from tessel_core.ir.distributed import Distributed, Piece
+from tessel_core.ir.operators.operator import Array
+from tessel_core.ir.types import WIDTHS
 from tessel_core.model import MeasuredRun, Schedule
+from tessel_core.model.schedule import runs_in_order
+from tessel_core.networks.programs.plan_layers import Network
+from tessel_core.networks.programs.plan_network import (
+    RATE,
+    LayerSize,
+    gradient_name,
+    loss_name,
+    network_program,
+    of_micro_batch,
+    plan_network,
+    updated_name,
+)
+from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.options import Option, check_options, option
 from tessel_core.rules import check_schedule
 
@@ -31,9 +47,13 @@ BLOCKS = {TOY: "a toy network", SLEEP: "stand-ins that sleep", COMPUTE: "stand-i
 
 
 @dataclass(frozen=True, slots=True)
-class RunConfig(ToySize):
+class RunConfig:
     """What the blocks of a schedule are when it runs."""
 
+    width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 1024))
+    samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 1024))
+    dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=("fp64", "fp32")))
+    seed: int = option(0, Option("Seed", "Of weights and data.", 0, 2**31 - 1))
     blocks: str = option(
         TOY,
         Option(
@@ -59,6 +79,27 @@ class RunConfig(ToySize):
         """What the plan's units are for stand-ins."""
         return Scale.of(schedule, Fraction(self.scale) if self.scale else None)
 
+    @property
+    def layers(self) -> LayerSize:
+        """How large the layers of the toy network are."""
+        return LayerSize(self.width, self.samples, self.dtype)
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference that rounding explains, relative to the largest number of a tensor."""
+        return 1e-10 if self.dtype == "fp64" else 1e-5
+
+
+class Equality(NamedTuple):
+    """How the numbers of the ranks compare with those of one process."""
+
+    tensors: int
+    """How many were compared: losses, gradients and weights after a step, or outputs."""
+    difference: float
+    """The largest |a - b| of a tensor over its largest |b|."""
+    worst: str
+    """The tensor with that difference."""
+
 
 class Ran(NamedTuple):
     """What came of a run."""
@@ -82,8 +123,14 @@ def check_runnable(schedule: Schedule, config: RunConfig) -> None:
     if not found.proceeds:
         raise InputError("schedule", f"would hang: {found.sentence}")
     if config.blocks == TOY:
-        needed = needed_bytes(config, Network.of(schedule.plan))
+        needed = _needed_bytes(config, Network.of(schedule.plan))
         check_memory(f"network of {schedule.plan.name}", needed, free_memory())
+
+
+def _needed_bytes(config: RunConfig, network: Network) -> int:
+    """Of all weights and gradients, on the ranks and in the process that they are compared with."""
+    devices = sum(len(network.plan.blocks[layer].devices) for layer in network.layers)
+    return 4 * 2 * devices * config.width**2 * WIDTHS[config.dtype]
 
 
 def run_schedule(
@@ -98,38 +145,122 @@ def run_schedule(
     Raises InputError where it cannot, before anything starts, and RankError where a rank ends early.
     """
     check_runnable(schedule, config)
-    actions = schedule_actions(schedule)
-    orders = [Order(schedule.plan, actions[d], schedule.micro_batches) for d in range(ranks.count)]
     if config.blocks != TOY:
-        scale = config.scale_for(schedule)
-        asked = [StandInOrder(order, scale, config.blocks) for order in orders]
-        walked = ranks.run(run_stand_ins, asked, control, on_runs)
-        more = {"tick_ns": float(scale.time), "unit_bytes": float(scale.memory)}
-        return Ran(_measured(schedule, config.blocks, walked, more), None)
+        return Ran(_run_stand_ins(schedule, config, ranks, control, on_runs), None)
     network = Network.of(schedule.plan)
-    toys = [ToyOrder(order, network, config) for order in orders]
-    walked = ranks.run(run_toy, toys, control, on_runs)
-    whole = ranks.run(run_whole, toys, control)[0]
-    found = compare(network, [each.result for each in walked], whole)
-    losses = defaultdict[int, float](float)
-    for each in walked:
-        for (_, m), loss in each.result.losses.items():
-            losses[m] += loss
-    results: dict[str, Any] = {
-        "losses": tuple(losses[m] for m in range(schedule.micro_batches) if losses),
-        "equal": found.difference <= config.tolerance,
-        "difference": found.difference if math.isfinite(found.difference) else None,
+    whole = plan_network(network, config.layers)
+    inputs = _inputs(whole, config.seed, schedule.micro_batches)
+    model, runs = network_program(network, schedule, config.layers)
+    results = _on_ranks(schedule, model, runs, inputs, ranks, control, on_runs)
+    found = [pair for result in results for pair in result.values]
+    equality = _compared(found, _in_one_process(whole, inputs, schedule.micro_batches, control))
+    ends = [loss_name(schedule.plan.blocks[layer].name) for layer in network.sinks if network.backward]
+    made = {piece.name: numbers for piece, numbers in found}
+    losses = [sum(float(made[of_micro_batch(name, m)]) for name in ends) for m in range(schedule.micro_batches)]
+    more = {
+        "losses": tuple(losses) if ends else (),
+        "equal": equality.difference <= config.tolerance,
+        "difference": equality.difference if math.isfinite(equality.difference) else None,
     }
-    return Ran(_measured(schedule, TOY, walked, results), found)
+    return Ran(_measured(schedule, TOY, results, more), equality)
 
 
-def _measured(schedule: Schedule, engine: str, walked: Sequence[Walked], more: Mapping[str, Any]) -> MeasuredRun:
+def _run_stand_ins(
+    schedule: Schedule, config: RunConfig, ranks: Ranks, control: Control | None, on_runs: OnRuns
+) -> MeasuredRun:
+    program, scale = schedule_program(schedule, idle=False), config.scale_for(schedule)
+    ordered = ((b, m) for b, m, _ in runs_in_order(schedule))
+    runs = [next(ordered) if op.kind == "block" else None for op in program.ops]
+    given, made = (
+        tuple(Piece(program.value_name(value)) for value in values) for values in (program.inputs, program.outputs)
+    )
+    model = Distributed(program, given, made, {})
+    stand_ins = StandIns.of(schedule, scale, config.blocks)
+    results = _on_ranks(schedule, model, runs, seeded_inputs(model, 0), ranks, control, on_runs, stand_ins)
+    more = {"tick_ns": float(scale.time), "unit_bytes": float(scale.memory)}
+    return _measured(schedule, config.blocks, results, more)
+
+
+def _on_ranks(
+    schedule: Schedule,
+    model: Distributed,
+    runs: Sequence[tuple[int, int] | None],
+    inputs: SeededInputs,
+    ranks: Ranks,
+    control: Control | None,
+    on_runs: OnRuns,
+    stand_ins: StandIns | None = None,
+) -> list[RankResult]:
+    """Run a schedule's program, of which each operation belongs to a run of a block or to none."""
+    blocks, known = schedule.plan.blocks, dict[tuple[int, int], Run]()
+    for b, m, _ in runs_in_order(schedule):
+        known[b, m] = Run(b, m, f"{blocks[b].name} #{m}", tuple(sorted(blocks[b].devices)))
+    of_ops = [None if run is None else known[run] for run in runs]
+    needs = dict.fromkeys(model.program.devices, 0)
+    kept = {} if stand_ins else dict(zip(model.program.outputs, model.outputs, strict=True))
+    shares = shares_of(model, inputs, 1, needs, kept=kept, runs=of_ops, stand_ins=stand_ins)
+
+    def hear(rank: int, news: object) -> None:
+        if isinstance(news, list):
+            on_runs(rank, news)
+
+    return ranks.run(run_share, shares, control, hear)
+
+
+def _inputs(whole: Distributed, seed: int, micro_batches: int) -> SeededInputs:
+    """Weights, and samples for each micro-batch."""
+    once = seeded_inputs(whole, seed)
+    recipes = dict(once.recipes)
+    for name in [name for name, recipe in once.recipes.items() if recipe.each_step]:
+        recipe = recipes.pop(name)
+        recipes |= {of_micro_batch(name, m): recipe for m in range(micro_batches)}
+    return SeededInputs(recipes, seed)
+
+
+def _in_one_process(
+    whole: Distributed, inputs: SeededInputs, micro_batches: int, control: Control | None
+) -> dict[str, Array]:
+    """All that ranks compute, by the network as it is defined, micro-batch after micro-batch in NumPy."""
+    training = any(piece.name.startswith("d.") for piece in whole.outputs)
+    samples = [piece.name for piece in whole.inputs if whole.role_of(piece).batch_axis is not None]
+    fixed = {piece.name: inputs.whole(piece.name, 0) for piece in whole.inputs if piece.name not in samples}
+    found = dict[str, Array]()
+    for m in range(micro_batches):
+        if control is not None and control.stopped:
+            raise RankError("run", "cancelled" if control.cancelled else "its time is over")
+        given = fixed | {name: inputs.whole(of_micro_batch(name, m), 0) for name in samples}
+        for piece, numbers in whole.run(given):
+            if piece.name.startswith("d."):
+                total = gradient_name(piece.name.removeprefix("d."))
+                found[total] = found[total] + numbers if total in found else numbers
+            else:
+                found[of_micro_batch(piece.name, m)] = np.asarray(numbers.sum()) if training else numbers
+    for name, weight in fixed.items():
+        if gradient_name(name) in found:
+            found[updated_name(name)] = weight - RATE * found[gradient_name(name)]
+    return found
+
+
+def _compared(found: Sequence[tuple[Piece, Array]], whole: Mapping[str, Array]) -> Equality:
+    """All that ranks computed against one process; what is missing differs by infinity."""
+    difference, worst = 0.0, "nothing"
+    for piece, numbers in found:
+        largest = float(np.abs(whole[piece.name]).max())
+        off = float(np.abs(numbers - piece.of(whole[piece.name])).max())
+        off = off / largest if largest else math.inf if off else 0.0
+        if not off <= difference:  # also of what is no number
+            difference, worst = off, piece.name
+    missing = whole.keys() - {piece.name for piece, _ in found}
+    return Equality(len(found), math.inf, "what no rank has") if missing else Equality(len(found), difference, worst)
+
+
+def _measured(schedule: Schedule, engine: str, results: Sequence[RankResult], more: Mapping[str, Any]) -> MeasuredRun:
     """The runs of all ranks as one."""
-    times = {(b, m, rank): (start, end) for rank, each in enumerate(walked) for b, m, start, end in each.runs}
+    times = {(b, m, rank): (start, end) for rank, each in enumerate(results) for b, m, start, end in each.runs}
     blocks = schedule.plan.blocks
     found = [
         [times[b, m, device] for device in blocks[b].devices]
         for b, m in zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     ]
     starts, ends = (tuple(tuple(each[i] for each in run) for run in found) for i in (0, 1))
-    return MeasuredRun(schedule, engine, starts, ends, tuple(each.peak for each in walked), **more)
+    return MeasuredRun(schedule, engine, starts, ends, tuple(each.peak_memory for each in results), **more)

@@ -76,6 +76,11 @@ class ProgramBuilder:
         """The type of a value."""
         return self._types[value]
 
+    @property
+    def operations(self) -> int:
+        """How many operations there are so far."""
+        return len(self._ops)
+
     def finish(self, outputs: Sequence[int]) -> Program:
         """The program that returns these values."""
         return Program(

@@ -11,9 +11,8 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.execution.fitting import Fit, expected
 from tessel_core.execution.ranks import Ranks
-from tessel_core.execution.schedule_run import OnRuns, Ran, RunConfig, run_schedule
-from tessel_core.execution.toy import Equality
-from tessel_core.execution.walk import Timed
+from tessel_core.execution.schedule_run import Equality, OnRuns, Ran, RunConfig, run_schedule
+from tessel_core.execution.share import Timed
 from tessel_core.model import Expected, MeasuredRun, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.scheduling.search.timing import compacted
 

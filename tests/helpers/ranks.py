@@ -6,15 +6,17 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.execution import toy
+from tessel_core.execution.inputs import SeededInputs
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.ranks import run_on_ranks
-from tessel_core.execution.walk import Walked
+from tessel_core.execution.share import RankResult, Share, run_share
+from tessel_core.ir.operators.operator import Array
 
 
 def total(rank: Rank, number: int) -> int:
@@ -83,10 +85,17 @@ def waits(rank: Rank, folder: str) -> None:
     time.sleep(60)
 
 
-def toy_of_nan(rank: Rank, asked: toy.ToyOrder) -> Walked:
-    """A toy network that is to make what is no number."""
-    toy.target_of = lambda size, *_: np.full((size.samples, size.width), np.nan)
-    return toy.run_toy(rank, asked)
+class NanInputs(SeededInputs):
+    """Inputs of which the targets are no numbers."""
+
+    def whole(self, name: str, step: int) -> Array:
+        found = super().whole(name, step)
+        return np.full_like(found, np.nan) if name.startswith("target") else found
+
+
+def share_of_nan(rank: Rank, share: Share) -> RankResult:
+    """The work of a rank with targets that are no numbers."""
+    return run_share(rank, replace(share, inputs=NanInputs(share.inputs.recipes, share.inputs.seed)))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,11 @@ Run = tuple[int, int]
 """Block and micro-batch."""
 
 
-def schedule_program(schedule: Schedule) -> Program:
+def schedule_program(schedule: Schedule, *, idle: bool = True) -> Program:
     """A `block` for every run, in order of start, and a `delay` for every lag and for every start later than needed.
+
+    Lags come right after the run that makes what is late.  Without `idle` a run starts as early as the order of its
+    devices and its dependencies let it, whatever its start in the schedule.
 
     Device d of the plan is device d + 1.  Its static memory is an input there.  What a block acquires is a tensor for
     each block that releases it, first acquired, first released; it is held from the start of the one to the end of the
@@ -36,12 +39,12 @@ def schedule_program(schedule: Schedule) -> Program:
     broken = check_schedule(schedule, without=("memory",))
     if broken:
         raise InputError(broken[0].where, broken[0].why)
-    return _Lowering(schedule).program()
+    return _Lowering(schedule, idle=idle).program()
 
 
 class _Lowering:
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule, self._plan = schedule, schedule.plan
+    def __init__(self, schedule: Schedule, *, idle: bool) -> None:
+        self._schedule, self._plan, self._idle = schedule, schedule.plan, idle
         self._per_second = TICKS_PER_SECOND.get(schedule.plan.time_unit, 1.0)
         self._names = _block_names(schedule.plan)
         self._build = ProgramBuilder(schedule.plan.name)
@@ -49,7 +52,8 @@ class _Lowering:
             self._build.input(f"static{d}", TensorType("int8", (device.static_memory,), d + 1))
             for d, device in enumerate(schedule.plan.devices)
         ]
-        self._token: dict[Run, int] = {}
+        self._arrived: dict[Run, list[tuple[int, int]]] = defaultdict(list)
+        """Per run, when what it depends on has ended and its lag is over, and a value that is ready then."""
         self._last: dict[int, tuple[int, int]] = {d: (0, value) for d, value in enumerate(self._static)}
         """Per device, when its last run so far ends, and a value that is ready then."""
         self._held: dict[Run, list[int]] = defaultdict(list)
@@ -73,23 +77,27 @@ class _Lowering:
         tag, name = self._tag(b, m), f"{self._names[b]}.m{m}"
         named = [name, *(f"{name}.held{i}" for i in range(len(pieces)))]
         done, *held = self._build.append("block", taken, tuple(attributes.items()), tag, named)
-        self._token[b, m] = done
+        self._hand_on(b, m, start + block.duration, done)
         for (_, _, releasing), value in zip(pieces, held, strict=True):
             self._held[releasing, m].append(value)
         for d in block.devices:
             self._last[d] = start + block.duration, done
 
+    def _hand_on(self, b: int, m: int, end: int, done: int) -> None:
+        """Tell the runs that depend on this one, after a lag or on another device by a delay."""
+        for after, lag in self._plan.successors[b]:
+            block = self._plan.blocks[after]
+            near = self._build.type_of(done).device - 1 in block.devices
+            self._arrived[after, m].append(
+                (end + lag, done if near and not lag else self._delay(done, lag, block, after, m))
+            )
+
     def _awaited(self, b: int, m: int, start: int) -> list[int]:
-        """Tokens of what the run depends on, where they have to be; one more where it waits for nothing."""
-        block, arrivals = self._plan.blocks[b], [self._last[d] for d in self._plan.blocks[b].devices]
-        found = []
-        for before, lag in self._plan.predecessors[b]:
-            token, end = self._token[before, m], self._end(before, m)
-            near = self._build.type_of(token).device - 1 in block.devices
-            arrivals.append((end + lag, token if near and not lag else self._delay(token, lag, block, before, m)))
-            found.append(arrivals[-1][1])
-        latest, value = max(arrivals, key=lambda each: each[0])
-        if start > latest:
+        """What the run depends on, where it has to be; one more where it waits for nothing."""
+        block, arrived = self._plan.blocks[b], self._arrived.pop((b, m), [])
+        found = [value for _, value in arrived]
+        latest, value = max([*(self._last[d] for d in block.devices), *arrived], key=lambda each: each[0])
+        if start > latest and self._idle:
             found.append(self._delay(value, start - latest, block, b, m, WAIT))
         return found
 
@@ -97,9 +105,6 @@ class _Lowering:
         """A value so many ticks later, on the block's first device, with the tag of run (b, m)."""
         tag, seconds = self._tag(b, m, phase), ticks / self._per_second
         return self._build.one("delay", [value], tag, seconds=seconds, to=block.devices[0] + 1)
-
-    def _end(self, b: int, m: int) -> int:
-        return int(self._schedule.starts[m, b]) + self._plan.blocks[b].duration
 
     def _tag(self, b: int, m: int, phase: str = "") -> Tag:
         block = self._plan.blocks[b]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from tessel_core.execution.schedule_run import BLOCKS
-from tessel_core.execution.walk import Timed
+from tessel_core.execution.share import Timed
 from tessel_core.units import counted, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.messages.timeline import PLACE, About

@@ -1,0 +1,392 @@
+"""A small network for any plan: one micro-batch on one device, and the program of a schedule on all devices.
+
+Each layer is tanh between two products.  Its gradients are derived.  On several devices the first weight is cut by
+columns and the second by rows, with a sum over the devices after each pass [Shoeybi 2019, section 3].
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import NamedTuple
+
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.definition import Definition
+from tessel_core.ir.distributed import Distributed, Piece, Role
+from tessel_core.ir.program import Op, Tag
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE, Gradients
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.types import TensorType
+from tessel_core.model import Schedule
+from tessel_core.model.schedule import runs_in_order
+from tessel_core.networks.programs.plan_layers import Network
+from tessel_core.networks.programs.plan_program import Run
+
+PARTS = ("first weight", "first bias", "second weight", "second bias")
+"""What a layer learns, by the names of its inputs."""
+RATE = 0.1
+"""By which gradients change weights in the step at the end."""
+_CUT = (1, 0, 0, None)
+"""Along which axis tensor parallelism cuts each part."""
+_INPUT, _TARGET, _LOSS = "input", "target", "loss"
+_COUNT = "samples"
+"""The input that says how many samples a micro-batch has."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSize:
+    """How large the layers are."""
+
+    width: int
+    """Numbers per sample that go from layer to layer."""
+    samples: int
+    """Per micro-batch."""
+    dtype: str
+
+
+def of_micro_batch(name: str, micro_batch: int) -> str:
+    """The name of a tensor of one micro-batch, in the program of a schedule."""
+    return f"{name} #{micro_batch}"
+
+
+def loss_name(block: str) -> str:
+    """The output that is the loss of what a block makes."""
+    return f"loss of {block}"
+
+
+def gradient_name(weight: str) -> str:
+    """The output that is the gradient of a weight."""
+    return f"gradient of the {weight}"
+
+
+def updated_name(weight: str) -> str:
+    """The output that is a weight after the step."""
+    return f"updated {weight}"
+
+
+def plan_network(network: Network, size: LayerSize) -> Distributed:
+    """One micro-batch of a plan's network on one device, as it is defined: forward pass, losses, gradients.
+
+    Outputs are the loss of each layer whose output nothing takes, and gradients; without backward blocks, what comes
+    out of those layers.
+    """
+    plan, made, outputs = network.plan, dict[int, int](), dict[str, int]()
+    write = Definition(plan.name)
+    rows = size.samples, size.width
+    given, count = write.input(_INPUT, size.dtype, rows), write.input(_COUNT, "int32", (), Role())
+    for number, layer in enumerate(network.layers):
+        name = plan.blocks[layer].name
+        with write.layer(name, number):
+            x, *more = [made[before] for before in network.inputs[layer]] or [given]
+            for each in more:
+                x = write("sum", "add", x, each)
+            hidden = size.width * len(plan.blocks[layer].devices)
+            made[layer] = _layer(write, x, size, hidden, f" of {name}", trained=layer in network.trained)
+            if layer not in network.sinks:
+                continue
+            if network.backward:
+                target = write.input(f"target of {name}", size.dtype, rows)
+                outputs[loss_name(name)] = write(_LOSS, "loss", made[layer], target, count)
+            else:
+                outputs[f"output of {name}"] = made[layer]
+    model = write.finish(outputs)
+    return Gradients()(model) if network.trained else model
+
+
+def _layer(write: Definition, x: int, size: LayerSize, hidden: int, of: str = "", *, trained: bool) -> int:
+    """The output of a layer that takes `x`; `of` is what the names of its parts end in."""
+    shapes = (size.width, hidden), (hidden,), (hidden, size.width), (size.width,)
+    first, first_bias, second, second_bias = (
+        write.input(f"{part}{of}", size.dtype, shape, Role(shard_axis=cut, weight=trained))
+        for part, shape, cut in zip(PARTS, shapes, _CUT, strict=True)
+    )
+    h = write("tanh", "tanh", write("first", "linear", x, first, first_bias))
+    return write("bias", "bias", write("second", "matmul", h, second), second_bias)
+
+
+class ScheduleProgram(NamedTuple):
+    """The program of a schedule, and which run each operation belongs to."""
+
+    model: Distributed
+    run_of: tuple[Run | None, ...]
+    """Per operation; None of transfers and of what comes after all runs."""
+
+
+def network_program(network: Network, schedule: Schedule, size: LayerSize) -> ScheduleProgram:
+    """The runs of a schedule of the network's plan one by one in the order of their starts, then a step of the weights.
+
+    Device d of the plan is device d + 1.  What a run makes is sent right after it to the devices that take it.
+    Inputs and outputs are pieces of those of `plan_network`.  Those of samples are called `of_micro_batch`, and losses
+    are sums.
+    """
+    return _Lowering(network, schedule, size).program()
+
+
+@dataclass(frozen=True)
+class _Template:
+    """A layer and its gradients on some devices, from which the operations of every run are copied."""
+
+    model: Distributed
+    inputs: Mapping[str, tuple[int, ...]]
+    """Per name, the values on the devices."""
+    outputs: Mapping[str, tuple[int, ...]]
+
+    def of_phase(self, phase: str) -> tuple[Op, ...]:
+        """The operations of the layer itself in a phase."""
+        return tuple(op for op in self.model.program.ops if op.tag.phase == phase and op.tag.name != _LOSS)
+
+    @cached_property
+    def loss(self) -> tuple[Op, ...]:
+        """The loss of what the layer makes, and its gradient."""
+        return tuple(op for op in self.model.program.ops if op.tag.name == _LOSS)
+
+    @cached_property
+    def made(self) -> tuple[int, ...]:
+        """What the layer makes, on each device."""
+        return tuple(op.inputs[0] for op in self.loss if op.kind == "loss")
+
+    @cached_property
+    def owed(self) -> tuple[int, ...]:
+        """The gradient of what the layer makes, on each device."""
+        return tuple(op.outputs[0] for op in self.loss if op.kind == "loss_grad")
+
+
+@cache
+def _template(size: LayerSize, devices: int, *, trained: bool, passes_on: bool, halved: bool) -> _Template:
+    """A layer on so many devices.
+
+    passes_on
+        Whether its input has a gradient too.
+    halved
+        Whether gradients of its parts are apart from that of its input.
+    """
+    write, rows = Definition("layer"), (size.samples, size.width)
+    y = _layer(write, write.input(_INPUT, size.dtype, rows), size, size.width * devices, trained=trained)
+    target, count = write.input(_TARGET, size.dtype, rows), write.input(_COUNT, "int32", (), Role())
+    model = write.finish({_LOSS: write(_LOSS, "loss", y, target, count)})
+    if trained:
+        model = Gradients((_INPUT,) if passes_on else (), split_weights=halved)(model)
+    model = TensorParallel(devices)(model)
+    program = model.program
+    return _Template(model, _by_name(model.inputs, program.inputs), _by_name(model.outputs, program.outputs))
+
+
+def _by_name(pieces: Sequence[Piece], values: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    found = defaultdict[str, list[int]](list)
+    for piece, value in zip(pieces, values, strict=True):
+        found[piece.name].append(value)
+    return {name: tuple(there) for name, there in found.items()}
+
+
+_There = dict[int, int]
+"""Per device of the plan, a value on it."""
+
+
+class _Lowering:
+    def __init__(self, network: Network, schedule: Schedule, size: LayerSize) -> None:
+        self._network, self._plan, self._schedule, self._size = network, network.plan, schedule, size
+        self._build = ProgramBuilder(network.plan.name)
+        self._pieces, self._outputs = list[Piece](), list[tuple[int, Piece]]()
+        self._run_of = list[Run | None]()
+        self._outgoing = [
+            [a for a, (b, _, _) in enumerate(self._plan.arcs) if b == block] for block in range(len(self._plan.blocks))
+        ]
+        count = TensorType("int32", (), 1)
+        self._counts = {d: self._input(Piece(_COUNT), count, d) for d in range(len(self._plan.devices))}
+        self._samples = dict[tuple[str, int], int]()
+        """Per tensor of a micro-batch and device, the input."""
+        self._templates = {layer: self._template(layer) for layer in network.layers}
+        self._parts = {layer: self._parts_of(layer) for layer in network.layers}
+        self._sums = dict[tuple[int, str], list[int]]()
+        """Per layer and part, the gradient on its devices, of the micro-batches so far."""
+        self._known = dict[Run, dict[int, int]]()
+        """Per layer and micro-batch, the values that stand for those of its template."""
+        self._made = dict[Run, _There]()
+        """Per layer and micro-batch, its output."""
+        self._owed = dict[tuple[int, int, int], _There]()
+        """Per layer, backward block and micro-batch, what the block adds to the gradient of the layer's output."""
+        self._tokens = defaultdict[Run, list[int]](list)
+        """Per run, what tells it that a run which it takes nothing from has ended."""
+
+    def program(self) -> ScheduleProgram:
+        for b, m, _ in runs_in_order(self._schedule):
+            self._run(b, m)
+            self._mark((b, m))
+            self._hand_on(b, m)
+            self._mark(None)
+        self._update()
+        self._mark(None)
+        values, pieces = (tuple(each[i] for each in self._outputs) for i in (0, 1))
+        model = Distributed(self._build.finish(values), tuple(self._pieces), pieces, {})  # type: ignore[arg-type]
+        return ScheduleProgram(model, tuple(self._run_of))
+
+    def _mark(self, run: Run | None) -> None:
+        """Everything written since the last mark belongs to this run."""
+        self._run_of += [run] * (self._build.operations - len(self._run_of))
+
+    # Inputs
+
+    def _input(self, piece: Piece, of_type: TensorType, device: int) -> int:
+        self._pieces.append(piece)
+        return self._build.input(piece.name, of_type.on(device + 1))
+
+    def _sample(self, name: str, micro_batch: int, device: int) -> int:
+        """A tensor of one micro-batch that comes from outside."""
+        name = of_micro_batch(name, micro_batch)
+        if (name, device) not in self._samples:
+            of_type = TensorType(self._size.dtype, (self._size.samples, self._size.width), 1)
+            self._samples[name, device] = self._input(Piece(name), of_type, device)
+        return self._samples[name, device]
+
+    def _template(self, layer: int) -> _Template:
+        network = self._network
+        return _template(
+            self._size,
+            len(self._plan.blocks[layer].devices),
+            trained=layer in network.trained,
+            passes_on=any(before in network.trained for before in network.inputs[layer]),
+            halved=layer in network.halved,
+        )
+
+    def _parts_of(self, layer: int) -> dict[str, list[int]]:
+        """The parts of a layer on its devices."""
+        template, block, found = self._templates[layer], self._plan.blocks[layer], defaultdict[str, list[int]](list)
+        for part in PARTS:
+            for d, value in zip(block.devices, template.inputs[part], strict=True):
+                piece = replace(template.model.piece_of[value], name=f"{part} of {block.name}")
+                found[part].append(self._input(piece, template.model.program.types[value], d))
+        return found
+
+    # Runs
+
+    def _run(self, b: int, m: int) -> None:
+        """All operations of a run."""
+        network, tag = self._network, Tag(micro_batch=m)
+        begun = self._build.operations
+        for token in self._tokens.pop((b, m), []):
+            self._build.add("after", [self._counts[self._build.type_of(token).device - 1], token], tag)
+        if b in network.inputs:
+            self._forward(b, m)
+        for layer in network.backward.get(b, ()):
+            self._backward(layer, b, m)
+        for layer in network.weight.get(b, ()):
+            self._weight(layer, m)
+        if self._build.operations == begun:  # the run of a block that computes nothing
+            devices = self._plan.blocks[b].devices
+            given, on = [self._counts[d] for d in devices], tuple(d + 1 for d in devices)
+            self._build.add("block", given, tag, bytes=(), devices=on, on=(), seconds=0)
+
+    def _copy(self, layer: int, m: int, ops: Iterable[Op]) -> None:
+        """Operations of a layer's template for a micro-batch."""
+        known, tag = self._known[layer, m], Tag(micro_batch=m)
+        for op in ops:
+            taken = [known[value] for value in op.inputs]
+            known |= zip(op.outputs, self._build.append(op.kind, taken, op.attributes, tag), strict=True)
+
+    def _on_devices(self, layer: int, m: int, values: Sequence[int]) -> _There:
+        """What stands for values of a template, by device."""
+        known = self._known[layer, m]
+        return {d: known[value] for d, value in zip(self._plan.blocks[layer].devices, values, strict=True)}
+
+    def _sum(self, parts: Sequence[_There], devices: Iterable[int], m: int) -> list[int]:
+        """The sum of tensors on each device."""
+        found = list[int]()
+        for d in devices:
+            total, *more = [part[d] for part in parts]
+            for each in more:
+                total = self._build.one("add", [total, each], Tag(micro_batch=m))
+            found.append(total)
+        return found
+
+    def _forward(self, layer: int, m: int) -> None:
+        network, template, devices = self._network, self._templates[layer], self._plan.blocks[layer].devices
+        known = self._known[layer, m] = dict[int, int]()
+        for part in PARTS:
+            known |= zip(template.inputs[part], self._parts[layer][part], strict=True)
+        before = [self._made[each, m] for each in network.inputs[layer]]
+        given = self._sum(before or [{d: self._sample(_INPUT, m, d) for d in devices}], devices, m)
+        known |= zip(template.inputs[_INPUT], given, strict=True)
+        self._copy(layer, m, template.of_phase("forward"))
+        self._made[layer, m] = self._on_devices(layer, m, template.made)
+        if layer in network.sinks:
+            self._end(layer, m)
+
+    def _end(self, layer: int, m: int) -> None:
+        """The loss of a layer whose output nothing takes, and its gradient; without training what came out."""
+        name, devices = self._plan.blocks[layer].name, self._plan.blocks[layer].devices
+        if not self._network.backward:
+            self._outputs.append((self._made[layer, m][devices[0]], Piece(of_micro_batch(f"output of {name}", m))))
+            return
+        template, known = self._templates[layer], self._known[layer, m]
+        known |= zip(template.inputs[_TARGET], (self._sample(f"target of {name}", m, d) for d in devices), strict=True)
+        known |= zip(template.inputs[_COUNT], (self._counts[d] for d in devices), strict=True)
+        self._copy(layer, m, template.loss)
+        lost = [known[template.outputs[_LOSS][0]]]
+        total = self._build.one("reduce_sum", lost, Tag(micro_batch=m), axes=(0, 1), keep=0)
+        self._outputs.append((total, Piece(of_micro_batch(loss_name(name), m))))
+
+    def _backward(self, layer: int, b: int, m: int) -> None:
+        """The gradients of a layer; of its parts too, unless a weight block has them."""
+        network, template, devices = self._network, self._templates[layer], self._plan.blocks[layer].devices
+        if layer not in network.sinks:
+            takers = dict.fromkeys(network.trained[each] for each in network.layers if layer in network.inputs[each])
+            owed = self._sum([self._owed[layer, taker, m] for taker in takers], devices, m)
+            self._known[layer, m] |= zip(template.owed, owed, strict=True)
+        self._copy(layer, m, template.of_phase("backward"))
+        targets = [before for before in network.inputs[layer] if before in network.trained]
+        for before in targets:
+            mine, so_far = self._on_devices(layer, m, template.outputs[f"d.{_INPUT}"]), (before, b, m)
+            known = self._owed.get(so_far)
+            self._owed[so_far] = (
+                mine if known is None else dict(zip(devices, self._sum([known, mine], devices, m), strict=True))
+            )
+        if layer not in network.halved:
+            self._add_up(layer, m)
+
+    def _weight(self, layer: int, m: int) -> None:
+        self._copy(layer, m, self._templates[layer].of_phase(WEIGHT_PHASE))
+        self._add_up(layer, m)
+
+    def _add_up(self, layer: int, m: int) -> None:
+        """Add the gradients of a micro-batch to those before."""
+        template, known = self._templates[layer], self._known.pop((layer, m))
+        for part in PARTS:
+            more, so_far = [known[value] for value in template.outputs[f"d.{part}"]], self._sums.get((layer, part))
+            if so_far is not None:
+                pairs = zip(so_far, more, strict=True)
+                more = [self._build.one("accumulate", pair, Tag(micro_batch=m)) for pair in pairs]
+            self._sums[layer, part] = more
+
+    # After runs
+
+    def _hand_on(self, b: int, m: int) -> None:
+        """Send what a run has made to the devices of the next runs that lack it."""
+        makers = self._plan.blocks[b].devices
+        for arc in self._outgoing[b]:
+            after, layers = self._plan.arcs[arc][1], self._network.carried[arc]
+            takers = [d for d in self._plan.blocks[after].devices if d not in makers]
+            sources = [makers[i % len(makers)] for i in range(len(takers))]
+            for source, to in zip(sources, takers, strict=True):
+                if not layers:
+                    token = self._build.one("delay", [self._counts[source]], Tag(micro_batch=m), seconds=0, to=to + 1)
+                    self._tokens[after, m].append(token)
+                for layer in layers:
+                    there = self._made[b, m] if b in self._network.inputs else self._owed[layer, b, m]
+                    if to not in there:
+                        there[to] = self._build.one("send", [there[source]], Tag(micro_batch=m), to=to + 1)
+
+    def _update(self) -> None:
+        """A step of stochastic gradient descent, and everything that comes out of it."""
+        for layer, template in self._templates.items():
+            if layer not in self._network.trained:
+                continue
+            name, parts = self._plan.blocks[layer].name, self._parts[layer]
+            for i in range(len(self._plan.blocks[layer].devices)):
+                pieces = [template.model.piece_of[template.inputs[part][i]] for part in PARTS]
+                gradients = [self._sums[layer, part][i] for part in PARTS]
+                updated = self._build.add("sgd", [*(parts[part][i] for part in PARTS), *gradients], rate=RATE)
+                for part, piece, gradient, after in zip(PARTS, pieces, gradients, updated, strict=True):
+                    self._outputs.append((gradient, replace(piece, name=gradient_name(f"{part} of {name}"))))
+                    self._outputs.append((after, replace(piece, name=updated_name(f"{part} of {name}"))))
