@@ -127,8 +127,6 @@ class Constant:
     root: str
     """The tensor that holds the data: what is only renamed, reshaped or transposed is not held again."""
     bytes: int
-    is_weight: bool
-    """Real numbers, more than one: what training would change."""
 
 
 class Inference:
@@ -269,7 +267,7 @@ class Inference:
         found = tensor(name, held.data_type, tuple(held.dims))
         self._types[name] = helper.make_tensor_type_proto(held.data_type, list(held.dims))
         self.tensors[name] = found
-        self.constants[name] = Constant(name, found.bytes, found.is_float and found.elements > 1)
+        self.constants[name] = Constant(name, found.bytes)
         value = value_of(held)
         if value is not None:
             self._values[name] = value
@@ -281,8 +279,7 @@ class Inference:
         is_same = node.op_type in _SAME_DATA and name == node.output[0]
         source = self.constants.get(node.input[0]) if is_same else None
         found = self.tensors[name]
-        held = (source.root, source.bytes) if source else (name, found.bytes)
-        self.constants[name] = Constant(*held, found.is_float and found.elements > 1)
+        self.constants[name] = source or Constant(name, found.bytes)
 
     def _compute(self, node: onnx.NodeProto, values: Iterable[Value]) -> None:
         """Constants whose elements are known."""
