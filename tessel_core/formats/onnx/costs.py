@@ -107,8 +107,8 @@ def _read(node: onnx.NodeProto, op_type: str, inference: Inference) -> Iterator[
 
 def _moved(node: onnx.NodeProto, op_type: str, read: list[str], inference: Inference) -> int:
     """Bytes of what is read and of what is written, each once."""
-    constants, tensors = inference.constants, inference.tensors
-    sizes = {name: constants[name].bytes if name in constants else tensors[name].bytes for name in read}
+    tensors = inference.tensors
+    sizes = {name: tensors[name].bytes for name in read}
     written = sum(tensors[name].bytes for name in node.output if name)
     if op_type in TAKES_A_PART and node.input[0] in sizes:
         sizes[node.input[0]] = min(sizes[node.input[0]], written)

@@ -11,7 +11,7 @@ from tessel_core.formats.onnx.costs import Known, attributes_of, cost_of, unknow
 from tessel_core.formats.onnx.formulas import ARGUMENTS
 from tessel_core.formats.onnx.inference import Inference, OpenSizes, open_sizes_of
 from tessel_core.formats.onnx.names import kind_of, printable
-from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode, OnnxTensor
+from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode
 from tessel_core.formats.onnx.parsing import (
     DEFAULT_DOMAINS,
     inputs_of,
@@ -81,12 +81,10 @@ def _network(
     taken = dict.fromkeys(name for node in left for name in _operands(node))
     given = [name for name in dict.fromkeys((*taken, *ends)) if name not in made]
     named = dict.fromkeys((*given, *(name for node in left for name in (*node.inputs, *node.outputs) if name)))
-    found = {name: inference.tensors[name] for name in named}
-    tensors = {name: OnnxTensor(each.dtype, each.shape, each.bytes) for name, each in found.items()}
     return OnnxNetwork(
         printable(model.graph.name) or "onnx",
         opset_of(model) or 0,
-        tensors,
+        {name: inference.tensors[name] for name in named},
         tuple(each.name for each in model.graph.input if each.name in given and each.name not in inference.constants),
         tuple(name for name in given if name in inference.constants),
         left,
@@ -111,7 +109,7 @@ def _left(nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Infer
 def _is_a_look(node: onnx.NodeProto, wanted: set[str], inference: Inference) -> bool:
     """Whether a constant that is wanted is the data of another one."""
     made = [name for name in node.output if name in wanted]
-    return bool(made) and all(inference.constants[name].root != name for name in made)
+    return bool(made) and all(inference.constants[name] != name for name in made)
 
 
 def _operands(node: OnnxNode) -> Iterator[str]:

@@ -27,19 +27,18 @@ class _Rule:
     inputs: float
     """For the gradients of its inputs."""
     weights: float = 0.0
-    """For the gradient of its weights, where it has any."""
+    """For the gradient of its weights, where it has any and another kernel computes it."""
     keeps: str = "inputs"
     """The tensors that it reads again."""
-    apart: bool = True
-    """Whether both gradients can be computed apart; one kernel may compute both."""
 
 
 _PRODUCT, _PRODUCT_OF_TWO = _Rule(1, 1), _Rule(2)
 _KINDS: tuple[tuple[_Rule, str], ...] = (
     # Five products where the forward has two: the scores are computed again [Dao 2022, arXiv 2205.14135].
     (_Rule(2.5, keeps="inputs output"), "attention multi_head_attention"),
-    # Bound by memory: input and gradient are read, a gradient is written; of products of elements two are.
-    (_Rule(1.5, 1, apart=False), "layer_norm simplified_layer_norm rms_norm batch_norm group_norm instance_norm lrn"),
+    # Bound by memory: input and gradient are read and a gradient is written, two for products of elements; norms read
+    # both twice.
+    (_Rule(2.5), "layer_norm simplified_layer_norm rms_norm batch_norm group_norm instance_norm lrn"),
     (_Rule(1.5, keeps="output"), "softmax log_softmax relu sigmoid tanh exp sqrt reciprocal"),
     (_Rule(1.5), "gelu silu swish elu selu leaky_relu prelu softplus softsign hard_sigmoid hard_swish mish"),
     (_Rule(1.5), "erf log sin cos abs clip"),
@@ -136,7 +135,7 @@ def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
 def _weights_share(forward: Operator, backward: Operator) -> float:
     """How much of a whole backward is the gradient of the weights; 0 where nothing says it."""
     rule, known = _rule_of(forward), forward.kind in _PRODUCTS or forward.kind in _RULES
-    if not (forward.weight_bytes and rule.apart and rule.weights and known):
+    if not (forward.weight_bytes and rule.weights and known):
         return 0.0
     if not rule.inputs:
         return 1.0
@@ -224,8 +223,7 @@ class _Backward:
         return [before for before in self._graph.predecessors[index] if self._learns[before]]
 
     def _is_split(self, index: int) -> bool:
-        rule = self._rules[index]
-        return self._split and rule.apart and rule.weights > 0 and bool(self._graph.operators[index].weight_bytes)
+        return self._split and self._rules[index].weights > 0 and bool(self._graph.operators[index].weight_bytes)
 
     def _operators(self, index: int) -> Iterable[Operator]:
         operator, rule, split = self._graph.operators[index], self._rules[index], self._is_split(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tessel_core.errors import InputError
@@ -17,8 +17,6 @@ from tessel_core.model import OperatorGraph
 from tessel_core.model.checks import joined, quotient, topological_order
 from tessel_core.networks.onnx.program import onnx_program
 from tessel_core.networks.program_graph import program_graph
-
-Links = list[tuple[int, int]]
 
 _MOST_TRIED = 200
 """Weights that are tried, the first ones of the file; each costs a walk over the graph."""
@@ -119,15 +117,14 @@ def _with_ties(
     """
     size_of = {piece.name: model.program.types[value].bytes for value, piece in model.piece_of.items()}
     weights = {name: each for name, each in users.items() if model.roles[name].weight}
-    links: Links = []
     forward = [[] if each.backward else graph.consumers[i] for i, each in enumerate(graph.operators)]
-    tied = tie(forward, links, {name: each for name, each in weights.items() if len(each) > 1})
+    tied = _tied(forward, {name: each for name, each in weights.items() if len(each) > 1})
     more = [0] * len(graph.operators)
     for name, each in users.items():
         for index in each[1 if name in weights else 0 :] if name not in tied else ():
             more[index] += size_of[name]
     colours = dict[int, str]()
-    for group in joined(len(graph.operators), links):
+    for group in joined(len(graph.operators), [pair for name in tied for pair in _links(weights[name])]):
         if len(group) > 1:
             colours.update(dict.fromkeys(group, graph.operators[group[0]].name))
     operators = (
@@ -135,37 +132,25 @@ def _with_ties(
         for i, each in enumerate(graph.operators)
     )
     apart = {name: len(each) for name, each in weights.items() if len(each) > 1 and name not in tied}
-    return replace(graph, operators=tuple(operators)), tuple(_counted_again(apart))
+    named = listed([f"{printable(name)} ({count})" for name, count in apart.items()])
+    said = f"weights of operators that cannot share a device are counted at each of them: {named}"
+    return replace(graph, operators=tuple(operators)), (said,) if apart else ()
 
 
-def _counted_again(apart: Mapping[str, int]) -> Iterator[str]:
-    if apart:
-        named = [f"{printable(name)} ({count})" for name, count in apart.items()]
-        yield f"weights of operators that cannot share a device are counted at each of them: {listed(named)}"
-
-
-def tie(successors: Sequence[Sequence[int]], links: Links, users: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """The weights whose users can share a device, in the order of `users`; their links are added to `links`.
-
-    Parameters
-    ----------
-    successors
-        Per operator, those that take its output.
-    links
-        Pairs that share a device already.
-    users
-        Per weight, the operators that use it, at least two.
-    """
-    found = list[str]()
+def _tied(successors: Sequence[Sequence[int]], users: Mapping[str, Sequence[int]]) -> frozenset[str]:
+    """The weights whose users can share a device; those that come first in `users` are preferred."""
+    found, links = set[str](), list[tuple[int, int]]()
     for name in list(users)[:_MOST_TRIED]:
-        members = users[name]
-        if _returns(successors, members):
-            continue
-        more = [(members[0], other) for other in members[1:]]
-        if _is_acyclic(successors, links + more):
+        more = _links(users[name])
+        if not _returns(successors, users[name]) and _is_acyclic(successors, links + more):
             links += more
-            found.append(name)
-    return tuple(found)
+            found.add(name)
+    return frozenset(found)
+
+
+def _links(members: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs that join them all."""
+    return [(members[0], other) for other in members[1:]]
 
 
 def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> bool:
@@ -183,7 +168,7 @@ def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> boo
     return False
 
 
-def _is_acyclic(successors: Sequence[Sequence[int]], links: Links) -> bool:
+def _is_acyclic(successors: Sequence[Sequence[int]], links: Sequence[tuple[int, int]]) -> bool:
     """Whether no tensor flows in a circle between the sets that `links` join."""
     groups = joined(len(successors), links)
     group_of = {member: group for group, members in enumerate(groups) for member in members}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
 from tessel_core.formats.onnx.names import Names, listed
-from tessel_core.formats.onnx.network import OnnxTensor
+from tessel_core.formats.onnx.tensors import Tensor
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.operators import inferred
@@ -51,7 +51,7 @@ def onnx_program(network: OnnxNetwork) -> OnnxProgram:
     return OnnxProgram(model, (*network.warnings, *_warnings(writer.opaque)))
 
 
-def _is_weight(tensor: OnnxTensor) -> bool:
+def _is_weight(tensor: Tensor) -> bool:
     """Whether training would change it."""
     return tensor.dtype in REAL and math.prod(tensor.shape) > 1
 

@@ -9,7 +9,8 @@ import math
 import re
 from collections.abc import Callable
 
-from tessel_core.networks.onnx.use import Operation, Shape, Use
+from tessel_core.formats.onnx.tensors import Shape
+from tessel_core.networks.onnx.use import Operation, Use
 
 Rule = Callable[[Use], Operation | None]
 """What a node is as an operation; None where no operation says it."""
