@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -44,7 +43,7 @@ def test_a_chain_by_hand():
     assert [each.name for each in graph.operators[3:]] == ["a/down/backward", "a/gelu/backward", "a/up/backward"]
     down, gelu, up = graph.operators[3:]
     assert (down.kind, down.flops, down.bytes, down.output_bytes) == ("matmul_backward", 100, 64, 20)
-    assert (gelu.kind, gelu.flops, gelu.bytes, gelu.output_bytes) == ("gelu_backward", 80, 60, 20)
+    assert (gelu.kind, gelu.flops, gelu.bytes, gelu.output_bytes) == ("gelu_backward", 120, 60, 20)
     assert (up.flops, up.bytes, up.output_bytes) == (100, 36, 0)  # the gradient of the weights alone
     assert all(each.backward and each.forward_of == each.name.removesuffix("/backward") for each in graph.operators[3:])
     assert edges(graph) - edges(chain()) == {
@@ -82,7 +81,7 @@ def test_recomputation_by_hand():
     assert [each.activation_bytes for each in graph.operators[:4]] == [10, 0, 0, 8]
     work = {each.name: (each.flops, each.bytes) for each in graph.operators[4:]}
     assert work["a/down/backward"] == (150, 96)
-    assert work["a/gelu/backward"] == (160, 100)
+    assert work["a/gelu/backward"] == (200, 100)
     assert work["a/up/backward"] == (200, 72)
     assert work["b/head/backward"] == (60, 28)
     split = with_backward(two_layers(), recompute=True, split_weights=True)
@@ -107,27 +106,19 @@ def test_a_sum_passes_its_gradient_on():
     assert {("both/backward", "one/backward", 6), ("both/backward", "two/backward", 6)} < edges(graph)
 
 
-def test_different_gradients_leave_by_operators_of_their_own():
+def test_different_gradients_leave_as_the_largest():
     graph = with_backward(joined("mul", 6, 4))
-    assert graph.operator("both/backward").output_bytes == 10
-    for name, size in (("one", 6), ("two", 4)):
-        port = graph.operator(f"both/backward/to_{name}")
-        assert (port.kind, port.forward_of, port.flops, port.bytes) == ("gradient", "both", 0, 0)
-        assert ("both/backward", port.name, 10) in edges(graph)
-        assert (port.name, f"{name}/backward", size) in edges(graph)
-    summed = with_backward(joined("add", 6, 4)).operator("both/backward")
-    assert summed.bytes == 16  # what was repeated is summed up
+    found = graph.operator("both/backward")
+    assert (found.flops, found.output_bytes) == (5, 6)
+    assert {("both/backward", "one/backward", 6), ("both/backward", "two/backward", 6)} < edges(graph)
 
 
 def test_gradients_of_several_consumers_are_summed_on_the_way():
-    """Three consumers of 20 bytes, the GELU first of them: two sums of three tensors, and one tensor arrives."""
+    """Three consumers of 20 bytes, the GELU first of them: each adds its own to what it is sent, and one arrives."""
     extra = tuple(op(f"other{i}", "relu", 1, 40, 0, 20) for i in range(2))
     graph = chain()
     wired = (*graph.edges, *(Edge("a/up", each.name, 20) for each in extra))
     found = with_backward(replace(graph, operators=(*graph.operators, *extra), edges=wired))
-    assert found.operator("other1/backward").bytes == 60
-    assert found.operator("other0/backward").bytes == 60 + 60
-    assert found.operator("a/gelu/backward").bytes == 60 + 60
     sent = {(one, other) for one, other, _ in edges(found) if one.endswith("backward") and other.endswith("backward")}
     assert sent == {
         ("other1/backward", "other0/backward"),
@@ -135,29 +126,6 @@ def test_gradients_of_several_consumers_are_summed_on_the_way():
         ("a/down/backward", "a/gelu/backward"),
         ("a/gelu/backward", "a/up/backward"),
     }
-
-
-def test_a_sum_that_also_sums_gradients_has_two():
-    """x goes to a sum with its own GELU, and then on: the gradient of x that the sum sends holds the later one's."""
-    operators = (
-        op("x", "matmul", 10, 10, 2, 6),
-        op("gelu", "gelu", 8, 12, 0, 6),
-        op("sum", "add", 3, 18, 0, 6),
-        op("later", "mul", 3, 18, 0, 6),
-    )
-    wired = (
-        Edge("x", "gelu", 6),
-        Edge("x", "sum", 6),
-        Edge("x", "later", 6),
-        Edge("gelu", "sum", 6),
-        Edge("sum", "later", 6),
-    )
-    found = with_backward(OperatorGraph("sums", operators, wired))
-    assert found.operator("sum/backward/to_x").bytes == 18
-    assert found.operator("sum/backward/to_gelu").bytes == 0
-    assert ("later/backward/to_x", "sum/backward/to_x", 6) in edges(found)
-    assert ("sum/backward/to_x", "gelu/backward", 6) in edges(found)
-    assert ("gelu/backward", "x/backward", 6) in edges(found)
 
 
 def test_nothing_flows_back_to_where_no_weights_are():
@@ -198,7 +166,7 @@ def test_views_are_kept_once():
     wired = (Edge("make", "view", 40), Edge("make", "norm", 40), Edge("view", "use", 40))
     graph = with_backward(OperatorGraph("views", operators, wired))
     assert sum(graph.operator(name).activation_bytes for name in ("norm", "use")) == 40
-    assert graph.operator("view/backward").bytes == 3 * 40  # no work but to add the norm's gradient
+    assert graph.operator("view/backward").bytes == 0
 
 
 def test_a_published_graph_has_times_and_costs():
@@ -224,11 +192,9 @@ def test_every_edge_is_mirrored(seed):
         found = with_backward(graph, **options)
         flow = nx.DiGraph((edge.source, edge.target) for edge in found.edges)
         for edge in graph.edges:
-            back = [f"{edge.target}/backward", f"{edge.target}/backward/to_{edge.source}", f"{edge.source}/backward"]
-            assert nx.has_path(flow, back[0], back[2])
-            direct = back[1] if back[1] in found.names else back[0]
-            sent = {each.cost for each in found.edges if each.source == direct}
-            assert edge.cost in sent
+            source, target = f"{edge.target}/backward", f"{edge.source}/backward"
+            assert nx.has_path(flow, source, target)
+            assert max(each.cost for each in found.edges if each.source == source) >= edge.cost
         for operator in graph.operators:
             assert found.operator(f"{operator.name}/backward").forward_of == operator.name
             assert flow.has_edge(operator.name, f"{operator.name}/backward")
@@ -282,15 +248,13 @@ def test_merged_layers_are_not_split():
     assert with_weights_apart(merged) == merged
 
 
-def test_a_layer_that_would_keep_no_less_is_not_recomputed():
-    """A ReLU's output is the next layer's input, which is kept in any case."""
-    operators = tuple(
-        each
-        for layer in "ab"
-        for each in (op(f"{layer}/up", "matmul", 9, 9, 3, 20), op(f"{layer}/relu", "relu", 1, 40, 0, 20))
-    )
-    names = [each.name for each in operators]
-    graph = OperatorGraph("chain", operators, tuple(Edge(*pair, 20) for pair in pairwise(names)))
+def test_a_layer_of_one_operator_is_not_recomputed():
+    """It keeps its input in any case."""
+    graph = chain()
+    renamed = {each.name: each.name.replace("/", ".") for each in graph.operators}
+    operators = tuple(replace(each, name=renamed[each.name]) for each in graph.operators)
+    wired = tuple(replace(each, source=renamed[each.source], target=renamed[each.target]) for each in graph.edges)
+    graph = replace(graph, operators=operators, edges=wired)
     assert with_backward(graph, recompute=True) == with_backward(graph)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.onnx_models import mlp
 from helpers.terminal import Tessel, terminal
 from test_placement_formats import PUBLISHED
 
-from tessel_core.formats import graph_text, read_graph_file
-from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.formats import graph_text
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.networks.graphs.table import GRAPHS, build_graph, of_layers
 from tessel_core.samples import load_graph
 
@@ -71,11 +73,24 @@ def test_words_for_the_backward_and_layers_mean_the_options(tessel: Tessel) -> N
 
 def test_a_file_gets_its_backward_and_its_layers(tessel: Tessel) -> None:
     assert tessel("graph", "g.json", "--backward", "--out", "t.json")[0] == 0
-    graph = with_backward(load_graph("gpt2-small-inference"))
+    forward = load_graph("gpt2-small-inference")
+    graph = build_graph("gpt", replace(GRAPHS["gpt"].spec(), training=True), forward.name)
     assert read_graph_file(Path("t.json")).graph == graph
     assert tessel("graph", "t.json", "--by-layer", "--out", "l.json")[0] == 0
     assert read_graph_file(Path("l.json")).graph == of_layers(graph, "bf16")
     assert tessel("place", "l.json", "--mesh", "h200-2", "--json")[0] == 0
+
+
+def test_a_model_gets_its_backward_from_its_program(tessel: Tessel) -> None:
+    Path("m.onnx").write_bytes(mlp().SerializeToString())
+    code, _, said = tessel("graph", "m.onnx", "--set", "batch=4", "--backward", "--split-weights", "--out", "t.json")
+    assert (code, said) == (0, "")
+    graph = read_graph_file(Path("t.json")).graph
+    assert [each.name for each in graph.operators if each.kind.endswith("weight_gradient")]
+    words = ("--set", "batch=4", "--set", "training=true", "--set", "split_weights=true")
+    assert tessel("graph", "m.onnx", *words, "--out", "again.json")[0] == 0
+    assert read_graph_file(Path("again.json")).graph == graph
+    assert document(tessel("graph", "m.onnx", "--backward", "--by-layer", "--json"))["training"]
 
 
 def test_a_published_graph_can_be_looked_at_but_not_kept(tessel: Tessel) -> None:

@@ -12,9 +12,10 @@ from helpers.terminal import Tessel, terminal
 from test_placement_formats import PUBLISHED
 
 from tessel_core.costs.meshes import uniform_mesh
-from tessel_core.formats import MeshFile, graph_text, mesh_text, read_graph_file
+from tessel_core.formats import MeshFile, graph_text, mesh_text
 from tessel_core.formats.files import read_mesh_file
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Link, Operator, OperatorGraph
+from tessel_core.networks.graphs.files import read_graph_file
 
 TIMES = (DeviceTime("gpu", 2.0),)
 CHAIN = OperatorGraph(

@@ -125,7 +125,7 @@ def test_a_model_is_checked_and_what_it_leaves_open_is_noted(tessel: Tessel) -> 
         (("place", "p.json", "--cpus", "0"), "operator 8: fits nowhere"),
         (("place", "none.json"), "No such file"),
         (("place", "m.onnx", "--accelerators", "2"), "operator fc1: has no time, nor has any other one"),
-        (("schedule", "m.onnx"), "is an operator graph, where a plan or a schedule is wanted"),
+        (("schedule", "m.onnx"), "is an ONNX model, where a plan or a schedule is wanted"),
         (("place", "p.json", "--out", "p.json"), "is the file that is read"),
         (("schedule", "p.json"), "is an operator graph, where a plan or a schedule is wanted"),
     ],

@@ -10,9 +10,10 @@ from helpers.terminal import Tessel, terminal
 from test_cli_mesh import CHAIN, MESH, TRAINING
 from test_placement_formats import PUBLISHED
 
-from tessel_core.formats import MeshFile, graph_text, mesh_text, read_graph_file
+from tessel_core.formats import MeshFile, graph_text, mesh_text
 from tessel_core.formats.files import read_any
 from tessel_core.model import MicroBatchPlan
+from tessel_core.networks.graphs.files import read_graph_file
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.onnx_models import cnn
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.ir.text import read_program
@@ -111,3 +112,28 @@ def test_what_does_not_fit_is_said_in_one_line(tessel: Tessel, words: tuple[obje
     assert complaint in ended.err
     assert ended.err.count("\n") == 1
     assert not Path("step.txt").exists()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_placed_model_has_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, training: bool
+) -> None:
+    """In training and in inference; with other sizes it is another graph."""
+    monkeypatch.chdir(tmp_path)
+    run = terminal(monkeypatch, capsys)
+    Path("m.onnx").write_bytes(cnn("batch").SerializeToString())
+    words = ("m.onnx", "--set", "batch=2", *(("--set", "training=true") if training else ()))
+    assert run("graph", *words, "--out", "g.json").code == 0
+    assert run("place", "g.json", "--mesh", "h200-2", "--out", "p.json").code == 0
+    assert run("plan", "g.json", "p.json", "--mesh", "h200-2", "--out", "plan.json").code == 0
+    assert run("schedule", "plan.json", "--scheduler", "1f1b", "--micro-batches", 4, "--out", "s.json").code == 0
+    asked = ("--placement", "p.json", "--schedule", "s.json")
+    found = run("program", *words, *asked, "--out", "step.txt", "--json").document
+    parts = found["difference_s"]
+    assert found["latency_s"] == pytest.approx(found["schedule_s"] + parts["transfers"] + parts["optimizer"])
+    assert (parts["optimizer"] > 0) == training
+    program = read_program(Path("step.txt").read_text(), "step.txt")
+    assert len(program.ops) == found["operations"]
+    other = run("program", "m.onnx", *asked)
+    assert (other.code, other.err.splitlines()[-1][:41]) == (2, "error: p.json: is of another graph than t")
+    assert run("program", "m.onnx", "--preset", "x", *asked).err.startswith("error: --preset: is for networks")

@@ -19,8 +19,9 @@ from helpers.terminal import Tessel, terminal
 from tessel_core.cli import sweep_schedules
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.formats import MeshFile, graph_text, read_graph_file
+from tessel_core.formats import MeshFile, graph_text
 from tessel_core.model import OperatorGraph
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.sweeps.pools import WorkerPool, open_pool
 from tessel_core.sweeps.running import SweepCounts
 from tessel_core.sweeps.store import COLUMNS, SweepStore

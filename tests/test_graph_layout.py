@@ -15,9 +15,9 @@ from helpers.transformers import OPERATORS_PER_LAYER, transformer
 
 from tessel_core.charts.graph.groups import GraphView, GroupBy, marked, overview
 from tessel_core.charts.graph.layout import Frame, Layout, _layout, layout_of
-from tessel_core.formats import read_graph_file
 from tessel_core.model import DevicePool, Edge, Operator, OperatorGraph, Placement
 from tessel_core.model.checks import find_cycle
+from tessel_core.networks.graphs.files import read_graph_file
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement" / "throughput"
 

@@ -15,7 +15,6 @@ from helpers.seeds import seeds
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import read_graph_file
 from tessel_core.model import (
     CPU,
     LATENCY,
@@ -33,6 +32,7 @@ from tessel_core.model import (
     PlacementReport,
     Status,
 )
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.latency.placers import LatencyConfig
 from tessel_core.rules import check_placement

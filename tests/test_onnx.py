@@ -12,13 +12,14 @@ from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, read_here,
 from onnx import TensorProto, helper, numpy_helper
 
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, graph_text, read_graph_file
+from tessel_core.formats import GraphFile, graph_text
 from tessel_core.formats.files import read_any
-from tessel_core.formats.onnx import read_onnx
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.formats.onnx.skeleton import skeleton_of
-from tessel_core.formats.onnx.translate import translate, translate_network
+from tessel_core.formats.onnx.translate import translate
 from tessel_core.model import Operator
-from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.networks.graphs.files import read_graph_file
+from tessel_core.networks.onnx import model_graph, network_graph
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
 REFUSED = ("is of a sequence type, only tensors are read", "has elements of type STRING, which has no size")
@@ -33,12 +34,11 @@ def test_every_model_that_the_package_ships_is_read_or_refused_for_what_it_is() 
         versions = [each.version for each in onnx.ModelProto.FromString(data).opset_import if not each.domain]
         skeleton = skeleton_of(data)
         try:
-            graph = translate(skeleton, {}).graph
-            network = translate_network(skeleton, {})
+            network = translate(skeleton, {})
         except InputError as error:
             assert error.why.endswith(REFUSED), f"{path}: {error}"  # noqa: PT017
             continue
-        assert graph.operators
+        assert network_graph(network).graph.operators
         assert network.nodes
         read += 1
         old += versions[0] < 7 if versions else 0
@@ -57,7 +57,7 @@ def test_every_model_that_the_package_ships_is_read_or_refused_for_what_it_is() 
 )
 def test_networks_whose_dropouts_have_masks(name: str, parameters: int, flops: float) -> None:
     """Published numbers of parameters; the mask is a tensor that nothing takes."""
-    graph = translate(skeleton_of((SHIPPED / "light" / f"light_{name}.onnx").read_bytes()), {}).graph
+    graph = network_graph(translate(skeleton_of((SHIPPED / "light" / f"light_{name}.onnx").read_bytes()), {})).graph
     assert sum(each.weight_bytes or 0 for each in graph.operators) == 4 * parameters
     assert sum(each.flops or 0 for each in graph.operators) == pytest.approx(flops, rel=0.01)
 
@@ -94,7 +94,7 @@ def test_a_perceptron(opset: int) -> None:
     file = read_here(mlp(opset=opset), batch=4)
     x, hidden, y, w1, w2 = 4 * 4 * 64, 4 * 4 * 128, 4 * 4 * 10, 4 * (64 * 128 + 128), 4 * 128 * 10
     assert [figures(each) for each in file.graph.operators] == [
-        ("matmul", 4 * 128 * (2 * 64 + 1), x + w1 + hidden, w1, hidden),
+        ("gemm", 4 * 128 * (2 * 64 + 1), x + w1 + hidden, w1, hidden),
         ("relu", 4 * 128, 2 * hidden, 0, hidden),
         ("matmul", 4 * 10 * 2 * 128, hidden + w2 + y, w2, y),
     ]
@@ -107,31 +107,27 @@ def test_a_perceptron(opset: int) -> None:
 
 
 def test_a_convolutional_network_with_branches() -> None:
-    """Images of 8 x 8 in a batch of 2.  The split's outputs are operators beside it."""
+    """Images of 8 x 8 in a batch of 2.  Both halves leave the split together; the flattened tensor is a view."""
     graph = read_here(cnn()).graph
     eight, half = 4 * 2 * 8 * 64, 4 * 2 * 4 * 64
     expected = {
         "conv1": ("conv", 2 * 8 * 64 * (2 * 3 * 9 + 1), 4 * 2 * 3 * 64 + 896 + eight, 4 * 8 * 3 * 9 + 32, eight),
         "norm": ("batch_norm", 2 * 2 * 8 * 64, 2 * eight + 128, 4 * 4 * 8, eight),
         "relu": ("relu", 2 * 8 * 64, 2 * eight, 0, eight),
-        "left": ("split", 0, 2 * eight, 0, 0),
-        "left.left": ("output", 0, 0, 0, half),
-        "left.right": ("output", 0, 0, 0, half),
+        "left": ("split", 0, 2 * eight, 0, eight),
         "conv2": ("conv", 2 * 4 * 64 * 2 * 4, 2 * half + 64, 64, half),
         "joined": ("concat", 0, 2 * eight, 0, eight),
         "residual": ("add", 2 * 8 * 64, 3 * eight, 0, eight),
         "pool": ("max_pool", 2 * 8 * 16 * 4, eight + eight // 4, 0, eight // 4),
         "mean_pool": ("global_average_pool", 2 * 8 * 16, eight // 4 + 64, 0, 64),
-        "flat": ("flatten", 0, 0, 0, 64),
-        "head": ("matmul", 2 * 10 * (2 * 8 + 1), 64 + 360 + 80, 4 * 90, 80),
+        "head": ("gemm", 2 * 10 * (2 * 8 + 1), 64 + 360 + 80, 4 * 90, 80),
     }
     assert {each.name: figures(each) for each in graph.operators} == expected
-    together = [graph.operators[i].name for i in next(each for each in graph.colocated if len(each) > 1)]
-    assert together == ["left", "left.left", "left.right"]
+    assert max(map(len, graph.colocated)) == 1
     edges = {(edge.source, edge.target): edge.bytes for edge in graph.edges}
-    assert edges["left", "left.right"] == edges["left.right", "joined"] == edges["left.left", "conv2"] == half
-    assert edges["relu", "residual"] == eight
-    assert len(edges) == 14
+    assert edges["left", "joined"] == edges["left", "conv2"] == edges["relu", "residual"] == eight
+    assert edges["mean_pool", "head"] == 64
+    assert len(edges) == 11
 
 
 @pytest.mark.parametrize("opset", [17, 21])
@@ -140,9 +136,9 @@ def test_a_transformer(opset: int) -> None:
     layers, hidden, heads, vocabulary, length, batch = 2, 16, 4, 50, 8, 3
     file = read_here(transformer(layers, hidden, heads, vocabulary, length, "batch", opset), batch=batch)
     kinds = Counter(each.kind for each in file.graph.operators)
-    assert len(file.graph.operators) == 4 + 34 * layers
-    assert (kinds["embedding"], kinds["softmax"], kinds["matmul"], kinds["output"]) == (1, layers, 1 + 6 * layers, 6)
-    assert not {"shape", "slice", "gather", "constant"} & kinds.keys()
+    assert len(file.graph.operators) == 4 + 27 * layers
+    assert (kinds["gather"], kinds["softmax"], kinds["matmul"], kinds["split"]) == (1, layers, 1 + 6 * layers, layers)
+    assert not {"shape", "slice", "reshape", "constant"} & kinds.keys()
     rows = batch * length
     products = layers * (2 * rows * 12 * hidden**2 + 4 * rows * length * hidden) + 2 * rows * hidden * vocabulary
     assert sum(each.flops or 0 for each in file.graph.operators if each.kind == "matmul") == products
@@ -152,7 +148,7 @@ def test_a_transformer(opset: int) -> None:
     assert sum(each.weight_bytes or 0 for each in file.graph.operators) == 4 * (parameters + beside)
     embed = file.graph.operator("embed")
     assert figures(embed) == (
-        "embedding",
+        "gather",
         0,
         8 * rows + 2 * 4 * rows * hidden,
         4 * vocabulary * hidden,
@@ -161,20 +157,25 @@ def test_a_transformer(opset: int) -> None:
     assert file.warnings == ("weights of operators that cannot share a device are counted at each of them: mask (2)",)
 
 
-def test_outputs_of_one_node_may_differ_in_size() -> None:
-    """What leaves the node has its own size; nothing inside is moved between devices."""
+def test_outputs_of_one_node_leave_it_together() -> None:
+    """As in every graph, an operator has one output: all that others take of it."""
     writer = Writer()
     left, right = writer.split("Split", "x", writer.numbers("sizes", 1, 3), to=("left", "right"), axis=1)
     writer.add("Relu", left, to="a")
     writer.add("Relu", right, to="b")
     graph = read_here(writer.model([takes("x", 2, 4)], ["a", "b"])).graph
-    assert {(edge.source, edge.target): edge.bytes for edge in graph.edges} == {
-        ("left", "left.left"): 24,
-        ("left", "left.right"): 24,
-        ("left.left", "a"): 8,
-        ("left.right", "b"): 24,
-    }
-    assert with_backward(graph).is_training
+    assert {(edge.source, edge.target): edge.bytes for edge in graph.edges} == {("left", "a"): 32, ("left", "b"): 32}
+
+
+def test_views_alone_are_shown_and_nothing_at_all_is_refused() -> None:
+    writer = Writer()
+    writer.add("Flatten", "x", to="flat")
+    (view,) = read_here(writer.model([takes("x", 2, 3, 4)], ["flat"])).graph.operators
+    assert figures(view) == ("reshape", 0, 0, 0, 96)
+    writer = Writer()
+    writer.add("Identity", "x", to="same")
+    with pytest.raises(InputError, match=r"^the model: only passes its inputs on$"):
+        read_here(writer.model([takes("x", 2)], ["same"]))
 
 
 def test_an_lstm() -> None:
@@ -300,7 +301,7 @@ def test_an_operator_without_a_formula_is_named() -> None:
         ("det", 0, 128 + 8, 0, 8),
     ]
     assert file.warnings == (
-        "there is no formula for the FLOPs of Fancy (1, first fancy), Det (1, first det): "
+        "there is no formula for the FLOPs of com.example.Fancy (1, first fancy), Det (1, first det): "
         "taken as bound by the bytes moved",
     )
 
@@ -315,13 +316,14 @@ def test_names_are_made_unique_and_printable() -> None:
 
 
 def test_quantized_weights_are_held_as_they_are() -> None:
-    """Nine numbers of four bits take five bytes."""
+    """Nine numbers of four bits take five bytes, and become real ones by an operator, as in the program."""
     writer = Writer()
     writer.weights["w"] = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
     real = writer.add("DequantizeLinear", "w", writer.number("scale", 0.5), to="real")
     writer.add("MatMul", "x", real, to="y")
-    (product,) = read_here(writer.model([takes("x", 2, 3)], ["y"])).graph.operators
-    assert figures(product) == ("matmul", 2 * 2 * 3 * 3, 24 + 5 + 24, 5, 24)
+    real, product = read_here(writer.model([takes("x", 2, 3)], ["y"])).graph.operators
+    assert figures(real) == ("dequantize_linear", 2 * 9, 5 + 4 + 36, 5 + 4, 36)
+    assert figures(product) == ("matmul", 2 * 2 * 3 * 3, 24 + 36 + 24, 0, 24)
 
 
 def test_weights_are_not_parsed() -> None:
@@ -331,13 +333,13 @@ def test_weights_are_not_parsed() -> None:
     data = writer.model([takes("x", 1, 4096)], ["y"]).SerializeToString()
     assert len(data) > 2**26
     assert len(skeleton_of(data)) < 300
-    assert read_onnx(data).graph.operators[0].weight_bytes == 2**26
+    assert model_graph(OnnxModel.of(data)).graph.operators[0].weight_bytes == 2**26
 
 
 def test_what_is_read_is_a_graph_like_any_other(tmp_path: Path) -> None:
     """It is known by its content, keeps its fingerprint in a file of ours, and is named as the model is."""
     data = transformer().SerializeToString()
-    file = read_onnx(data)
+    file = model_graph(OnnxModel.of(data))
     for name in ("model.onnx", "model.bin"):
         (tmp_path / name).write_bytes(data)
         assert read_graph_file(tmp_path / name) == file

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile
 from tessel_core.formats.fields import Fields
-from tessel_core.formats.files import read_any, read_bytes, read_graph_file
-from tessel_core.formats.graph_file import graph_document
-from tessel_core.formats.onnx import read_onnx, reader, skeleton
+from tessel_core.formats.files import read_bytes
+from tessel_core.formats.onnx import OnnxModel, reader, skeleton
+from tessel_core.formats.onnx.network import NETWORK
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.formats.onnx.translate import translate
+from tessel_core.networks.graphs.files import read_graph_file
+from tessel_core.networks.onnx import model_graph, network_graph
 from tessel_core.networks.programs.program_file import read_program_file
 
 Change = Callable[[onnx.ModelProto], object]
@@ -158,15 +161,20 @@ BAD: list[tuple[str, bytes, str]] = [
 
 
 def in_this_process(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
-    assert wanted == "graph"
-    return Fields({"graph": graph_document(translate(skeleton, given)), "warnings": []}, "")
+    assert wanted == "network"
+    return Fields({"network": NETWORK.write(translate(skeleton, given))}, "")
+
+
+def read(data: bytes, name: str = "model") -> GraphFile:
+    """The graph of a model's bytes, by the other process."""
+    return model_graph(OnnxModel.of(data, name))
 
 
 @pytest.mark.parametrize(("data", "why"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
 def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_asked_apart", in_this_process)  # a process each would take long
     with pytest.raises(InputError) as caught:
-        read_onnx(data, "bad.onnx")
+        read(data, "bad.onnx")
     assert str(caught.value).startswith("bad.onnx: ")
     assert why in str(caught.value)
     assert str(caught.value).isprintable()
@@ -195,25 +203,25 @@ def test_a_file_that_ends_the_process_is_refused() -> None:
     writer.split("Split", "x", to=("a", "b", "c"), num_outputs=2, axis=0)
     data = writer.model([takes("x", 4)], ["a", "b", "c"]).SerializeToString()
     with pytest.raises(InputError, match=r"^m: node a \(Split\): "):
-        read_onnx(data, "m")
+        read(data, "m")
 
 
 def test_a_file_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_MOST_SECONDS", 0.001)
     with pytest.raises(InputError, match=r"is not understood within 0\.001 s"):
-        read_onnx(mlp().SerializeToString())
+        read(mlp().SerializeToString())
 
 
 def test_the_other_process_says_the_same_sentence() -> None:
     with pytest.raises(InputError, match=r"^m: node made \(MatMul\): does not fit its inputs: Incompatible dimensions"):
-        read_onnx(one_node("MatMul", value=zeros("w", 3, 3)), "m")
+        read(one_node("MatMul", value=zeros("w", 3, 3)), "m")
 
 
 def test_too_many_nodes() -> None:
     nodes = [helper.make_node("Relu", ["x"], [f"y{i}"]) for i in range(20_001)]
     model = helper.make_model(helper.make_graph(nodes, "many", [takes("x", 2)], [takes("y0", 2)]))
     with pytest.raises(InputError, match="has more than the 20,000 nodes allowed"):
-        read_onnx(model.SerializeToString())
+        read(model.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -240,7 +248,7 @@ def test_nesting_has_an_end() -> None:
             data = tag + (bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])) + data
     length = len(data)
     with pytest.raises(InputError, match="is nested deeper than 100 messages"):
-        read_onnx(b"\x08\x0a\x3a" + bytes([length & 127 | 128, length >> 7]) + data)
+        read(b"\x08\x0a\x3a" + bytes([length & 127 | 128, length >> 7]) + data)
 
 
 def test_no_other_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +266,7 @@ def test_no_other_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sys.addaudithook(lambda event, rest: opened.append(rest[0]) if event == "open" else None)
     assert read_here(model) == read_here(mlp(2))
     for change, of in ((in_a_branch, conditional), (in_a_constant, mlp)):
-        read_onnx(changed(change, of()))
+        read(changed(change, of()))
     (tmp_path / "seen").write_text("")
     assert [Path(each).name for each in opened if inside(each)] == ["seen"]
 
@@ -293,7 +301,7 @@ def test_neither_json_nor_onnx_is_one_sentence(tmp_path: Path) -> None:
     for name, data in (("a.onnx", b"{}"), ("b.json", b"\x7fELF"), ("c", b"\x08\x08")):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=r"is not ONNX|is not JSON|is not text|has no nodes|cut off"):
-            read_any(tmp_path / name)
+            read_graph_file(tmp_path / name)
 
 
 SEEDS = [
@@ -318,7 +326,7 @@ def test_damaged_files_raise_nothing_else(seed: int, edits: list[Edit], keep: in
         data = data[: keep % (len(data) + 1)]
     said = ""
     try:
-        said = translate(skeleton_of(data), {}).graph.name
+        said = network_graph(translate(skeleton_of(data), {})).graph.name
     except InputError as error:
         said = str(error)
     assert said

@@ -12,7 +12,7 @@ from helpers.onnx_programs import check_meaning, imported, network_here
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.operators import OPERATORS, find_operator
-from tessel_core.networks.programs.onnx.rules import RULES
+from tessel_core.networks.onnx.rules import RULES
 from tessel_core.simulation import simulate
 
 

@@ -18,7 +18,7 @@ from tessel_core.ir.transforms import samples
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.ir.verify import verify
-from tessel_core.networks.programs.onnx import onnx_program
+from tessel_core.networks.onnx import onnx_program
 
 
 @pytest.mark.parametrize("replicas", [2, 3])

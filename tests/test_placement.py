@@ -14,7 +14,6 @@ from helpers.seeds import seeds
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import read_graph_file
 from tessel_core.formats.files import read_any
 from tessel_core.formats.graph_file import split_placement
 from tessel_core.model import (
@@ -35,6 +34,7 @@ from tessel_core.model import (
     Status,
     Transfers,
 )
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.chain import best_chain
 from tessel_core.placement.dp import DpConfig

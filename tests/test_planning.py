@@ -11,7 +11,6 @@ from helpers.training_graphs import NS, random_mesh, random_placement, training_
 
 from tessel_core.costs.costed import CostOptions, costed, with_batch_size
 from tessel_core.errors import InputError
-from tessel_core.formats import read_graph_file
 from tessel_core.model import (
     BlockKind,
     Communication,
@@ -27,6 +26,7 @@ from tessel_core.model import (
 )
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.networks.graphs.backward import with_weights_apart
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.rules import check_schedule

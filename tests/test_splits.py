@@ -18,7 +18,6 @@ from helpers.seeds import seeds
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
 from tessel_core.errors import InputError
-from tessel_core.formats import read_graph_file
 from tessel_core.model import (
     FORWARD_BACKWARD,
     THROUGHPUT,
@@ -32,6 +31,7 @@ from tessel_core.model import (
     PlacementReport,
     Status,
 )
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.bounds import cut_bound, highest_load, priced_work

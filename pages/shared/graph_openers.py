@@ -10,13 +10,12 @@ from pages.shared.contents import go_to
 from pages.shared.gallery import choose_graph
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
-from pages.shared.uploads import take_file
+from pages.shared.uploads import OpenedModel, take_file
 from pages.shared.widgets import button, choose, complain, config_form, download, file_name, heading_row, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
 from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
 
 FIRST_GRAPH = "gpt2-xl-training"
@@ -97,7 +96,7 @@ def graph_actions(file: GraphFile) -> None:
             recompute = st.checkbox("Recompute activations", key="backward-recompute", help=_RECOMPUTE)
             split = st.checkbox("Weight gradients apart", key="backward-split", help=_SPLIT)
             if button("Add backward", icon=":material/keyboard_return:"):
-                _change(lambda: with_backward(graph, recompute=recompute, split_weights=split))
+                _change(lambda: _trained(graph, recompute=recompute, split_weights=split))
         about = "Folders deep, where names are paths."
         depth = st.number_input("Depth of a layer", 1, 6, key="layer-depth", help=about)
         if button("Merge layers", icon=":material/layers:", help=_MERGE):
@@ -110,6 +109,19 @@ def graph_actions(file: GraphFile) -> None:
 _RECOMPUTE = "Keep only what enters a layer, and compute the rest again on the way back."
 _SPLIT = "Operators for weight gradients of their own, which nothing waits for."
 _MERGE = "One operator a layer, with what its operators cost together."
+
+
+def _trained(graph: OperatorGraph, *, recompute: bool, split_weights: bool) -> OperatorGraph:
+    """The training graph: from the program of the model where this tab has opened it."""
+    from tessel_core.ir.transforms.checkpoint import Recompute
+    from tessel_core.networks.graphs.table import training_graph  # late, as families of networks
+    from tessel_core.networks.onnx import OnnxSpec, model_graph
+
+    opened, how = session().of(OpenedModel), Recompute.FULL if recompute else Recompute.NONE
+    if opened.model is None or opened.graph != graph:
+        return training_graph(graph, recompute=how, split_weights=split_weights)
+    spec = OnnxSpec(sizes=opened.sizes, training=True, recompute=how, split_weights=split_weights)
+    return model_graph(opened.model, spec).graph
 
 
 def _change(make: Callable[[], OperatorGraph]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 import streamlit as st
@@ -21,7 +21,7 @@ from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.formats.pytorch_schedule import ASSUMED
 from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
-from tessel_core.model import MicroBatchPlan
+from tessel_core.model import MicroBatchPlan, OperatorGraph
 from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.as_written import as_written
 from tessel_core.workbench.hangs import hang_of
@@ -32,6 +32,15 @@ from tessel_core.workbench.workspace import workspace_of
 
 _MOST_WARNINGS = 3
 """Warnings about an ONNX model that are shown; `tessel check` lists all."""
+
+
+@dataclass
+class OpenedModel:
+    """The ONNX model that this tab opened last, with the sizes that it was opened with, and its graph."""
+
+    model: OnnxModel | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    graph: OperatorGraph | None = None
 
 
 @dataclass
@@ -142,11 +151,15 @@ def _open_known(found: Known, name: str, source: str) -> str:
 
 def _open_model(model: OnnxModel, sizes: Mapping[str, int]) -> str:
     """Open an ONNX model; the workspace keeps the sizes that it was opened with."""
-    tab, found = session(), model.graph(sizes)
+    from tessel_core.networks.onnx import OnnxSpec, model_graph  # late: programs are heavy
+
+    tab, found = session(), model_graph(model, OnnxSpec(sizes=sizes))
     said = ", ".join(f"{name} {size}" for name, size in sizes.items())
     source = f"file {model.name}{': ' if said else ''}{said}"
     tab.open_graph(GraphFile.of(found.graph), source, found.graph.name, sizes=sizes)
     tab.of(_Asking).model = None
+    opened = tab.of(OpenedModel)
+    opened.model, opened.sizes, opened.graph = model, sizes, found.graph
     tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
     return "graph"
 

@@ -29,6 +29,7 @@ from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.ir.program import Program
+from tessel_core.networks.graphs.files import with_graph
 from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.rules import (
     Violation,
@@ -174,7 +175,7 @@ def _read(path: Path) -> Known | Program:
     """Any file of ours; what begins as a program's text is one, and is well-formed when it could be read."""
     data = read_bytes(path)
     if not data.startswith(b"program "):
-        return read_known(data, str(path))
+        return with_graph(read_known(data, str(path)))
     return read_program_file(data, str(path)).program
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessel_core.cli.output import Json, as_typed, console, print_json, table
+from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
 from tessel_core.errors import InputError, find, nearest
-from tessel_core.formats import graph_text, read_graph_file, write_file
-from tessel_core.formats.files import check_place, is_onnx, read_bytes
+from tessel_core.formats import GraphFile, graph_text, write_file
+from tessel_core.formats.files import check_place, read_any, refused
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import OperatorGraph
 from tessel_core.options import changed_options, config_from, options_of
@@ -58,7 +59,6 @@ def graph(
     """Build the operator graph of a network, or add the backward to a graph, or merge its layers."""
     from tessel_core.networks.graphs.spec import LAYERS
     from tessel_core.networks.graphs.table import GRAPHS, build_graph
-    from tessel_core.networks.programs.program_file import open_sizes
 
     if source is None:
         _list(list(GRAPHS.values()), as_json=json)
@@ -72,12 +72,8 @@ def graph(
     if family is None:
         if preset is not None:
             raise InputError("--preset", f"is for networks, and {source} is none of them")
-        if changes and not is_onnx(read_bytes(Path(source)), source):
-            raise InputError("--set", f"is for networks and ONNX models, and {source} is neither")
-        if recompute == Recompute.SELECTIVE:
-            raise InputError("--recompute", f"selective is for networks, and {source} is none of them; say full")
-        found = read_graph_file(Path(source), sizes=open_sizes(changes or (), "--set")).graph
-        found = _derived(found, backward, by_layer, recompute=recomputes, split_weights=split_weights)
+        found = _of_file(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
+        found = _layers(found) if by_layer else found
     else:
         chosen = preset or source
         spec = _spec(family, family.presets.get(chosen), changes or ())
@@ -129,20 +125,41 @@ def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str])
         return config_from(family.spec, values)
 
 
-def _derived(
-    found: OperatorGraph, backward: bool, by_layer: bool, *, recompute: bool, split_weights: bool
+def _of_file(
+    source: str, changes: Sequence[str], backward: bool, *, recompute: Recompute, split_weights: bool
 ) -> OperatorGraph:
-    """The graph of a file with its backward or its layers merged, timed in bf16 where all operators can be."""
-    from tessel_core.networks.graphs.backward import with_backward
-    from tessel_core.networks.graphs.coarsen import by_layer as layers_of
+    """The graph of a file, with its backward where it is asked for."""
+    from tessel_core.networks.graphs.table import training_graph
+
+    found = read_any(Path(source))
+    if isinstance(found, OnnxModel):
+        from tessel_core.networks.onnx import model_graph, spec_from
+
+        spec = spec_from(changes, "--set")
+        if backward:
+            spec = replace(spec, training=True, recompute=recompute, split_weights=split_weights)
+        file = model_graph(found, spec)
+        print_notes(source, file.warnings)
+        return file.graph
+    if changes:
+        raise InputError("--set", f"is for networks and ONNX models, and {source} is neither")
+    if not isinstance(found, GraphFile):
+        raise refused(found, source, "an operator graph")
+    if not backward:
+        return found.graph
+    try:
+        return training_graph(found.graph, recompute=recompute, split_weights=split_weights)
+    except InputError as error:
+        raise error.within(source) if error.where == "recomputation" else error from None
+
+
+def _layers(found: OperatorGraph) -> OperatorGraph:
+    """Its layers, timed in bf16 where all operators can be."""
+    from tessel_core.networks.graphs.coarsen import by_layer
     from tessel_core.networks.graphs.table import of_layers
 
-    if backward:
-        found = with_backward(found, recompute=recompute, split_weights=split_weights)
-    if not by_layer:
-        return found
     can_be_timed = all(each.times or each.flops is not None or each.bytes is not None for each in found.operators)
-    return of_layers(found, "bf16") if can_be_timed and found.time_unit == "s" else layers_of(found)
+    return of_layers(found, "bf16") if can_be_timed and found.time_unit == "s" else by_layer(found)
 
 
 def _writable(found: OperatorGraph) -> OperatorGraph:

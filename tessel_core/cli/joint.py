@@ -13,9 +13,10 @@ from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, read_graph_file, schedule_text, write_file
+from tessel_core.formats import GraphFile, schedule_text, write_file
 from tessel_core.formats.files import check_place
 from tessel_core.formats.schedule_file import plain_number
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_time
 

@@ -12,8 +12,9 @@ from tessel_core.cli.output import option, print_notes
 from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
 from tessel_core.errors import InputError
 from tessel_core.formats.files import read_bytes
+from tessel_core.formats.onnx.sizes import open_sizes
 from tessel_core.ir.transforms.checkpoint import Recompute
-from tessel_core.networks.programs.program_file import ProgramFile, open_sizes, read_program_file
+from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
 from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec, find_family
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, DISTIR_RANK_ORDER, read_rank_order

@@ -13,7 +13,7 @@ from tessel_core.cli.output import Json, Out, config_of, console, print_json, pr
 from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError, find
-from tessel_core.formats import GraphFile, read_graph_file, write_file
+from tessel_core.formats import GraphFile, write_file
 from tessel_core.formats.files import check_place, read_any
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import assignment_document
@@ -27,6 +27,7 @@ from tessel_core.model import (
     PlacementLoads,
     PlacementReport,
 )
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS, PlacementProblem, default_placer, find_placer, solve_placement
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time

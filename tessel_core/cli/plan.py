@@ -12,11 +12,12 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, MeshFile, PlacementFile, plan_text, read_graph_file, write_file
+from tessel_core.formats import GraphFile, MeshFile, PlacementFile, plan_text, write_file
 from tessel_core.formats.files import check_place, read_any, refused
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.model import Communication, MicroBatchPlan, Placement, PlacementLoads
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
 

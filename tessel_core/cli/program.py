@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +11,12 @@ import typer
 
 from tessel_core.cli import options
 from tessel_core.cli.graph import asked_network
-from tessel_core.cli.output import Json, console, print_json, table
+from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError, find
-from tessel_core.formats import GraphFile, PlacementFile, ScheduleFile, read_graph_file, write_file
+from tessel_core.formats import GraphFile, PlacementFile, ScheduleFile, write_file
 from tessel_core.formats.files import check_place, read_any, refused
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
 from tessel_core.model import Placement, Schedule
@@ -31,14 +33,21 @@ _OPTIMIZERS = ("adam", "sgd", "none")
 def program(
     network: Annotated[
         str,
-        typer.Argument(help="A network or a preset, which `tessel graph` lists, or the graph that it wrote."),
+        typer.Argument(
+            help="A network or a preset, which `tessel graph` lists, the graph that it wrote, or an ONNX model."
+        ),
     ],
     placement: Annotated[Path, typer.Option(help="A tessel-placement file of the network's training graph.")],
     schedule: Annotated[Path, typer.Option(help="A schedule of the placement's plan.")],
     preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTION=VALUE", help="An option of the network, as for the graph; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="OPTION=VALUE",
+            help="An option of the network, as for the graph; of an ONNX model, an open size or training=true; "
+            "repeatable.",
+        ),
     ] = None,
     mesh: options.Mesh = None,
     per_node: options.PerNode = None,
@@ -104,25 +113,20 @@ def _made(
     optimizer: str,
 ) -> _Found:
     from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-    from tessel_core.networks.graphs.table import network_program
     from tessel_core.planning.placed_program import placed_program
     from tessel_core.simulation import simulate
     from tessel_core.simulation.trace import worker_peaks
 
-    family, spec, graph = _network(network, preset, changes)
-    placed = _placement(placement, graph, mesh, per_node)
+    found = _network(network, preset, changes)
+    placed = _placement(placement, found.graph, mesh, per_node)
     ordered = _schedule(schedule)
-    steps: dict[str, Optimizer | None] = {"adam": AdamUpdate(), "sgd": SgdUpdate()} if spec.training else {}
-
-    def of_one_micro_batch(split: bool) -> Distributed:
-        return network_program(family.program, replace(spec, split_weights=split or spec.split_weights))
-
-    without = placed_program(of_one_micro_batch, placed, ordered)
+    steps: dict[str, Optimizer | None] = {"adam": AdamUpdate(), "sgd": SgdUpdate()} if found.training else {}
+    without = placed_program(found.program, placed, ordered)
     step = steps.get(optimizer)
     program = (without if step is None else step(without)).program
     scheduled = ordered.makespan / TICKS_PER_SECOND.get(ordered.plan.time_unit, 1.0)
     devices = placed.transfers.mesh
-    groups_as_devices = spec.tensor_parallel > 1 and all(len(on) == 1 for on in placed.assignment)
+    groups_as_devices = found.tensor_parallel > 1 and all(len(on) == 1 for on in placed.assignment)
     if devices is None or groups_as_devices:
         return _Found(program, scheduled, None, None, None)
     trace = simulate(program, devices)
@@ -130,23 +134,61 @@ def _made(
     return _Found(program, scheduled, alone.latency, trace.latency, worker_peaks(trace))
 
 
-def _network(network: str, preset: str | None, changes: list[str]) -> tuple[GraphFamily, Any, GraphFile]:
-    """The network, and its graph."""
+@dataclass(frozen=True)
+class _Network:
+    """A network that is placed: its graph, and its program for one micro-batch, with a split backward or not."""
+
+    graph: GraphFile
+    program: Callable[[bool], Distributed]
+    training: bool
+    tensor_parallel: int = 1
+
+
+def _network(network: str, preset: str | None, changes: list[str]) -> _Network:
     from tessel_core.networks.graphs.table import build_graph, network_of
 
     file = Path(network)
-    if file.suffix != ".json" or not file.exists():
+    if file.suffix not in (".json", ".onnx") or not file.exists():
         family, spec, name = asked_network(network, preset, changes)
-        return family, spec, GraphFile.of(build_graph(family.name, spec, name))
-    if preset or changes:
-        raise InputError(
-            "--preset" if preset else "--set", f"is for networks, and {network} is a graph that says its own"
-        )
-    graph = read_graph_file(file, network)
+        return _of_family(family, spec, GraphFile.of(build_graph(family.name, spec, name)))
+    if preset or (changes and file.suffix == ".json"):
+        why = f"is for networks, and {network} is {'a graph that says its own' if file.suffix == '.json' else 'a file'}"
+        raise InputError("--preset" if preset else "--set", why)
+    found = read_any(file, network)
+    if isinstance(found, OnnxModel):
+        return _of_model(found, changes)
+    if not isinstance(found, GraphFile):
+        raise refused(found, network, "an operator graph")
     try:
-        return *network_of(graph.graph), graph
+        return _of_family(*network_of(found.graph), found)
     except InputError as error:
         raise error.within(network) from None
+
+
+def _of_family(family: GraphFamily, spec: Any, graph: GraphFile) -> _Network:
+    from tessel_core.networks.graphs.table import network_program
+
+    def of_one_micro_batch(split: bool) -> Distributed:
+        return network_program(family.program, replace(spec, split_weights=split or spec.split_weights))
+
+    return _Network(graph, of_one_micro_batch, spec.training, spec.tensor_parallel)
+
+
+def _of_model(model: OnnxModel, changes: list[str]) -> _Network:
+    from tessel_core.networks.onnx import network_graph, network_program, spec_from
+
+    spec = spec_from(changes, "--set")
+    network = model.network(spec.sizes)
+    try:
+        graph = network_graph(network, spec)
+    except InputError as error:
+        raise error.within(model.name) from None
+    print_notes(model.name, graph.warnings)
+
+    def of_one_micro_batch(split: bool) -> Distributed:
+        return network_program(network, replace(spec, split_weights=split or spec.split_weights))
+
+    return _Network(graph, of_one_micro_batch, spec.training)
 
 
 def _placement(path: Path, graph: GraphFile, mesh: str | None, per_node: int | None) -> Placement:

@@ -18,8 +18,9 @@ from tessel_core.cli.problem import find_mesh_file
 from tessel_core.cli.solving import solve
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
-from tessel_core.formats import read_graph_file, write_file
+from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS

@@ -1,6 +1,6 @@
 """Files people keep: the only place where dicts live.  Reading checks everything and says what is wrong and where."""
 
-from tessel_core.formats.files import read_file, read_graph_file, write_file
+from tessel_core.formats.files import read_file, write_file
 from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import PlacementFile, placement_text, read_placement
@@ -20,7 +20,6 @@ __all__ = [
     "plan_text",
     "read_file",
     "read_graph",
-    "read_graph_file",
     "read_mesh",
     "read_placement",
     "read_plan",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tessel_core.formats.graph_file import (
     split_from,
 )
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.formats.placement_file import PLACEMENT, PlacementFile
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.pytorch_csv import PyTorchCsv, looks_like_pytorch_csv, read_pytorch_csv
@@ -34,7 +35,7 @@ from tessel_core.model import MicroBatchPlan
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
 """Files that the app opens."""
 
-Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile | PyTorchCsv | PipelineTrace | RunFile
+Known = Contents | GraphFile | OnnxModel | MeshFile | PlacementFile | SplitFile | PyTorchCsv | PipelineTrace | RunFile
 """The contents of any file; `a_kind` names them."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
@@ -51,6 +52,7 @@ _KINDS: dict[type, str] = {
     ScheduleFile: "a schedule",
     WorkspaceFile: "a workspace",
     GraphFile: "an operator graph",
+    OnnxModel: "an ONNX model",
     MeshFile: "a device mesh",
     PlacementFile: "a placement",
     SplitFile: "a split",
@@ -138,9 +140,7 @@ def _without_weights(file: FileIO, size: int, name: str) -> bytes:
 def read_known(data: bytes, name: str) -> Known:
     """The contents of a document of any kind, JSON, ONNX or CSV; `name` is used in complaints."""
     if is_onnx(data, name):
-        from tessel_core.formats.onnx import read_onnx
-
-        return read_onnx(data, name)
+        return OnnxModel.of(data, name)
     if looks_like_pytorch_csv(data, name):
         return read_pytorch_csv(data, name)
     return read_with(_read_known, data, name)
@@ -195,21 +195,6 @@ def reading_of(found: PyTorchCsv | PipelineTrace) -> str:
 def read_file(path: Path, name: str = "") -> Contents:
     """As `read_text`, from a file; `name` as for `read_any`."""
     return read_text(read_bytes(path), name or str(path))
-
-
-def read_graph_file(path: Path, name: str = "", sizes: Mapping[str, int] | None = None) -> GraphFile:
-    """A graph of any format, ONNX too, with `sizes` for what a model leaves open, as `read_onnx`.
-
-    Raises InputError where the file holds something else; `name` as for `read_any`.
-    """
-    if sizes:
-        from tessel_core.formats.onnx import read_onnx
-
-        return read_onnx(read_bytes(path), name or str(path), sizes)
-    found = read_any(path, name)
-    if isinstance(found, GraphFile):
-        return found
-    raise refused(found, name or str(path), "an operator graph")
 
 
 def read_mesh_file(path: Path) -> MeshFile:

@@ -27,7 +27,7 @@ class Tag:
     @property
     def scope(self) -> str | int | None:
         """The layer that it belongs to: the first step of its name, else its stage."""
-        return self.name.partition("/")[0] or self.stage
+        return self.name.lstrip("/").partition("/")[0] or self.stage
 
 
 UNTAGGED = Tag()

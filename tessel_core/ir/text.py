@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import quote, unquote
 
 from tessel_core.errors import InputError
 from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Program, Tag
@@ -25,6 +26,8 @@ _TYPED = re.compile(rf"{_VALUE}: {_TYPE}")
 _OP = re.compile(
     r"(?P<made>%.*?)? ?= (?P<kind>\w+)\((?P<taken>[^)]*)\)(?: \{(?P<attributes>[^}]*)\})?(?: ; (?P<tag>.*))?"
 )
+_ESCAPED = re.compile(r"[\s{};%]")
+"""Characters of an operator's name that are written as `%20` is."""
 _TAG = re.compile(r"(?:stage (\d+) ?)?(?:micro-batch (\d+) ?)?([a-z]*)(?: of ([^\s{};]+))?")
 
 
@@ -67,7 +70,7 @@ def tag_text(tag: Tag) -> str:
     """A tag as it ends a line; nothing where it is empty."""
     stage = "" if tag.stage is None else f"stage {tag.stage}"
     micro_batch = "" if tag.micro_batch is None else f"micro-batch {tag.micro_batch}"
-    of = f"of {tag.name}" if tag.name else ""
+    of = f"of {_ESCAPED.sub(lambda found: quote(found[0]), tag.name)}" if tag.name else ""
     found = " ".join(filter(None, (stage, micro_batch, tag.phase, of)))
     return f" ; {found}" if found else ""
 
@@ -194,4 +197,4 @@ def _tag(text: str | None) -> Tag:
     if not found:
         raise InputError("", f"what follows ; must be 'stage 0 micro-batch 1 forward', got {text!r}")
     stage, micro_batch, phase, name = found.groups()
-    return Tag(int(stage) if stage else None, int(micro_batch) if micro_batch else None, phase, name or "")
+    return Tag(int(stage) if stage else None, int(micro_batch) if micro_batch else None, phase, unquote(name or ""))

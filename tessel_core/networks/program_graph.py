@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,15 +34,18 @@ class ProgramGraph:
     graph: OperatorGraph
     operator_of: tuple[int | None, ...]
     """Per operation of the program, its operator; None for views and for what other devices do."""
+    users_of: Mapping[int, tuple[int, ...]]
+    """Per input of the program, the forward operators that take it, in order."""
 
 
 def graph_of(model: Distributed, name: str, batch_size: int) -> OperatorGraph:
     """The graph of a network, of its training, or of what one device of a tensor-parallel group does.
 
     An operator is called as the operation it belongs to: `NAME`, `NAME/backward`, `NAME/weight_gradient`, and where an
-    operation of the network has several, `NAME/backward/KIND`.  Views are no operators; they are the tensor that they
-    look at.  In training a forward operator keeps what its backward takes and the statistics that frameworks keep; what
-    several keep counts at the first.  A backward operator takes what was kept from its forward one.
+    operation of the network has several, `NAME/backward/KIND`.  Views are no operators, they are the tensor that they
+    look at; a program of views alone shows them.  In training a forward operator keeps what its backward takes and the
+    statistics that frameworks keep; what several keep counts at the first.  A backward operator takes what was kept
+    from its forward one.
 
     Raises InputError for operations without a name, or too many operators.
     """
@@ -61,12 +64,14 @@ class _View:
         """Per value, the tensor that it is a view of."""
         self._ops: list[Op] = []
         self._index: list[int | None] = []
+        only_views = all(find_operator(op.kind).view for op in self._program.ops)
         for op in self._program.ops:
             here = any(self._program.types[value].device == _DEVICE for value in (*op.inputs, *op.outputs))
-            if here and find_operator(op.kind).view:
+            is_view = find_operator(op.kind).view and not only_views
+            if here and is_view:
                 for value in op.outputs:
                     self._root[value] = self._root[op.inputs[0]]
-            self._index.append(len(self._ops) if here and not find_operator(op.kind).view else None)
+            self._index.append(len(self._ops) if here and not is_view else None)
             if self._index[-1] is not None:
                 self._ops.append(op)
         if len(self._ops) > MOST_OPERATORS:
@@ -180,7 +185,7 @@ class _View:
             )
         carried = (Edge(operators[a].name, operators[b].name, operators[a].output_bytes) for a, b in edges)
         graph = OperatorGraph(name, tuple(operators), tuple(carried), batch_size=batch_size)
-        return ProgramGraph(graph, tuple(self._index))
+        return ProgramGraph(graph, tuple(self._index), {value: tuple(users) for value, users in self._users.items()})
 
     def _flows(self) -> Iterator[tuple[int, int, int]]:
         """Every tensor's way: its maker, it itself, and an operator that takes it."""
@@ -207,19 +212,19 @@ class _View:
         return self._program.types[outputs[0]].bytes if outputs else 0
 
     @cached_property
-    def _first_use(self) -> dict[int, int]:
-        """Per weight, the first operator that takes it."""
-        found: dict[int, int] = {}
+    def _users(self) -> dict[int, list[int]]:
+        """Per input of the program, the forward operators that take it."""
+        found: dict[int, list[int]] = defaultdict(list)
         for i, op in enumerate(self._ops):
-            for value in self._taken(op):
-                if value in self._weights:
-                    found.setdefault(value, i)
+            for value in self._taken(op) if self._phases[i] == "forward" else ():
+                if value not in self._maker:
+                    found[value].append(i)
         return found
 
     def _held(self, i: int) -> int:
-        """Bytes of weights."""
-        mine = (value for value in self._taken(self._ops[i]) if self._first_use.get(value) == i)
-        return sum(self._program.types[value].bytes for value in mine)
+        """Bytes of the weights that it takes as the first."""
+        mine = (value for value in self._taken(self._ops[i]) if value in self._weights)
+        return sum(self._program.types[value].bytes for value in mine if self._users[value][0] == i)
 
     def _kept(self) -> list[int]:
         """Per forward operator, bytes that it keeps for backward ones."""
@@ -232,7 +237,8 @@ class _View:
             differentiated.add(mate)
             for tensor in self._taken(op):
                 maker = self._maker.get(tensor)
-                if tensor not in self._weights and (maker is None or self._phases[maker] == "forward"):
+                was_there = tensor in self._users if maker is None else self._phases[maker] == "forward"
+                if tensor not in self._weights and was_there:
                     keepers[tensor] = min(keepers.get(tensor, mate), mate)
         for tensor, keeper in keepers.items():
             kept[keeper] += self._program.types[tensor].bytes

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from tessel_core.charts.graph.chart import graph_chart
 from tessel_core.charts.graph.groups import ColourBy, GraphView
-from tessel_core.formats import read_graph_file
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.networks.graphs.files import read_graph_file
 
 SIZES = (10, 100, 600, 2_000, 20_000)
 MOST_BYTES = 2_000_000

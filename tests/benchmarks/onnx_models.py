@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from helpers.onnx_models import transformer
 
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.formats import read_graph_file
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.simulation import simulate
 

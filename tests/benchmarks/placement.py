@@ -23,10 +23,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tessel_core.formats import read_graph_file
 from tessel_core.formats.files import read_any
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.model import THROUGHPUT, DevicePool, Status
+from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "device-placement"

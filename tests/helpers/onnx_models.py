@@ -12,14 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 from tessel_core.formats import GraphFile
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.formats.onnx.translate import translate
+from tessel_core.networks.onnx import network_graph
 
 Size = int | str
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
 def read_here(model: onnx.ModelProto, **sizes: int) -> GraphFile:
-    """As `read_onnx`, in this process: it costs no start of another one."""
-    return translate(skeleton_of(model.SerializeToString()), sizes)
+    """As `model_graph`, in this process: it costs no start of another one."""
+    return network_graph(translate(skeleton_of(model.SerializeToString()), sizes))
 
 
 class Writer:

@@ -12,15 +12,15 @@ from onnx.reference import ReferenceEvaluator
 
 from tessel_core.formats.onnx import OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
-from tessel_core.formats.onnx.translate import translate_network
-from tessel_core.networks.programs.onnx import OnnxProgram, onnx_program
+from tessel_core.formats.onnx.translate import translate
+from tessel_core.networks.onnx import OnnxProgram, onnx_program
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
 def network_here(model: onnx.ModelProto, **sizes: int) -> OnnxNetwork:
-    """As `read_onnx_network`, in this process."""
-    return translate_network(skeleton_of(model.SerializeToString()), sizes)
+    """As `OnnxModel.network`, in this process."""
+    return translate(skeleton_of(model.SerializeToString()), sizes)
 
 
 def imported(model: onnx.ModelProto, **sizes: int) -> OnnxProgram:

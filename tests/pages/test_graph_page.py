@@ -10,7 +10,10 @@ from helpers.onnx_models import mlp
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import mesh_text
 from tessel_core.formats.graph_file import graph_file_text
+from tessel_core.formats.onnx.skeleton import skeleton_of
+from tessel_core.formats.onnx.translate import translate
 from tessel_core.model import OperatorGraph
+from tessel_core.networks.onnx import OnnxSpec, network_graph
 
 pytestmark = pytest.mark.usefixtures("restart")
 
@@ -222,6 +225,20 @@ def test_a_backward_is_added_and_layers_are_merged(app) -> None:
     assert len(graph(tab).operators) < before
     tab.press("Undo").press("Undo")
     assert len(graph(tab).operators) == before
+
+
+def test_the_backward_of_an_open_model_comes_from_its_program(app) -> None:
+    """Once the graph was changed, from the kinds of its operators."""
+    tab = app("graph")
+    upload(tab, "fixed.onnx", mlp(3).SerializeToString())
+    tab.press("Add backward")
+    network = translate(skeleton_of(mlp(3).SerializeToString()), {})
+    assert graph(tab) == network_graph(network, OnnxSpec(training=True)).graph
+    tab.press("Undo")
+    look_at(tab, "Operators")
+    edit(tab, "operators", edited_rows={0: {"flops": 7.0}})
+    tab.press("Add backward")
+    assert graph(tab).operator("fc1/backward").flops == 7.0
 
 
 # The mesh

@@ -1,4 +1,4 @@
-"""Costs of one node: FLOPs by its formula, bytes between memory and processor, and the weights that it uses."""
+"""Costs of one node: FLOPs by its formula, and bytes between memory and processor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
 from tessel_core.formats.onnx.formulas import ARGUMENTS, FORMULAS, TAKES_A_PART, VIEWS, Attribute, Call
-from tessel_core.formats.onnx.inference import Constant, Inference
+from tessel_core.formats.onnx.inference import Inference
 from tessel_core.formats.onnx.names import listed, printable
 from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, label_of, subgraphs
 from tessel_core.formats.onnx.tensors import Shape, constant_of, dense, tensor
@@ -34,8 +34,6 @@ class Cost:
 
     flops: float
     bytes: float
-    weights: tuple[Constant, ...]
-    """One for each root."""
     inner_bytes: int
     """Bytes of the constants in its subgraphs."""
     known: Known
@@ -74,9 +72,8 @@ def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
     except (IndexError, ValueError, ZeroDivisionError):
         raise InputError(label_of(node), "its inputs and attributes do not fit its operator") from None
     read = list(_read(node, op_type, inference))
-    held = {inference.constants[name].root: inference.constants[name] for name in read if name in inference.constants}
     moved = 0 if op_type in VIEWS else _moved(node, op_type, read, inference) + inside
-    return Cost(float(flops), float(moved), tuple(held.values()), inside, known)
+    return Cost(float(flops), float(moved), inside, known)
 
 
 def _call(node: onnx.NodeProto, inference: Inference) -> Call:
@@ -110,8 +107,8 @@ def _read(node: onnx.NodeProto, op_type: str, inference: Inference) -> Iterator[
 
 def _moved(node: onnx.NodeProto, op_type: str, read: list[str], inference: Inference) -> int:
     """Bytes of what is read and of what is written, each once."""
-    constants, tensors = inference.constants, inference.tensors
-    sizes = {name: constants[name].bytes if name in constants else tensors[name].bytes for name in read}
+    tensors = inference.tensors
+    sizes = {name: tensors[name].bytes for name in read}
     written = sum(tensors[name].bytes for name in node.output if name)
     if op_type in TAKES_A_PART and node.input[0] in sizes:
         sizes[node.input[0]] = min(sizes[node.input[0]], written)

@@ -15,8 +15,32 @@ from tessel_core.formats.onnx.tensors import Shape
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 
+class WithAttributes:
+    """Something with attributes: those that a node does not spell out, or whose type is another, have defaults."""
+
+    __slots__ = ()
+    attributes: Mapping[str, Attribute]
+
+    def integer(self, name: str, default: int) -> int:
+        found = self.attributes.get(name, default)
+        return found if isinstance(found, int) else default
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers; empty by default."""
+        found = self.attributes.get(name, ())
+        return tuple(each for each in found if isinstance(each, int)) if isinstance(found, tuple) else ()
+
+    def number(self, name: str, default: float) -> float:
+        found = self.attributes.get(name, default)
+        return float(found) if isinstance(found, int | float) else default
+
+    def text(self, name: str, default: str) -> str:
+        found = self.attributes.get(name, default)
+        return found if isinstance(found, str) else default
+
+
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(WithAttributes):
     """Shapes by position, None where an optional tensor is left out, and the attributes that the node spells out."""
 
     inputs: tuple[Shape | None, ...]
@@ -43,18 +67,6 @@ class Call:
     def made(self) -> int:
         """Elements of the first output that is there."""
         return next((math.prod(shape) for shape in self.outputs if shape is not None), 0)
-
-    def integer(self, name: str, default: int) -> int:
-        found = self.attributes.get(name, default)
-        return found if isinstance(found, int) else default
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        found = self.attributes.get(name, ())
-        return tuple(each for each in found if isinstance(each, int)) if isinstance(found, tuple) else ()
-
-    def text(self, name: str, default: str) -> str:
-        found = self.attributes.get(name, default)
-        return found if isinstance(found, str) else default
 
 
 Formula = Callable[[Call], int]

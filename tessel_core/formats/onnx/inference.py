@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
@@ -120,17 +119,6 @@ _LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """The package infers their type only: their output has the shape of their first input, as their reference says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """Data that is there before the network runs."""
-
-    root: str
-    """The tensor that holds the data: what is only renamed, reshaped or transposed is not held again."""
-    bytes: int
-    is_weight: bool
-    """Real numbers, more than one: what training would change."""
-
-
 class Inference:
     """Shapes and constants of all tensors, learnt node by node in order.
 
@@ -139,12 +127,13 @@ class Inference:
     tensors
         Every tensor of the graph that has a shape.
     constants
-        Those that do not depend on the graph's inputs.
+        Those that do not depend on the graph's inputs, and the tensor that holds the data of each: what is only
+        renamed, reshaped or transposed is not held again.
     """
 
     def __init__(self, model: onnx.ModelProto, sizes: OpenSizes) -> None:
         self.tensors = dict[str, Tensor]()
-        self.constants = dict[str, Constant]()
+        self.constants = dict[str, str]()
         self._types = dict[str, "onnx.TypeProto"]()
         self._values = dict[str, Value]()
         self._declared = dict[str, "onnx.TypeProto"]()
@@ -269,7 +258,7 @@ class Inference:
         found = tensor(name, held.data_type, tuple(held.dims))
         self._types[name] = helper.make_tensor_type_proto(held.data_type, list(held.dims))
         self.tensors[name] = found
-        self.constants[name] = Constant(name, found.bytes, found.is_float and found.elements > 1)
+        self.constants[name] = name
         value = value_of(held)
         if value is not None:
             self._values[name] = value
@@ -279,10 +268,7 @@ class Inference:
     def _fold(self, name: str, node: onnx.NodeProto) -> None:
         """A constant that a node makes of others."""
         is_same = node.op_type in _SAME_DATA and name == node.output[0]
-        source = self.constants.get(node.input[0]) if is_same else None
-        found = self.tensors[name]
-        held = (source.root, source.bytes) if source else (name, found.bytes)
-        self.constants[name] = Constant(*held, found.is_float and found.elements > 1)
+        self.constants[name] = self.constants.get(node.input[0], name) if is_same else name
 
     def _compute(self, node: onnx.NodeProto, values: Iterable[Value]) -> None:
         """Constants whose elements are known."""

@@ -8,19 +8,10 @@ from typing import Any
 
 from tessel_core.formats.fields import as_items
 from tessel_core.formats.onnx.formulas import Attribute
-from tessel_core.formats.onnx.tensors import Shape
+from tessel_core.formats.onnx.tensors import Tensor
 from tessel_core.formats.record import Codec, Record, list_of
 
 Numbers = tuple[int | float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OnnxTensor:
-    """A tensor's number format (fp32, int64, bool, int4 …), its shape, and the bytes that it takes."""
-
-    dtype: str
-    shape: Shape
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,7 @@ class OnnxNetwork:
     name: str
     opset: int
     """Version of the default domain; 0 where the model does not use it."""
-    tensors: Mapping[str, OnnxTensor]
+    tensors: Mapping[str, Tensor]
     """Every tensor of the nodes, by name."""
     inputs: tuple[str, ...]
     constants: tuple[str, ...]
@@ -90,7 +81,7 @@ def _by_key(codec: Codec | Record[Any], key: type[str] | type[int] = str) -> Cod
 
 
 _SHAPE = Codec(_numbers_from, list)
-_TENSOR = Record(OnnxTensor, shape=_SHAPE)
+_TENSOR = Record(Tensor, shape=_SHAPE)
 _NODE = Record(OnnxNode, attributes=_by_key(Codec(_attribute_from)), arguments=_by_key(_SHAPE, int))
 NETWORK = Record(OnnxNetwork, tensors=_by_key(_TENSOR), nodes=list_of(_NODE))
 """The form in which one process hands a network to another."""

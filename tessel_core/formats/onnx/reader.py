@@ -1,4 +1,4 @@
-"""ONNX files to operator graphs, or to what they say node by node, understood in a process of its own.
+"""ONNX files to what they say node by node, understood in a process of its own.
 
 The onnx package's shape inference is native code that ends the process on some malformed nodes (a Split with more
 outputs than `num_outputs` says) and can be made to run for very long.  A file may do neither to the app.
@@ -10,13 +10,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_ONNX, Fields, as_text, looks_like_onnx
-from tessel_core.formats.graph_file import GraphFile, graph_document, graph_from
 from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.network import NETWORK, OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
@@ -50,17 +49,24 @@ class OnnxModel:
 
     @cached_property
     def open_sizes(self) -> tuple[str, ...]:
-        """The names of the sizes that it leaves open, as `read_onnx` takes them; InputError as there."""
+        """The names of the sizes that it leaves open, as `network` takes them; InputError as there."""
         return tuple(as_text(*each) for each in self._asked("sizes", {}).items("sizes"))
 
-    def graph(self, sizes: Mapping[str, int] | None = None) -> GraphFile:
-        """As `read_onnx`."""
-        found = self._asked("graph", sizes or {})
-        warnings = tuple(as_text(*each) for each in found.items("warnings"))
-        return replace(graph_from(found.fields("graph")), warnings=warnings)
-
     def network(self, sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
-        """As `read_onnx_network`."""
+        """What the model says node by node, with all of its shapes.
+
+        What depends on no input is folded away: constants, weights in another shape, shapes and what is computed of
+        them.  What the file leaves open or has no formula for is said in the `warnings` of the answer.  No other file
+        is ever opened.
+
+        Parameters
+        ----------
+        sizes
+            What open sizes are: `{"batch": 8}`, or `{"x[0]": 8}` for the first size of input x where it has no name.
+            Others are taken as 1.
+
+        Raises InputError with the place and the reason, the model's name first.
+        """
         return NETWORK.from_fields(self._asked("network", sizes or {}).fields("network"))
 
     def _asked(self, wanted: str, sizes: Mapping[str, int]) -> Fields:
@@ -68,33 +74,6 @@ class OnnxModel:
             return _asked_apart(wanted, self.skeleton, sizes)
         except InputError as error:
             raise error.within(self.name) from None
-
-
-def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> GraphFile:
-    """The forward graph of an ONNX model: one operator a node, FLOPs and bytes from formulas, no times.
-
-    What depends on no input is folded away: constants, weights in another shape, shapes and what is computed of them.
-    A node with several outputs in use has an operator of kind "output" beside it for each of them, which holds the
-    tensor.  What the file leaves open or has no formula for is said in the `warnings` of the answer.
-
-    Parameters
-    ----------
-    data
-        The file's bytes.  Memory is needed for little more: weights are not parsed.
-    name
-        Whose complaint it is, in errors.
-    sizes
-        What open sizes are: `{"batch": 8}`, or `{"x[0]": 8}` for the first size of input x where it has no name.
-        Others are taken as 1.
-
-    Raises InputError with the place and the reason, `name` first.  No other file is ever opened.
-    """
-    return OnnxModel.of(data, name).graph(sizes)
-
-
-def read_onnx_network(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
-    """An ONNX model node by node, with all of its shapes; otherwise as `read_onnx`."""
-    return OnnxModel.of(data, name).network(sizes)
 
 
 def _asked_apart(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
@@ -132,19 +111,16 @@ def _last_place(said: bytes) -> str:
 
 def _main() -> None:
     """Read what is wanted and the sizes from the first line of stdin, then the skeleton; write one JSON document."""
-    from tessel_core.formats.onnx.translate import find_open_sizes, translate, translate_network
+    from tessel_core.formats.onnx.translate import find_open_sizes, translate
 
     first, _, skeleton = sys.stdin.buffer.read().partition(b"\n")
     asked = json.loads(first)
     answer: dict[str, object]
     try:
-        if asked["wanted"] == "graph":
-            file = translate(skeleton, asked["sizes"], _say)
-            answer = {"graph": graph_document(file), "warnings": file.warnings}
-        elif asked["wanted"] == "sizes":
+        if asked["wanted"] == "sizes":
             answer = {"sizes": find_open_sizes(skeleton)}
         else:
-            answer = {"network": NETWORK.write(translate_network(skeleton, asked["sizes"], _say))}
+            answer = {"network": NETWORK.write(translate(skeleton, asked["sizes"], _say))}
     except InputError as error:
         answer = {"where": error.where, "why": error.why}
     sys.stdout.write(json.dumps(answer))

@@ -5,10 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from tessel_core.errors import InputError
+
 _LIKELY = ((re.compile(r"batch|past", re.I), 1), (re.compile(r"seq|length|token", re.I), 128))
 _ELSE = 1
+_MOST_DIGITS = 20
 LARGEST_SIZE = 1_000_000_000
 """The largest that is asked for."""
+
+
+def open_sizes(words: Iterable[str], where: str) -> dict[str, int]:
+    """Sizes by name from words like `batch=8`; InputError at `where` for others.
+
+    >>> open_sizes(["batch=8", "x[1]=5"], "sizes")
+    {'batch': 8, 'x[1]': 5}
+    """
+    found = dict[str, int]()
+    for each in words:
+        name, mark, size = each.rpartition("=")
+        if not mark or not (size.strip().isascii() and size.strip().isdigit()) or len(size) > _MOST_DIGITS:
+            raise InputError(where, f"wants NAME=N, with a whole number, got {each[:80]!r}")
+        found[name.strip()] = int(size)
+    return found
 
 
 def asked_sizes(names: Iterable[str]) -> dict[str, int]:

@@ -37,21 +37,15 @@ _MOST_AXES = 64
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Shape and type of element; `bytes` rounds up to whole bytes."""
+    """A tensor's number format (fp32, int64, bool, int4 …), its shape, and the bytes that it takes, rounded up."""
 
-    shape: Shape
-    bits: int
-    is_float: bool
     dtype: str
-    """fp32, int64, bool …"""
+    shape: Shape
+    bytes: int
 
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        return -(-self.elements * self.bits // 8)
 
 
 def tensor(name: str, element: int, shape: Shape) -> Tensor:
@@ -70,10 +64,9 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
         raise InputError(where, f"has {len(shape)} axes, more than the {_MOST_AXES} allowed")
     if any(size < 0 for size in shape):
         raise InputError(where, f"has a negative size: {list(shape)}")
-    found = Tensor(shape, _BITS[kind], "FLOAT" in kind or kind == "DOUBLE", _FORMATS.get(kind, kind.lower()))
-    if found.elements > MAGNITUDE:
+    if math.prod(shape) > MAGNITUDE:
         raise InputError(where, "has more than 2^53 elements")
-    return found
+    return Tensor(_FORMATS.get(kind, kind.lower()), shape, -(-math.prod(shape) * _BITS[kind] // 8))
 
 
 def tensor_of_type(name: str, kind: onnx.TypeProto) -> Tensor | None:

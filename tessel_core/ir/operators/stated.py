@@ -12,7 +12,17 @@ import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import device_list, integer, integers, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    Work,
+    WriteOperation,
+    need,
+)
 from tessel_core.ir.operators.rules import count, no_work
 from tessel_core.ir.types import TensorType
 from tessel_core.units import MAGNITUDE
@@ -84,13 +94,54 @@ def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(number(values, "flops"), number(values, "bytes"))
 
 
+def opaque_attributes(operator: str, flops: float, moved: float, made: Types, device: int) -> Values:
+    """The attributes of an opaque operation that makes outputs of these types."""
+    return {
+        "bytes": moved,
+        "dtypes": " ".join(each.dtype for each in made),
+        "flops": flops,
+        "operator": operator,
+        "ranks": tuple(len(each.shape) for each in made),
+        "sizes": tuple(size for each in made for size in each.shape),
+        "to": device,
+    }
+
+
+def _opaque_gradients(back: Reverse) -> list[int | None]:
+    """The forward's work for the gradients of weights, and again for those of activations.
+
+    Without weights, the gradients of several activations cost the forward's work twice, as those of a product do.
+    """
+    found: list[int | None] = [None] * len(back.inputs)
+    taken = (*back.inputs, *(each for each in back.gradients if each is not None))
+    wanted = [place for place, each in enumerate(back.wanted) if each]
+    weights = [place for place in wanted if back.weights[place]]
+    others = [place for place in wanted if not back.weights[place]]
+
+    def write(add: WriteOperation, places: list[int], forwards: int) -> None:
+        if places:
+            flops, moved = (forwards * number(back.values, name) for name in ("flops", "bytes"))
+            types = [back.types[place] for place in places]
+            operator, device = f"{back.values['operator']}_backward", integer(back.values, "to")
+            made = add("opaque", taken, **opaque_attributes(operator, flops, moved, types, device))
+            for place, value in zip(places, made, strict=True):
+                found[place] = value
+
+    if back.split:
+        write(back.add, others, 1 if weights else min(len(others), 2))
+        write(back.add_for_weight, weights, 1)
+    else:
+        write(back.add, wanted, min(len(wanted), 2))
+    return found
+
+
 _BLOCK = ("bytes", "devices", "on", "seconds")
 _OPAQUE = ("bytes", "dtypes", "flops", "operator", "ranks", "sizes", "to")
 
 STATED = (
     Operator("block", _block, _block_compute, no_work, _BLOCK, stated=True),
     Operator("delay", _delay, _delay_compute, no_work, ("seconds", "to"), "delay", stated=True, occupies=False),
-    Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE),
+    Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE, gradient=_opaque_gradients),
 )
 """A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
 A `delay` tells a device of something so many seconds later, and keeps no device busy.  An `opaque` operation, for what

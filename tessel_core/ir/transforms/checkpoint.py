@@ -16,7 +16,9 @@ from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 Scope = str | int | None
 """A layer, as `Tag.scope` calls it."""
 _BACK = ("backward", WEIGHT_PHASE)
-PRODUCTS = frozenset({"matmul", "gemm", "linear", "conv", "attention", "attention_bias"})
+PRODUCTS = frozenset(
+    {"matmul", "matmul_transposed", "grouped_matmul", "gemm", "linear", "conv", "attention", "attention_bias"}
+)
 """Operators that multiply matrices: most of a layer's time."""
 
 

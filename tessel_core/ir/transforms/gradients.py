@@ -11,6 +11,7 @@ from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Operator, Reverse, WriteOperation
 from tessel_core.ir.program import AttributeValue, Op, Tag
+from tessel_core.ir.types import REAL
 
 WEIGHT_PHASE = "weight"
 """Phase of the gradients of weights where they are apart."""
@@ -31,6 +32,9 @@ class Gradients:
     also: tuple[str, ...] = ()
     split_weights: bool = False
     """Whether gradients of weights are operations of their own, of phase `weight`, for which nothing waits."""
+    of_outputs: bool = False
+    """Whether the forward pass ends in results instead of losses.  The gradient of each result that nothing else takes
+    is then an input, `d.OUTPUT`, and weights on which no such result depends have no gradient."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model with losses and gradients as its outputs."""
@@ -39,32 +43,42 @@ class Gradients:
 
 class _Backward:
     def __init__(self, model: Distributed, options: Gradients) -> None:
-        self._model, self._split = model, options.split_weights
+        self._model, self._split, self._of_outputs = model, options.split_weights, options.of_outputs
         self._source = model.program
         if len(self._source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in self._source.ops):
             raise InputError("gradients", "come first: they take the forward pass of one device")
         self._build = ProgramBuilder.resumed(self._source)
         self._asked = {
-            value: piece.name
-            for value, piece in model.piece_of.items()
-            if (model.role_of(piece).weight and model.role_of(piece).trained) or piece.name in options.also
+            value: piece.name for value, piece in model.piece_of.items() if self._is_asked(value, piece, options.also)
         }
         self._weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
         self._wanted = self._reached()
         self._found: dict[int, int] = {}
         """Per value, its gradient so far."""
+        self._seeds: dict[int, Piece] = {}
+        """Gradients of results, which are inputs."""
+
+    def _is_asked(self, value: int, piece: Piece, also: tuple[str, ...]) -> bool:
+        role = self._model.role_of(piece)
+        return ((role.weight and role.trained) or piece.name in also) and self._is_real(value)
+
+    def _is_real(self, value: int) -> bool:
+        """Whether it has a slope: whole numbers and truth values have none."""
+        return self._source.types[value].dtype in REAL
 
     def _reached(self) -> set[int]:
         """Values that depend on what is asked for."""
         found = set(self._asked)
         for op in self._source.ops:
             if not found.isdisjoint(op.inputs):
-                found.update(op.outputs)
+                found.update(filter(self._is_real, op.outputs))
         return found
 
     def model(self) -> Distributed:
         """Goes back from the last operation to the first, and writes the gradients of each."""
-        losses = set(self._source.outputs)
+        losses = set() if self._of_outputs else set(self._source.outputs)
+        if self._of_outputs:
+            self._seed()
         for number in reversed(range(len(self._source.ops))):
             op = self._source.ops[number]
             operator, ends = find_operator(op.kind), not losses.isdisjoint(op.outputs)
@@ -74,6 +88,13 @@ class _Backward:
             if ends or any(value in self._found for value in op.outputs):
                 self._reverse(number, op, operator)
         return self._with_outputs()
+
+    def _seed(self) -> None:
+        for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
+            if value in self._wanted and not self._source.uses[value] and value not in self._found:
+                seed = Piece(f"d.{piece.name}")
+                self._found[value] = self._build.input(f"d.{self._source.value_name(value)}", self._source.types[value])
+                self._seeds[self._found[value]] = seed
 
     def _reverse(self, number: int, op: Op, operator: Operator) -> None:
         wanted = tuple(value in self._wanted for value in op.inputs)
@@ -112,14 +133,19 @@ class _Backward:
 
     def _with_outputs(self) -> Distributed:
         missing = [name for value, name in self._asked.items() if value not in self._found]
-        if missing:
+        if missing and not self._of_outputs:
             raise InputError(f"program {self._source.name}", f"no loss depends on {missing[0]}, so it has no gradient")
-        made = sorted((self._found[value], name) for value, name in self._asked.items())
+        asked = {value: name for value, name in self._asked.items() if value in self._found}
+        if self._of_outputs and not asked:
+            raise InputError(f"program {self._source.name}", "has no weights that its results depend on")
+        made = sorted((self._found[value], name) for value, name in asked.items())
         roles = dict(self._model.roles)
-        for value, name in self._asked.items():
+        roles |= {seed.name: self._model.roles[seed.name.removeprefix("d.")] for seed in self._seeds.values()}
+        for value, name in asked.items():
             of = name if value in self._weights else ""
             roles[f"d.{name}"] = replace(roles[name], weight=False, gradient_of=of)
         outputs = [*zip(self._source.outputs, self._model.outputs, strict=True)]
         outputs += [(value, Piece(f"d.{name}")) for value, name in made]
         program = self._build.finish([value for value, _ in outputs])
-        return Distributed(program, self._model.inputs, tuple(piece for _, piece in outputs), roles)
+        inputs = (*self._model.inputs, *self._seeds.values())
+        return Distributed(program, inputs, tuple(piece for _, piece in outputs), roles)

@@ -1,8 +1,12 @@
-"""The backward graph of a forward graph: gradients flow against its edges."""
+"""The backward pass of graphs that show no program, as those from files or changed by hand: by the kinds of operators.
+
+The backward pass of a program is derived (`ir/transforms/gradients.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -10,24 +14,90 @@ from itertools import pairwise
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
-from tessel_core.networks.graphs.activations import Activations, size_of
-from tessel_core.networks.graphs.gradients import FORWARD, NO_WORK, Share, is_known_kind, rule_of
+from tessel_core.networks.graphs.layers import layer_of
+
+_FLOPS_BOUND = 50.0
+"""FLOPs per byte above which an operator of an unknown kind is taken for a product of matrices."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """The backward of one kind of operators, in multiples of the forward's FLOPs, bytes and time."""
+
+    inputs: float
+    """For the gradients of its inputs."""
+    weights: float = 0.0
+    """For the gradient of its weights, where it has any and another kernel computes it."""
+    keeps: str = "inputs"
+    """The tensors that it reads again."""
+
+
+_PRODUCT, _PRODUCT_OF_TWO = _Rule(1, 1), _Rule(2)
+_KINDS: tuple[tuple[_Rule, str], ...] = (
+    # Five products where the forward has two: the scores are computed again [Dao 2022, arXiv 2205.14135].
+    (_Rule(2.5, keeps="inputs output"), "attention multi_head_attention"),
+    # Bound by memory: input and gradient are read and a gradient is written, two for products of elements; norms read
+    # both twice.
+    (_Rule(2.5), "layer_norm simplified_layer_norm rms_norm batch_norm group_norm instance_norm lrn"),
+    (_Rule(1.5, keeps="output"), "softmax log_softmax relu sigmoid tanh exp sqrt reciprocal"),
+    (_Rule(1.5), "gelu silu swish elu selu leaky_relu prelu softplus softsign hard_sigmoid hard_swish mish"),
+    (_Rule(1.5), "erf log sin cos abs clip"),
+    (_Rule(5 / 3), "gate gated_gelu mul div pow max min"),
+    (_Rule(1), "cross_entropy softmax_cross_entropy_loss max_pool"),
+    # The gradient of a sum is that of each of its terms.
+    (_Rule(0, 1, keeps=""), "add sub sum"),
+    (_Rule(0, 1, keeps=""), "embedding"),
+    (_Rule(1, keeps=""), "transpose concat split slice pad gather roll copy cast tile expand resize neg dropout"),
+    (_Rule(1, keeps=""), "reduce_mean reduce_sum mean average_pool global_average_pool all_reduce all_gather"),
+    (_Rule(1, keeps=""), "reshape flatten squeeze unsqueeze identity output"),
+)
+_PRODUCTS = frozenset(("matmul", "linear", "gemm", "conv", "conv_transpose", "einsum"))
+_RULES = {kind: rule for rule, kinds in _KINDS for kind in kinds.split()}
+
+
+def _rule_of(operator: Operator) -> _Rule:
+    """The rule of its kind.
+
+    Of kinds that are not in the table, those with weights, those with more than `_FLOPS_BOUND` FLOPs per byte and those
+    of which neither FLOPs nor bytes are known cost two forwards, all others one.
+    """
+    if operator.kind in _PRODUCTS:
+        return _PRODUCT if operator.weight_bytes else _PRODUCT_OF_TWO
+    if operator.kind in _RULES:
+        return _RULES[operator.kind]
+    if _is_view(operator):
+        return _RULES["reshape"]
+    if operator.weight_bytes:
+        return _PRODUCT
+    nothing_known = operator.flops is None and operator.bytes is None
+    heavy = (operator.flops or 0.0) > _FLOPS_BOUND * (operator.bytes or 0.0)
+    return _PRODUCT_OF_TWO if nothing_known or heavy else _Rule(1)
+
+
+def _is_view(operator: Operator) -> bool:
+    """Whether it does no work, so that its output is its input under another name."""
+    return operator.flops == 0 and operator.bytes == 0
+
+
+def size_of(graph: OperatorGraph, index: int) -> int | None:
+    """Bytes of an operator's output: what its edges carry, else what it says itself."""
+    carried = graph.edge_bytes[index]
+    return graph.operators[index].output_bytes if carried is None else carried
 
 
 def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weights: bool = False) -> OperatorGraph:
-    """The training graph: every operator has a `NAME/backward` on its device, by the table in `gradients.py`.
+    """The training graph: every operator has a `NAME/backward` on its device, by the table of kinds.
 
-    A backward operator reads what its forward kept, hence an edge between the two, and sends each predecessor the
-    gradient of its output, as large as that output.  Several different gradients leave through operators without work,
-    `NAME/backward/to_PREDECESSOR`.  Gradients of an output with several consumers are summed on the way from the last
-    of them to the first, as they are computed, so that one tensor leaves a stage; each sum moves 3 tensors, and its
-    additions are not counted.  Where nothing before an operator has weights, no gradient is computed for its inputs;
-    weights that are not known may be there.
+    A backward operator reads what its forward kept, hence an edge between the two.  What it sends is as large as the
+    largest gradient of its inputs.  Gradients of an output with several consumers pass from the last of them to the
+    first, which adds them up, so that one tensor leaves a stage; the additions are not counted.  Where nothing before
+    an operator has weights, no gradient is computed for its inputs; weights that are not known may be there.
 
     Parameters
     ----------
     recompute
-        Layers keep their inputs alone and their backward runs the forward again.
+        Layers, named by the first steps of names, keep their inputs alone and their backward runs the forward again;
+        those of one operator and those that nothing follows stay as they are.
     split_weights
         Gradients of weights are operators of their own, `NAME/weight_gradient`, for which nothing waits.
 
@@ -54,8 +124,8 @@ def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
         if of is None or not share or each.name != f"{of.name}/backward":
             operators.append(each)
             continue
-        apart = _part_of(each, share, name, f"{of.kind}_weight_gradient", of.weight_bytes)
-        whole = _part_of(each, 1 - share, each.name, f"{of.kind}_input_gradient", each.output_bytes)
+        apart = _scaled(each, share, name, f"{of.kind}_weight_gradient", of.weight_bytes)
+        whole = _scaled(each, 1 - share, each.name, f"{of.kind}_input_gradient", each.output_bytes)
         operators += [whole, apart]
         found[each.name] = apart
     taken = (replace(edge, target=found[edge.target].name) for edge in graph.edges if edge.target in found)
@@ -64,177 +134,136 @@ def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
 
 def _weights_share(forward: Operator, backward: Operator) -> float:
     """How much of a whole backward is the gradient of the weights; 0 where nothing says it."""
-    rule = rule_of(forward)
-    if not forward.weight_bytes or not rule.apart or rule.weights == NO_WORK or not is_known_kind(forward):
+    rule, known = _rule_of(forward), forward.kind in _PRODUCTS or forward.kind in _RULES
+    if not (forward.weight_bytes and rule.weights and known):
         return 0.0
-    if rule.inputs == NO_WORK and not rule.passes_on:
+    if not rule.inputs:
         return 1.0
-    pairs = (
-        (rule.weights.flops_of(forward), backward.flops),
-        (rule.weights.bytes_of(forward), backward.bytes),
-        (rule.weights.time, rule.weights.time + rule.inputs.time),
-    )
-    return next((min(1.0, part / whole) for part, whole in pairs if part and whole), 0.0)
+    pairs = ((forward.flops, backward.flops), (forward.bytes, backward.bytes), (1.0, rule.inputs / rule.weights + 1))
+    return next((min(1.0, rule.weights * part / whole) for part, whole in pairs if part and whole), 0.0)
 
 
-def _part_of(whole: Operator, share: float, name: str, kind: str, output_bytes: int | None) -> Operator:
-    return replace(
-        whole,
-        name=name,
-        kind=kind,
-        times=tuple(DeviceTime(each.kind, each.time * share) for each in whole.times),
-        flops=None if whole.flops is None else whole.flops * share,
-        bytes=None if whole.bytes is None else whole.bytes * share,
+def _scaled(operator: Operator, share: float, name: str, kind: str, output_bytes: int | None) -> Operator:
+    """An operator of the backward pass that does `share` of the work of another one."""
+    return Operator(
+        name,
+        kind,
+        tuple(DeviceTime(each.kind, each.time * share) for each in operator.times),
+        flops=None if operator.flops is None else operator.flops * share,
+        bytes=None if operator.bytes is None else operator.bytes * share,
         output_bytes=output_bytes,
+        backward=True,
+        forward_of=operator.forward_of or operator.name,
     )
 
 
-@dataclass(frozen=True)
 class _Backward:
-    graph: OperatorGraph
-    recompute: bool
-    split_weights: bool
+    def __init__(self, graph: OperatorGraph, recompute: bool, split_weights: bool) -> None:
+        self._graph, self._split = graph, split_weights
+        self._rules = list(map(_rule_of, graph.operators))
+        self._order = topological_order(graph.predecessors)
+        self._layers = list(map(layer_of, graph.operators))
+        sizes = Counter(self._layers)
+        followed = {self._layers[one] for one, other in graph.arcs if self._layers[one] != self._layers[other]}
+        self._again = [recompute and sizes[each] > 1 and each in followed for each in self._layers]
+        """Per operator, whether it runs twice."""
 
     def training_graph(self) -> OperatorGraph:
-        kept = zip(self.graph.operators, self.activations.kept, strict=True)
-        forward = tuple(replace(operator, activation_bytes=amount) for operator, amount in kept)
-        order = topological_order(self.graph.predecessors)
-        added = [each for index in reversed(order) for each in self._operators(index)]
-        edges = dict.fromkeys(edge for index in order for edge in self._edges(index))
-        name = f"{self.graph.name}-training"
-        return replace(self.graph, name=name, operators=(*forward, *added), edges=(*self.graph.edges, *edges))
+        pairs = zip(self._graph.operators, self._kept(), strict=True)
+        forward = [replace(operator, activation_bytes=amount) for operator, amount in pairs]
+        added = [each for index in reversed(self._order) for each in self._operators(index)]
+        edges = dict.fromkeys(edge for index in self._order for edge in self._edges(index))
+        name = f"{self._graph.name}-training"
+        every = (*forward, *added)
+        return replace(self._graph, name=name, operators=every, edges=(*self._graph.edges, *edges), network="")
 
-    @cached_property
-    def activations(self) -> Activations:
-        return Activations(self.graph, recompute=self.recompute)
+    def _kept(self) -> list[int]:
+        """Per operator, its activation bytes: given, or what its backward reads again.
 
-    @cached_property
-    def learns(self) -> list[bool]:
-        """Per operator, whether its output depends on weights, so that a gradient of it is wanted."""
-        found = [False] * len(self.graph.operators)
-        for index in topological_order(self.graph.predecessors):
-            has_weights = self.graph.operators[index].weight_bytes != 0
-            found[index] = has_weights or any(found[before] for before in self.graph.predecessors[index])
+        A tensor that several operators keep counts at the first of them, and a view is the tensor that it shows.  A
+        tensor of unknown size counts as nothing.
+        """
+        graph, roots, held = self._graph, list(range(len(self._graph.operators))), set[int]()
+        found = [each.activation_bytes or 0 for each in graph.operators]
+        for index in self._order:
+            operator, sources, keeps = graph.operators[index], graph.predecessors[index], self._rules[index].keeps
+            if _is_view(operator) and len(sources) == 1:
+                roots[index] = roots[sources[0]]
+            if self._again[index]:
+                tensors, keeps = {each for each in sources if self._layers[each] != self._layers[index]}, "inputs"
+            elif operator.activation_bytes is not None:
+                continue
+            else:
+                tensors = {roots[each] for each in sources if "inputs" in keeps}
+                tensors |= {roots[index]} if "output" in keeps else set()
+            found[index] = sum(size_of(graph, each) or 0 for each in tensors - held)
+            if not sources and "inputs" in keeps:
+                found[index] += _from_outside(operator)
+            held |= tensors
         return found
 
     @cached_property
-    def has_costs(self) -> bool:
-        """Whether edges say what a transfer costs."""
-        return any(edge.cost is not None for edge in self.graph.edges)
+    def _learns(self) -> list[bool]:
+        """Per operator, whether its output depends on weights, so that a gradient of it is wanted."""
+        found = [False] * len(self._graph.operators)
+        for index in self._order:
+            has_weights = self._graph.operators[index].weight_bytes != 0
+            found[index] = has_weights or any(found[before] for before in self._graph.predecessors[index])
+        return found
 
     @cached_property
-    def chains(self) -> list[list[int]]:
+    def _chains(self) -> list[list[int]]:
         """Per operator, its consumers from the last to the first, if a gradient of its output is wanted."""
-        rank = {index: place for place, index in enumerate(topological_order(self.graph.predecessors))}
-        pairs = zip(self.graph.consumers, self.learns, strict=True)
+        rank = {index: place for place, index in enumerate(self._order)}
+        pairs = zip(self._graph.consumers, self._learns, strict=True)
         return [sorted(consumers, key=lambda each: -rank[each]) if learns else [] for consumers, learns in pairs]
 
-    def _inputs(self, index: int) -> list[int]:
+    def _wanted(self, index: int) -> list[int]:
         """Predecessors that want a gradient."""
-        return [before for before in self.graph.predecessors[index] if self.learns[before]]
-
-    def _operators(self, index: int) -> Iterator[Operator]:
-        operator, inputs = self.graph.operators[index], self._inputs(index)
-        by_input, by_weight = self._shares(index)
-        again = FORWARD if self.activations.recomputed[index] else NO_WORK
-        split = self._is_split(index)
-        share = by_input + again + (NO_WORK if split else by_weight)
-        sent, ports = self._sent(index), self._has_ports(index)
-        half, summed = "input_gradient" if split else "backward", 0.0 if ports else self._summed(index, inputs)
-        yield self._gradient(operator, "backward", half, share, sent, summed)
-        if split:
-            yield self._gradient(operator, "weight_gradient", "weight_gradient", by_weight, operator.weight_bytes)
-        for before in inputs if ports else ():
-            yield Operator(
-                self._sender(index, before),
-                "gradient",
-                NO_WORK.times_of(operator),
-                flops=0.0,
-                bytes=self._summed(index, [before]),
-                output_bytes=size_of(self.graph, before),
-                backward=True,
-                forward_of=operator.name,
-            )
-
-    def _gradient(
-        self, operator: Operator, name: str, kind: str, share: Share, sent: int | None, summed: float = 0.0
-    ) -> Operator:
-        moved = share.bytes_of(operator)
-        return Operator(
-            f"{operator.name}/{name}",
-            f"{operator.kind}_{kind}" if operator.kind else kind,
-            share.times_of(operator),
-            flops=share.flops_of(operator),
-            bytes=None if moved is None else moved + summed,
-            output_bytes=sent,
-            backward=True,
-            forward_of=operator.name,
-        )
-
-    def _shares(self, index: int) -> tuple[Share, Share]:
-        """Work for the inputs' gradients and for the weights'."""
-        operator = self.graph.operators[index]
-        rule = rule_of(operator)
-        wanted = bool(self._inputs(index)) or (not self.graph.predecessors[index] and operator.weight_bytes is None)
-        by_input = rule.inputs if wanted else NO_WORK
-        if wanted and rule.passes_on and not self._passes_on(index):
-            by_input = FORWARD  # summed over what was broadcast
-        return by_input, rule.weights if operator.weight_bytes else NO_WORK
-
-    def _passes_on(self, index: int) -> bool:
-        """Whether one tensor is the gradient of every input."""
-        inputs = {self._tensor(each) for each in self._inputs(index)}
-        sizes = {size_of(self.graph, each) for each in (index, *self._inputs(index))}
-        sums = any(self.chains[each][0] != index for each in self._inputs(index))
-        return rule_of(self.graph.operators[index]).passes_on and len(inputs) == len(sizes) == 1 and not sums
-
-    def _has_ports(self, index: int) -> bool:
-        return len(self._inputs(index)) > 1 and not self._passes_on(index)
+        return [before for before in self._graph.predecessors[index] if self._learns[before]]
 
     def _is_split(self, index: int) -> bool:
-        operator = self.graph.operators[index]
-        rule = rule_of(operator)
-        return self.split_weights and rule.apart and bool(operator.weight_bytes) and rule.weights != NO_WORK
+        return self._split and self._rules[index].weights > 0 and bool(self._graph.operators[index].weight_bytes)
 
-    def _sender(self, index: int, before: int) -> str:
-        """The operator that sends `before` the gradient of its output."""
-        name = f"{self.graph.operators[index].name}/backward"
-        return f"{name}/to_{self.graph.operators[before].name}" if self._has_ports(index) else name
+    def _operators(self, index: int) -> Iterable[Operator]:
+        operator, rule, split = self._graph.operators[index], self._rules[index], self._is_split(index)
+        may_learn = not self._graph.predecessors[index] and operator.weight_bytes is None
+        by_inputs = rule.inputs if self._wanted(index) or may_learn else 0.0
+        by_weights = rule.weights if operator.weight_bytes else 0.0
+        share, half = by_inputs + self._again[index], "input_gradient" if split else "backward"
+        share += 0.0 if split else by_weights
+        sent, kind = self._sent(index)[0], f"{operator.kind}_" if operator.kind else ""
+        yield _scaled(operator, share, f"{operator.name}/backward", f"{kind}{half}", sent)
+        if split:
+            name = f"{operator.name}/weight_gradient"
+            yield _scaled(operator, by_weights, name, f"{kind}weight_gradient", operator.weight_bytes)
 
-    def _tensor(self, index: int) -> tuple[int | None, float | None]:
-        """Bytes of an operator's output, and the cost to move it where the graph says it."""
-        return size_of(self.graph, index), self.graph.output_cost[index] if self.has_costs else None
+    def _sent(self, index: int) -> tuple[int | None, float | None]:
+        """Bytes of the largest gradient that leaves a backward operator, and what it costs to move the dearest."""
+        wanted = self._wanted(index)
+        sizes = [size_of(self._graph, before) for before in wanted]
+        costs = [self._graph.output_cost[before] for before in wanted]
+        has_costs = any(edge.cost is not None for edge in self._graph.edges)
+        size = None if None in sizes else max((each or 0 for each in sizes), default=0)
+        return size, max(costs, default=0.0) if has_costs else None
 
-    def _sent(self, index: int) -> int | None:
-        """Bytes of all gradients that leave a backward operator."""
-        sizes = [size_of(self.graph, before) for before in self._inputs(index)]
-        if not self._has_ports(index):
-            sizes = sizes[:1]
-        return None if None in sizes else sum(size or 0 for size in sizes)
-
-    def _summed(self, index: int, inputs: Iterable[int]) -> float:
-        """Bytes moved to add what later consumers of the inputs have sent."""
-        later = (each for each in inputs if self.chains[each][0] != index)
-        return 3.0 * sum(size_of(self.graph, each) or 0 for each in later)
-
-    def _edges(self, index: int) -> Iterator[Edge]:
-        name = self.graph.operators[index].name
+    def _edges(self, index: int) -> Iterable[Edge]:
+        name, split, chain = self._graph.operators[index].name, self._is_split(index), self._chains[index]
+        names = [f"{self._graph.operators[each].name}/backward" for each in chain]
+        for (one, source), (_, target) in pairwise(zip(chain, names, strict=True)):
+            yield Edge(source, target, *self._sent(one))
         mate, weights = f"{name}/backward", f"{name}/weight_gradient"
-        split, chain = self._is_split(index), self.chains[index]
-        for one, other in pairwise(chain):
-            yield Edge(self._sender(one, index), self._sender(other, index), *self._tensor(index))
+        has_costs = self._sent(index)[1] is not None
         for target in (mate, weights) if split else (mate,):
-            yield Edge(name, target, *self._tensor(index))
+            yield Edge(name, target, size_of(self._graph, index), self._graph.output_cost[index] if has_costs else None)
             if chain:
-                yield Edge(self._sender(chain[-1], index), target, *self._tensor(index))
-        if self._has_ports(index):
-            for before in self._inputs(index):
-                yield Edge(mate, self._sender(index, before), *self._output(index))
-        if split and self.activations.recomputed[index]:  # what the forward kept exists again
-            yield Edge(mate, weights, *self._output(index))
+                yield Edge(names[-1], target, *self._sent(chain[-1]))
+        if split and self._again[index]:  # what the forward kept exists again
+            yield Edge(mate, weights, *self._sent(index))
 
-    def _output(self, index: int) -> tuple[int | None, float | None]:
-        """What leaves a backward operator: the gradient of an input, or all of them on their way to the ports."""
-        if self._inputs(index) and not self._has_ports(index):
-            return self._tensor(self._inputs(index)[0])
-        return self._sent(index), 0.0 if self.has_costs else None
+
+def _from_outside(operator: Operator) -> int:
+    """What an operator without predecessors takes: all that it moves, less its weights and its output."""
+    if operator.bytes is None or operator.output_bytes is None:
+        return 0
+    return max(0, round(operator.bytes) - (operator.weight_bytes or 0) - operator.output_bytes)

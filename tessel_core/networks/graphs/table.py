@@ -17,6 +17,7 @@ from tessel_core.model import OperatorGraph
 from tessel_core.networks.evoformer_network import EVOFORMER
 from tessel_core.networks.flava import FLAVA
 from tessel_core.networks.gpt import GPT
+from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
 from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
 from tessel_core.networks.llama import LLAMA
@@ -57,6 +58,27 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
     graph = replace(graph, network=_words(family, spec))
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
+
+
+def training_graph(
+    graph: OperatorGraph, *, recompute: Recompute = Recompute.NONE, split_weights: bool = False
+) -> OperatorGraph:
+    """The graph of the training of a network: derived from its program where the graph shows one, else by kinds.
+
+    Raises InputError where the graph has backward operators already, a name is taken, or a graph without a program is
+    to be recomputed selectively.
+    """
+    try:
+        family, spec = network_of(graph)
+    except InputError:  # of no known network, or changed by hand since
+        if recompute == Recompute.SELECTIVE:
+            why = "selective takes a network that the graph shows; this one shows none, so say full"
+            raise InputError("recomputation", why) from None
+        return with_backward(graph, recompute=recompute == Recompute.FULL, split_weights=split_weights)
+    if spec.training:
+        raise InputError(f"graph {graph.name}", "has backward operators already")
+    asked = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
+    return build_graph(family.name, asked, graph.name)
 
 
 def _words(family: str, spec: GraphSpec) -> str:

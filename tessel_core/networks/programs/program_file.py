@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
@@ -13,7 +13,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.text import read_program
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.samples import with_samples
-from tessel_core.networks.programs.onnx import onnx_program
+from tessel_core.networks.onnx import onnx_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +32,6 @@ class ProgramFile:
         return self.model.program
 
 
-def open_sizes(words: Iterable[str], where: str) -> dict[str, int]:
-    """Sizes by name from words like `batch=8`; InputError at `where` for others.
-
-    >>> open_sizes(["batch=8", "x[1]=5"], "sizes")
-    {'batch': 8, 'x[1]': 5}
-    """
-    found = dict[str, int]()
-    for each in words:
-        name, mark, size = each.rpartition("=")
-        if not mark or not (size.strip().isascii() and size.strip().isdigit()) or len(size) > _MOST_DIGITS:
-            raise InputError(where, f"wants NAME=N, with a whole number, got {each[:80]!r}")
-        found[name.strip()] = int(size)
-    return found
-
-
-_MOST_DIGITS = 20
-
-
 def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
     """The program in a file, whichever kind it is.
 
@@ -58,7 +40,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     data, name
         The file's bytes, and its name in error messages.
     sizes
-        Of an ONNX model, what open sizes are, as for `read_onnx`.
+        Of an ONNX model, what open sizes are, as for `OnnxModel.network`.
     replicas
         Of an ONNX model, how many devices share the batch, which is the first axis of its inputs.
 

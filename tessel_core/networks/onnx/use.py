@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
+from tessel_core.formats.onnx.formulas import Attribute, WithAttributes
+from tessel_core.formats.onnx.tensors import Shape
 from tessel_core.ir.program import Attributes, AttributeValue
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Use(WithAttributes):
     """A node with the shapes of its inputs and outputs."""
 
     node: OnnxNode
@@ -50,6 +51,10 @@ class Use:
         return self.network.tensors[self.node.outputs[0]].shape
 
     @property
+    def attributes(self) -> Mapping[str, Attribute]:  # type: ignore[override]
+        return self.node.attributes
+
+    @property
     def opset(self) -> int:
         return self.network.opset
 
@@ -60,23 +65,6 @@ class Use:
     def has(self, position: int) -> bool:
         """Whether an optional input is there."""
         return position < len(self.node.inputs) and bool(self.node.inputs[position])
-
-    def integer(self, name: str, default: int) -> int:
-        found = self.node.attributes.get(name, default)
-        return found if isinstance(found, int) else default
-
-    def number(self, name: str, default: float) -> float:
-        found = self.node.attributes.get(name, default)
-        return float(found) if isinstance(found, int | float) else default
-
-    def text(self, name: str, default: str) -> str:
-        found = self.node.attributes.get(name, default)
-        return found if isinstance(found, str) else default
-
-    def integers(self, name: str) -> tuple[int, ...] | None:
-        """A list of whole numbers; None where the node does not say it."""
-        found = self.node.attributes.get(name)
-        return tuple(each for each in found if isinstance(each, int)) if isinstance(found, tuple) else None
 
     def argument(self, position: int) -> tuple[int, ...] | None:
         """The whole numbers of an input that steers the operator; None where it is left out or not known."""

@@ -9,13 +9,14 @@ import math
 import re
 from collections.abc import Callable
 
-from tessel_core.networks.programs.onnx.use import Operation, Shape, Use
+from tessel_core.formats.onnx.tensors import Shape
+from tessel_core.networks.onnx.use import Operation, Use
 
 Rule = Callable[[Use], Operation | None]
 """What a node is as an operation; None where no operation says it."""
 
 _SAME_INPUTS = (
-    "Add Sub Mul Div Pow And Or Xor Not Equal Less Greater LessOrEqual GreaterOrEqual Relu Tanh Sigmoid Erf Sqrt Exp "
+    "Add Sub Mul Div Pow And Or Xor Not Equal Less Greater LessOrEqual GreaterOrEqual Tanh Sigmoid Erf Sqrt Exp "
     "Log Neg Abs Sign Floor Ceil Round Sin Cos Reciprocal Softplus Softsign Mish HardSwish Where Max Min "
     "GlobalAveragePool GlobalMaxPool"
 )
@@ -236,6 +237,8 @@ RULES: dict[str, Rule] = {
     **{name: _reduction(_snake_case(name)) for name in _REDUCTIONS.split()},
     "MatMul": _same("matmul"),
     "PRelu": _same("prelu"),
+    # As frameworks do: the output is usually kept by what takes it, too.
+    "Relu": lambda use: use.operation("relu", keeps_output=1),
     "Sum": _same("add"),
     "Gelu": lambda use: use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf"),
     "LeakyRelu": lambda use: use.operation("leaky_relu", alpha=use.number("alpha", 0.01)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,16 +11,17 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
 from tessel_core.formats.onnx.names import Names, listed
+from tessel_core.formats.onnx.tensors import Tensor
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.operators import inferred
-from tessel_core.ir.program import AttributeValue, Tag
-from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.networks.programs.onnx.rules import RULES
-from tessel_core.networks.programs.onnx.use import Operation, Use
+from tessel_core.ir.operators.stated import opaque_attributes
+from tessel_core.ir.program import Tag
+from tessel_core.ir.types import REAL, WIDTHS, TensorType
+from tessel_core.networks.onnx.rules import RULES
+from tessel_core.networks.onnx.use import Operation, Use
 
 _DEVICE = 1
-_FORWARD = Tag(phase="forward")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.'/-]")
 """Letters that names in a program's text do not have."""
 
@@ -33,17 +35,25 @@ class OnnxProgram:
 
 
 def onnx_program(network: OnnxNetwork) -> OnnxProgram:
-    """A node one operation, in the order of the network; its inputs and its constants are inputs of the program.
+    """A node one operation of its name, in the order of the network; its inputs and constants are the program's inputs.
 
-    Operators without an equivalent operation become opaque ones, with their FLOPs and bytes; a warning names them.
+    Constants of several real numbers are weights.  Operators without an equivalent operation become opaque ones, with
+    their FLOPs and bytes; a warning names them.
     """
     writer = _Writer(network)
     for node in network.nodes:
         writer.write(node)
     program = writer.build.finish([writer.value_of[name] for name in network.outputs])
     inputs, outputs = (tuple(map(Piece, names)) for names in (writer.given, network.outputs))
-    model = Distributed(program, inputs, outputs, dict.fromkeys((*writer.given, *network.outputs), Role()))
+    weights = {name: Role(weight=_is_weight(network.tensors[name])) for name in network.constants}
+    roles = dict.fromkeys((*writer.given, *network.outputs), Role()) | weights
+    model = Distributed(program, inputs, outputs, roles)
     return OnnxProgram(model, (*network.warnings, *_warnings(writer.opaque)))
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    """Whether training would change it."""
+    return tensor.dtype in REAL and math.prod(tensor.shape) > 1
 
 
 def _warnings(opaque: Sequence[OnnxNode]) -> Iterator[str]:
@@ -64,7 +74,7 @@ class _Writer:
         self.value_of: dict[str, int] = {}
         self.opaque: list[OnnxNode] = []
         self.given: list[str] = []
-        self._names = Names()
+        self._names, self._node_names = Names(), Names()
         for name in (*network.inputs, *network.constants):
             self._give(name, self._type(name))
 
@@ -76,7 +86,8 @@ class _Writer:
         made = [name for name in node.outputs if name]
         operation = self._by_rule(use) or self._opaque(node)
         inputs = [self.value_of[name] for name in operation.inputs]
-        values = self.build.append(operation.kind, inputs, operation.attributes, _FORWARD, map(self._name, made))
+        tag = Tag(phase="forward", name=self._node_names.unique(node.name))
+        values = self.build.append(operation.kind, inputs, operation.attributes, tag, map(self._name, made))
         self.value_of.update(zip(made, values, strict=True))
 
     def _give(self, name: str, of_type: TensorType) -> None:
@@ -90,13 +101,13 @@ class _Writer:
         rule = RULES.get(use.node.op_type)
         if rule is None or any(self.network.tensors[name].dtype not in WIDTHS for name in names):
             return None
-        operation = rule(use)
-        if operation is None:
-            return None
-        inputs = [self.build.type_of(self.value_of[name]) for name in operation.inputs]
         try:
+            operation = rule(use)
+            if operation is None:
+                return None
+            inputs = [self.build.type_of(self.value_of[name]) for name in operation.inputs]
             found = inferred(operation.kind, inputs, operation.attributes)
-        except InputError:
+        except (InputError, ArithmeticError, LookupError, ValueError):  # attributes that do not fit the inputs
             return None
         return operation if found == tuple(self._type(name) for name in use.node.outputs if name) else None
 
@@ -105,15 +116,7 @@ class _Writer:
         self.opaque.append(node)
         outputs = [self._type(name) for name in node.outputs if name]
         taken = dict.fromkeys(name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
-        attributes: dict[str, AttributeValue] = {
-            "bytes": node.bytes,
-            "dtypes": " ".join(each.dtype for each in outputs),
-            "flops": node.flops,
-            "operator": _identifier(node.kind),
-            "ranks": tuple(len(each.shape) for each in outputs),
-            "sizes": tuple(size for each in outputs for size in each.shape),
-            "to": _DEVICE,
-        }
+        attributes = opaque_attributes(_identifier(node.kind), node.flops, node.bytes, outputs, _DEVICE)
         held = list[str]()
         if node.inner_bytes:
             held.append(f"{node.name}.constants")

@@ -1,0 +1,14 @@
+"""ONNX models as programs, every node one operation and weights as inputs, and the operator graphs that show them."""
+
+from tessel_core.networks.onnx.graph import OnnxSpec, model_graph, network_graph, network_program, spec_from
+from tessel_core.networks.onnx.program import OnnxProgram, onnx_program
+
+__all__ = [
+    "OnnxProgram",
+    "OnnxSpec",
+    "model_graph",
+    "network_graph",
+    "network_program",
+    "onnx_program",
+    "spec_from",
+]

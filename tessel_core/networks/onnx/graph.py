@@ -1,0 +1,181 @@
+"""The operator graph of an ONNX model: the view of its program, as for every network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile
+from tessel_core.formats.onnx import OnnxModel, OnnxNetwork
+from tessel_core.formats.onnx.names import listed, printable
+from tessel_core.formats.onnx.sizes import open_sizes
+from tessel_core.ir.distributed import Distributed, Role
+from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.model import OperatorGraph
+from tessel_core.model.checks import joined, quotient, topological_order
+from tessel_core.networks.onnx.program import onnx_program
+from tessel_core.networks.program_graph import program_graph
+
+_MOST_TRIED = 200
+"""Weights that are tried, the first ones of the file; each costs a walk over the graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxSpec:
+    """How an ONNX model is run."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of what the model leaves open, as for `OnnxModel.network`."""
+    training: bool = False
+    recompute: Recompute = Recompute.NONE
+    split_weights: bool = False
+
+
+def spec_from(words: Iterable[str], where: str) -> OnnxSpec:
+    """A spec from words like `batch=8` and `training=true`; InputError at `where` for others.
+
+    >>> spec_from(["batch=8", "training=true"], "--set")
+    OnnxSpec(sizes={'batch': 8}, training=True, recompute=<Recompute.NONE: 'none'>, split_weights=False)
+    """
+    switches: dict[str, tuple[str, Any]] = {
+        **{f"{name}={value}": (name, value == "true") for name in _SWITCHES for value in ("true", "false")},
+        **{f"recompute={how}": ("recompute", how) for how in Recompute},
+        "recompute=true": ("recompute", Recompute.FULL),
+    }
+    chosen, sizes = dict[str, Any](), list[str]()
+    for word in words:
+        if word in switches:
+            name, chosen[name] = switches[word]
+        else:
+            sizes.append(word)
+    return OnnxSpec(sizes=open_sizes(sizes, where), **chosen)
+
+
+_SWITCHES = ("training", "split_weights")
+
+
+def model_graph(model: OnnxModel, spec: OnnxSpec | None = None) -> GraphFile:
+    """The graph of an ONNX model; the rest is as for `network_graph`."""
+    spec = spec or OnnxSpec()
+    network = model.network(spec.sizes)
+    try:
+        return network_graph(network, spec)
+    except InputError as error:
+        raise error.within(model.name) from None
+
+
+def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFile:
+    """An operator for each node that does work, called as the node; all that the file leaves open is a warning.
+
+    A weight that several operators use gives them one colour, unless that forces a cycle: then each of them holds it.
+    Numbers that are no weights, such as masks of whole numbers, are held wherever they are used.
+
+    Raises InputError where nothing is left, where there are too many operators, or as `network_program`.
+    """
+    spec = spec or OnnxSpec()
+    model = network_program(network, spec)
+    if not model.program.ops:
+        raise InputError("the model", "only passes its inputs on")
+    name = f"{network.name}{'-training' if spec.training else ''}"
+    shown = program_graph(model, name, _batch_size(network))
+    users = {
+        piece.name: shown.users_of[value]
+        for value, piece in model.piece_of.items()
+        if value in shown.users_of and piece.name not in network.inputs
+    }
+    graph, warnings = _with_ties(shown.graph, users, model)
+    return replace(GraphFile.of(graph), warnings=(*network.warnings, *warnings))
+
+
+def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
+    """The program of one micro-batch; in training with the gradients of its weights, from given ones of its results.
+
+    Raises InputError where an operator on the way from a result to a weight has no gradient.
+    """
+    model = onnx_program(network).model
+    along = {name: Role(batch_axis=0) for name in (*network.inputs, *network.outputs) if network.tensors[name].shape}
+    weights = {name: role for name, role in model.roles.items() if role.weight}
+    model = replace(model, roles={**model.roles, **along, **weights})
+    if spec.training:
+        model = recomputing(spec.recompute, Gradients(split_weights=spec.split_weights, of_outputs=True)(model))
+    elif spec.recompute != Recompute.NONE or spec.split_weights:
+        where = "split_weights" if spec.recompute == Recompute.NONE else "recompute"
+        raise InputError(where, "is for training, which is off")
+    return model
+
+
+def _batch_size(network: OnnxNetwork) -> int:
+    """The first axis of the first input that has one; 1 where none has."""
+    shapes = (network.tensors[name].shape for name in network.inputs)
+    return max(1, next((shape[0] for shape in shapes if shape), 1))
+
+
+def _with_ties(
+    graph: OperatorGraph, users: Mapping[str, Sequence[int]], model: Distributed
+) -> tuple[OperatorGraph, tuple[str, ...]]:
+    """The graph with a colour for operators that share weights; and what is to be said of it.
+
+    `users` are the forward operators that take each constant; the first of them holds it already, if it is a weight.
+    """
+    size_of = {piece.name: model.program.types[value].bytes for value, piece in model.piece_of.items()}
+    weights = {name: each for name, each in users.items() if model.roles[name].weight}
+    forward = [[] if each.backward else graph.consumers[i] for i, each in enumerate(graph.operators)]
+    tied = _tied(forward, {name: each for name, each in weights.items() if len(each) > 1})
+    more = [0] * len(graph.operators)
+    for name, each in users.items():
+        for index in each[1 if name in weights else 0 :] if name not in tied else ():
+            more[index] += size_of[name]
+    colours = dict[int, str]()
+    for group in joined(len(graph.operators), [pair for name in tied for pair in _links(weights[name])]):
+        if len(group) > 1:
+            colours.update(dict.fromkeys(group, graph.operators[group[0]].name))
+    operators = (
+        replace(each, weight_bytes=(each.weight_bytes or 0) + more[i], colour=colours.get(i))
+        for i, each in enumerate(graph.operators)
+    )
+    apart = {name: len(each) for name, each in weights.items() if len(each) > 1 and name not in tied}
+    named = listed([f"{printable(name)} ({count})" for name, count in apart.items()])
+    said = f"weights of operators that cannot share a device are counted at each of them: {named}"
+    return replace(graph, operators=tuple(operators)), (said,) if apart else ()
+
+
+def _tied(successors: Sequence[Sequence[int]], users: Mapping[str, Sequence[int]]) -> frozenset[str]:
+    """The weights whose users can share a device; those that come first in `users` are preferred."""
+    found, links = set[str](), list[tuple[int, int]]()
+    for name in list(users)[:_MOST_TRIED]:
+        more = _links(users[name])
+        if not _returns(successors, users[name]) and _is_acyclic(successors, links + more):
+            links += more
+            found.add(name)
+    return frozenset(found)
+
+
+def _links(members: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs that join them all."""
+    return [(members[0], other) for other in members[1:]]
+
+
+def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> bool:
+    """Whether a path leaves the members and comes back to them."""
+    inside = set(members)
+    waiting = [after for member in members for after in successors[member] if after not in inside]
+    seen = set(waiting)
+    while waiting:
+        for after in successors[waiting.pop()]:
+            if after in inside:
+                return True
+            if after not in seen:
+                seen.add(after)
+                waiting.append(after)
+    return False
+
+
+def _is_acyclic(successors: Sequence[Sequence[int]], links: Sequence[tuple[int, int]]) -> bool:
+    """Whether no tensor flows in a circle between the sets that `links` join."""
+    groups = joined(len(successors), links)
+    group_of = {member: group for group, members in enumerate(groups) for member in members}
+    arcs = ((group_of[source], group_of[target]) for source, targets in enumerate(successors) for target in targets)
+    return len(topological_order(quotient(len(groups), arcs))) == len(groups)
