@@ -11,8 +11,8 @@ from tessel_core.model import BlockKind
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.networks.evoformer_network import EVOFORMER, EvoformerSpec
 from tessel_core.networks.layer_costs import Part, layer_parts
-from tessel_core.networks.pipelines import evoformer_plan
 from tessel_core.samples import load_sample
+from tools.plan_samples import evoformer_plan
 
 PEAK, MEMORY_SPEED = 989e12, 4.8e12
 """Dense bf16 FLOP/s and bytes per second [NVIDIA H200 data sheet]."""

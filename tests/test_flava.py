@@ -9,9 +9,8 @@ from helpers.plans import wiring
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
-from tessel_core.networks.pipelines import flava_plan
 from tessel_core.samples import load_sample
-from tools.plan_samples import FLAVA
+from tools.plan_samples import FLAVA, flava_plan
 
 PEAK = 989e12
 MICRO_BATCHES = {4: 12, 8: 20, 16: 24}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise, product
 from math import ceil, inf
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,11 @@ def cut_stages(parts: Sequence[Part], places: Sequence[int]) -> tuple[Part, ...]
     return tuple(join(*(parts[i] for i in stage)) for stage in cut)
 
 
-def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
+def best_cut(loads: Sequence[int], stages: int) -> tuple[range, ...]:
     """The contiguous ranges of `loads`, one a stage and none empty, whose largest sum is least.
 
-    Exact for integers.  Among cuts of the same largest sum it takes the least sum of squares, so that the other stages
-    are even, and among those the one whose early stages are short, because they hold the most micro-batches.
+    Among cuts of the same largest sum it takes the least sum of squares, so that the other stages are even, and among
+    those the one whose early stages are short, because they hold the most micro-batches.
 
     >>> best_cut([1, 1, 1, 1, 9], 3)
     (range(0, 2), range(2, 4), range(4, 5))
@@ -34,11 +35,31 @@ def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     if not 1 <= stages <= len(loads):
         raise InputError("stages", f"must be between 1 and the {len(loads)} parts there are, got {stages}")
     sums = [0, *accumulate(loads)]
-    ends = _evenest(sums, stages, _least_largest(sums, stages))
+    most, _ = _cheapest(sums, stages, float, max)
+    _, ends = _cheapest(sums, stages, lambda load: load**2 if load <= most else inf, add)
     return tuple(range(first, last) for first, last in pairwise((0, *ends)))
 
 
-def shared_cut(loads: Sequence[float], places: Sequence[int]) -> tuple[range, ...]:
+def _cheapest(
+    sums: Sequence[int], stages: int, cost: Callable[[int], float], both: Callable[[float, float], float]
+) -> tuple[float, tuple[int, ...]]:
+    """The least cost of all stages together, and their ends; `sums` are those of the first parts."""
+    best: list[tuple[float, tuple[int, ...]]] = [(cost(total), (end,)) for end, total in enumerate(sums)]
+    for count in range(2, stages + 1):
+        best = [
+            min(
+                (
+                    (both(best[cut][0], cost(sums[end] - sums[cut])), (*best[cut][1], end))
+                    for cut in range(count - 1, end)
+                ),
+                default=(inf, ()),
+            )
+            for end in range(len(sums))
+        ]
+    return best[-1]
+
+
+def shared_cut(loads: Sequence[int], places: Sequence[int]) -> tuple[range, ...]:
     """As `best_cut`, a range for each of `places`, of which several may be the same device: then the largest sum of a
     device counts.
 
@@ -68,19 +89,18 @@ def shared_cut(loads: Sequence[float], places: Sequence[int]) -> tuple[range, ..
     return tuple(range(first, last) for first, last in pairwise(ends))
 
 
-def _cut_in_two_rounds(loads: Sequence[float], places: Sequence[int]) -> list[tuple[int, ...]]:
+def _cut_in_two_rounds(loads: Sequence[int], places: Sequence[int]) -> list[tuple[int, ...]]:
     """0 and the ends of a cut of least largest sum, where each place comes twice; empty where they do not so."""
     half, whole = len(places) // 2, len(loads)
     first, second = tuple(places[:half]), tuple(places[half:])
     if second not in (first, first[::-1]) or len(set(first)) < half:
         return []
     middles = range(half, whole - half + 1) if second == first else (None,)
-    found, most, least = tuple[int, ...](), ceil(sum(loads)), ceil(sum(loads) / half) - 1
+    found, most, least = tuple[int, ...](), sum(loads), ceil(sum(loads) / half) - 1
     for turned, middle in product((False, True), middles):  # what reaches further is not always better: both ways
-        each = _Rounds(loads[::-1] if turned else loads, half, middle)
-        low, limit = least, most - 1
+        walked, low, limit = loads[::-1] if turned else loads, least, most - 1
         while low < most - 1:
-            ends = each.within(limit)
+            ends = _within(limit, walked, half, middle)
             if ends:
                 found, most = tuple(whole - end for end in reversed(ends)) if turned else ends, limit
             else:
@@ -89,74 +109,40 @@ def _cut_in_two_rounds(loads: Sequence[float], places: Sequence[int]) -> list[tu
     return [found] if found else []
 
 
-class _Rounds:
-    """Cuts of parts in two rounds over some devices; the second begins at `middle`, or comes back from the end."""
+def _within(limit: int, loads: Sequence[int], devices: int, middle: int | None) -> tuple[int, ...]:
+    """0 and the ends of a cut in two rounds in which no device has more than `limit`; empty where there is none.
 
-    def __init__(self, loads: Sequence[float], devices: int, middle: int | None = None) -> None:
-        self._devices, self._middle, self._whole = devices, middle, len(loads)
-        self._there = _sums(loads[:middle])
-        self._back = _sums(loads[::-1] if middle is None else loads[middle:])
-
-    def within(self, limit: float) -> tuple[int, ...]:
-        """0 and the ends of a cut in which no device has more than `limit`; empty where there is none.
-
-        After each device, by the end of its first stage: the most that its second can end at.
-        """
-        there, back, inside = self._there, self._back, np.arange(len(self._there))
-        reached, came = np.where(inside > 0, -1, 0), list[tuple[IntColumn, IntColumn]]()
-        room = limit - (there[None, :] - there[:, None])
-        for after in reversed(range(self._devices)):
-            if self._middle is None:
-                most = self._whole - inside - 2 * after
-            else:
-                most = np.where(inside <= self._middle - after, len(back) - 1 - after, -1)
-            ends = np.searchsorted(back, back[reached][:, None] + room, side="right") - 1
-            ends = np.minimum(ends, most[None, :])
-            ends[(inside[:, None] >= inside[None, :]) | (reached[:, None] < 0) | (ends <= reached[:, None])] = -1
-            reached, before = ends.max(axis=0), ends.argmax(axis=0)
-            came.append((reached, before))
-        needed = self._whole - inside if self._middle is None else np.where(inside == self._middle, len(back) - 1, -2)
-        last = np.flatnonzero((reached == needed) & (reached > 0))
-        if not last.size:
-            return ()
-        at, there_ends, back_ends = int(last[0]), list[int](), list[int]()
-        for reached, before in reversed(came):
-            there_ends.append(at)
-            back_ends.append(int(reached[at]))
-            at = int(before[at])
-        if self._middle is None:
-            return 0, *there_ends[::-1], *(self._whole - end for end in back_ends[1:]), self._whole
-        return 0, *there_ends[::-1], *(self._middle + end for end in back_ends[::-1])
+    The second round begins at `middle`, or comes back from the end.  After each device, by the end of its first stage:
+    the most that its second can end at.
+    """
+    whole = len(loads)
+    there, back = _sums(loads[:middle]), _sums(loads[::-1] if middle is None else loads[middle:])
+    inside = np.arange(len(there))
+    reached, came = np.where(inside > 0, -1, 0), list[tuple[IntColumn, IntColumn]]()
+    room = limit - (there[None, :] - there[:, None])
+    for after in reversed(range(devices)):
+        if middle is None:
+            most = whole - inside - 2 * after
+        else:
+            most = np.where(inside <= middle - after, len(back) - 1 - after, -1)
+        ends = np.searchsorted(back, back[reached][:, None] + room, side="right") - 1
+        ends = np.minimum(ends, most[None, :])
+        ends[(inside[:, None] >= inside[None, :]) | (reached[:, None] < 0) | (ends <= reached[:, None])] = -1
+        reached, before = ends.max(axis=0), ends.argmax(axis=0)
+        came.append((reached, before))
+    needed = whole - inside if middle is None else np.where(inside == middle, len(back) - 1, -2)
+    last = np.flatnonzero((reached == needed) & (reached > 0))
+    if not last.size:
+        return ()
+    at, firsts, seconds = int(last[0]), list[int](), list[int]()
+    for reached, before in reversed(came):
+        firsts.append(at)
+        seconds.append(int(reached[at]))
+        at = int(before[at])
+    if middle is None:
+        return 0, *firsts[::-1], *(whole - end for end in seconds[1:]), whole
+    return 0, *firsts[::-1], *(middle + end for end in seconds[::-1])
 
 
-def _sums(loads: Sequence[float]) -> NDArray[np.float64]:
-    return np.array([0, *accumulate(loads)], dtype=np.float64)
-
-
-def _least_largest(sums: list[float], stages: int) -> float:
-    """Least load of the busiest stage; in each round, `best[e]` is that of the first e parts in `count` stages."""
-    best = list(sums)
-    for count in range(2, stages + 1):
-        best = [
-            min((max(best[cut], sums[end] - sums[cut]) for cut in range(count - 1, end)), default=inf)
-            for end in range(len(sums))
-        ]
-    return best[-1]
-
-
-def _evenest(sums: list[float], stages: int, most: float) -> tuple[int, ...]:
-    """Ends of the stages of the cut of least sum of squares among those whose stages all stay within `most`."""
-
-    def square(load: float) -> float:
-        return load**2 if load <= most else inf
-
-    best: list[tuple[float, tuple[int, ...]]] = [(square(total), (end,)) for end, total in enumerate(sums)]
-    for count in range(2, stages + 1):
-        best = [
-            min(
-                ((best[cut][0] + square(sums[end] - sums[cut]), (*best[cut][1], end)) for cut in range(count - 1, end)),
-                default=(inf, ()),
-            )
-            for end in range(len(sums))
-        ]
-    return best[-1][1]
+def _sums(loads: Sequence[int]) -> NDArray[np.int64]:
+    return np.array([0, *accumulate(loads)], dtype=np.int64)

@@ -103,26 +103,20 @@ def _shards(family: str, spec: Any, devices: int) -> tuple[Part, ...]:
     """
     shares = layer_parts(family, replace(spec, vocabulary=ceil(spec.vocabulary / devices)))
     tokens = spec.micro_batch * spec.sequence
-    hidden_bytes = 2 * tokens * spec.hidden
-    hidden = to_ticks(all_reduce_seconds(NVLINK, hidden_bytes, devices))
-    statistics = 3 * to_ticks(all_reduce_seconds(NVLINK, 4 * tokens, devices))
+    hidden = 2 * tokens * spec.hidden
+    summed, statistics = (to_ticks(all_reduce_seconds(NVLINK, size, devices)) for size in (hidden, 4 * tokens))
 
     def spread(part: Part) -> Part:
-        if is_loss(part):
-            return replace(part, forward=part.forward + statistics, backward=part.backward + hidden)
-        return replace(part, forward=part.forward + hidden, sent_bytes=hidden_bytes) if is_wide(part) else part
+        if part.layers == ("head",):
+            return replace(part, forward=part.forward + 3 * statistics, backward=part.backward + summed)
+        return replace(part, forward=part.forward + summed, sent_bytes=hidden) if _is_wide(part) else part
 
     return tuple(spread(part) for part in shares)
 
 
-def is_wide(part: Part) -> bool:
+def _is_wide(part: Part) -> bool:
     """Whether it is of the vocabulary's size."""
-    return is_loss(part) or part.layers[0].endswith("embedding")
-
-
-def is_loss(part: Part) -> bool:
-    """Whether it projects on the vocabulary."""
-    return part.layers[0] == "head"
+    return part.layers[0].endswith(("embedding", "head"))
 
 
 def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
@@ -145,30 +139,23 @@ def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[s
     return build_forms(layered(name, terms.micro_batch), terms.devices, round(terms.capacity * 1e9))
 
 
-def _stages(network: Layered, places: Sequence[int], branch: str = "") -> tuple[Stage, ...]:
-    """Contiguous stages on `places`, which are devices, of which the busiest is least."""
-    return in_stages(cut_stages(network.parts, places), places, branch)
-
-
-def _one_way(route: Callable[[int], Sequence[int]], *, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
-    """One chain of stages; `route` says on which device each lies, of so many devices."""
+def _chains(
+    routes: Callable[[int], Mapping[str, Sequence[int]]], *, split: bool = False
+) -> Callable[[str, Layered, int], MicroBatchPlan]:
+    """Chains of contiguous stages with weights of their own, a micro-batch each; `routes` says where stages lie, by the
+    letter of the chain and for so many devices."""
 
     def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-        plan = pipeline_plan(name, [_stages(network, route(devices))], network.group, split=split)
-        return replace(plan, samples=network.samples)
-
-    return build
-
-
-def _both_ways(*, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
-    """Two chains with weights of their own, down and up the devices, a micro-batch each."""
-
-    def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-        chains = _stages(network, range(devices), "d"), _stages(network, range(devices)[::-1], "u")
+        ways = routes(devices)
+        chains = [in_stages(cut_stages(network.parts, on), on, letter) for letter, on in ways.items()]
         plan = pipeline_plan(name, chains, network.group, split=split)
-        return replace(plan, samples=2 * network.samples)
+        return replace(plan, samples=len(ways) * network.samples)
 
     return build
+
+
+def _both_ways(devices: int) -> dict[str, Sequence[int]]:
+    return {"d": range(devices), "u": range(devices)[::-1]}
 
 
 def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
@@ -183,7 +170,7 @@ def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
             f"network {network.name}", f"its layers are shared by {network.group} GPUs, shards are for one"
         )
     parts = network.sharded(devices)
-    wide = [i for i, part in enumerate(parts) if is_wide(part)]
+    wide = [i for i, part in enumerate(parts) if _is_wide(part)]
     runs, last = list[tuple[Stage, ...]](), 0
     for number, (begin, end) in enumerate(pairwise(wide), start=1):
         places = range(last, devices * number // (len(wide) - 1))
@@ -204,12 +191,12 @@ def _everywhere(name: str, part: Part, devices: int) -> Stage:
 
 
 FORMS: dict[str, Form] = {
-    "v": Form("V", _one_way(range, split=False)),
-    "split-v": Form("V, split backward", _one_way(range, split=True)),
-    "loop": Form("Loop", _one_way(lambda n: tuple(range(n)) * CHUNKS, split=False)),
-    "zb-v": Form("ZB-V", _one_way(lambda n: (*range(n), *reversed(range(n))), split=True)),
-    "x": Form("X", _both_ways(split=False)),
-    "split-x": Form("X, split backward", _both_ways(split=True)),
+    "v": Form("V", _chains(lambda n: {"": range(n)})),
+    "split-v": Form("V, split backward", _chains(lambda n: {"": range(n)}, split=True)),
+    "loop": Form("Loop", _chains(lambda n: {"": tuple(range(n)) * CHUNKS})),
+    "zb-v": Form("ZB-V", _chains(lambda n: {"": (*range(n), *reversed(range(n)))}, split=True)),
+    "x": Form("X", _chains(_both_ways)),
+    "split-x": Form("X, split backward", _chains(_both_ways, split=True)),
     "sharded": Form("Sharded vocabulary", _sharded),
 }
 """Every form by name, simplest first: a schedule that suits several is drawn on the first."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain as joined
 from itertools import pairwise
-from math import ceil
-from typing import Any
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.meshes import DEVICES_PER_NODE, INFINIBAND, NVLINK, broadcast_seconds, hop_seconds
-from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Operator, PlanDevice
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.plan import label_of
-from tessel_core.networks.cuts import cut_stages
-from tessel_core.networks.graphs.layers import layer_of
-from tessel_core.networks.layer_costs import Part, join, layer_parts
+from tessel_core.networks.layer_costs import Part
 from tessel_core.units import to_ticks
 
 
@@ -111,47 +107,3 @@ def _transfer(before: Stage, after: Stage, amount: int, group: int) -> int:
     if len(after.devices) > 1:
         seconds += broadcast_seconds(NVLINK, amount / nodes, len(after.devices) // nodes)
     return to_ticks(seconds) if seconds else 0
-
-
-def flava_plan(spec: Any, devices: int) -> MicroBatchPlan:
-    """Text stages on the first half of the devices, vision stages on the others, the joint encoder J on all.
-
-    `spec` is a `FlavaSpec`.  J is tensor-parallel inside a node; of two nodes, each takes half of the micro-batch with
-    weights of its own, whose gradients are summed once a step, outside the plan.
-    """
-    half, nodes = devices // 2, ceil(devices / DEVICES_PER_NODE)
-    shared = replace(spec, micro_batch=spec.micro_batch // nodes, tensor_parallel=devices // nodes)
-    joint = join(*layer_parts("flava", shared, _branch, ("joint", "head")))
-    last = Stage(joint, tuple(range(devices)), "J", "Jb" if spec.training else "", nodes)
-    chains = list[tuple[Stage, ...]]()
-    for letter, branch, places in (("t", "text", range(half)), ("v", "image", range(half, devices))):
-        parts = layer_parts("flava", spec, _branch, (branch,))
-        stages = in_stages(cut_stages(parts, places), places, letter)
-        if not spec.training:
-            stages = tuple(replace(stage, backward="") for stage in stages)
-        chains.append((*stages, last))
-    return pipeline_plan("flava", chains)
-
-
-def _branch(operator: Operator) -> str:
-    """The layer; the projections into the joint encoder's space are at the ends of the branches."""
-    step = layer_of(operator, 2)
-    return {"joint_embedding/text": "text_projection", "joint_embedding/image": "image_projection"}.get(
-        step, layer_of(operator)
-    )
-
-
-def evoformer_plan(spec: Any, devices: int) -> MicroBatchPlan:
-    """Recycling: passes a, b and c over all stages, then the backward of c, the only pass that keeps activations.
-
-    `spec` is an `EvoformerSpec`.  The next pass begins with the pairs and the first row of the alignment.  The loss
-    stands for all that surrounds the blocks, and is left out.
-    """
-    parts = layer_parts("evoformer", spec, prefixes=("block",))
-    stages = in_stages(cut_stages(parts, range(devices)), range(devices))
-    again = 2 * spec.micro_batch * spec.residues * (spec.msa_channels + spec.residues * spec.pair_channels)
-    last = replace(stages[-1], part=replace(stages[-1].part, sent_bytes=again))
-    free = [replace(stage, backward="") for stage in (*stages[:-1], last)]
-    chain = [replace(stage, forward=stage.forward + letter) for letter in "ab" for stage in free]
-    chain += [replace(stage, forward=f"{stage.forward}c") for stage in stages]
-    return pipeline_plan("evoformer", [chain], weights=stages)
