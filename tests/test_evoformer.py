@@ -1,4 +1,4 @@
-"""AlphaFold's Evoformer: operators no faster than the hardware, a block of the published size, three passes."""
+"""AlphaFold's Evoformer as a plan: a block of the published size, no faster than the hardware, and three passes."""
 
 from __future__ import annotations
 
@@ -6,45 +6,22 @@ from dataclasses import replace
 
 import pytest
 from helpers.plans import wiring
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tessel_core.model import BlockKind
-from tessel_core.networks import ShapeParameters, build_shape, operators
-from tessel_core.networks.evoformer import EVOFORMER, evoformer_block, evoformer_plan
+from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.networks.evoformer_network import EVOFORMER, EvoformerSpec
+from tessel_core.networks.layer_costs import Part, layer_parts
 from tessel_core.samples import load_sample
+from tools.plan_samples import evoformer_plan
 
 PEAK, MEMORY_SPEED = 989e12, 4.8e12
 """Dense bf16 FLOP/s and bytes per second [NVIDIA H200 data sheet]."""
-sizes = st.integers(1, 4096)
+SPEC: EvoformerSpec = replace(EVOFORMER.presets["evoformer-finetuning"], training=True)
 
 
-@given(sizes, sizes, sizes, st.integers(1, 64))
-def test_products_are_no_faster_than_peak_and_memory(m, k, n, batch):
-    many, one = operators.product(batch, m, k, n), operators.linear(m, k, n)
-    for part, count in ((many, batch), (one, 1)):
-        assert part.forward >= 2 * count * m * k * n / PEAK
-        assert part.forward >= 2 * count * (m * k + k * n + m * n) / MEMORY_SPEED
-        assert part.backward == 2 * part.forward
-    assert one.parameters == k * n + n
-    assert one.kept_bytes == 2 * m * k
-    assert many.kept_bytes == 2 * batch * (m * k + k * n)
-
-
-@given(st.integers(1, 512), st.integers(1, 16), st.integers(1, 1024))
-def test_attention_is_no_faster_than_the_peak_and_a_bias_costs(batch, heads, length):
-    plain, biased = (operators.attention(batch, heads, length, 32, pair_bias=bias) for bias in (False, True))
-    assert plain.forward >= 4 * batch * heads * length**2 * 32 / PEAK
-    assert plain.backward > plain.forward
-    assert biased.forward > plain.forward
-    assert biased.backward > plain.backward
-
-
-@pytest.mark.parametrize("build", [operators.gate, operators.relu, operators.residual_sum, operators.transpose])
-def test_pointwise_operators_run_at_the_speed_of_memory(build):
-    part = build(10**9)
-    assert part.forward > 2 * 2e9 / MEMORY_SPEED
-    assert part.forward < 3 * 2e9 / (0.7 * MEMORY_SPEED)
+def one_block(spec: EvoformerSpec = SPEC) -> Part:
+    """Not the first, which hands no gradient on."""
+    return layer_parts("evoformer", replace(spec, blocks=4))[1]
 
 
 def forward_flops(sequences: int, residues: int) -> float:
@@ -59,33 +36,35 @@ def forward_flops(sequences: int, residues: int) -> float:
 
 
 def test_a_block_is_slower_than_its_products_and_than_moving_what_it_keeps():
-    """It is bound by memory: a sixth of the peak forward, where large transformers reach two thirds.  Far above the
-    4 % of 512 A100s that were reported for training it [Cheng 2022, arXiv 2203.00854]."""
-    block = evoformer_block(EVOFORMER)
+    """It is bound by memory: a fifth of the peak, where large transformers reach two thirds.  Far above the 4 % of 512
+    A100s that were reported for training it [Cheng 2022, arXiv 2203.00854]."""
+    block = one_block()
     flops = forward_flops(512, 384)
-    assert 0.1 < flops / (block.forward * PEAK) < 0.25
-    assert 0.08 < 2 * flops / (block.backward * PEAK) < 0.25
-    assert block.kept_bytes / block.forward < MEMORY_SPEED
+    assert 0.15 < 1e9 * flops / (block.forward * PEAK) < 0.25
+    assert 0.15 < 1e9 * 2 * flops / (block.backward * PEAK) < 0.25
+    assert 1e9 * block.kept_bytes / block.forward < MEMORY_SPEED
     assert 2 < block.backward / block.forward < 3
 
 
 def test_parameters_are_the_published_ones():
-    """48 blocks of 1.8 million are nearly all of AlphaFold 2's 93 million."""
-    block = evoformer_block(EVOFORMER)
-    attention = 2 * (256 * 4 * 256 + 4 * 256 + 256 * 256 + 256 + 2 * 256) + 2 * 128 + 128 * 8
+    """48 blocks of 1.8 million are nearly all of AlphaFold 2's 93 million.  Of queries, keys, values and gates only the
+    gates have a bias."""
+    block = one_block()
+    attention = 2 * (256 * 4 * 256 + 256 + 256 * 256 + 256 + 2 * 256) + 2 * 128 + 128 * 8
     transitions = sum(2 * c + c * 4 * c + 4 * c + 4 * c * c + c for c in (256, 128))
     mean = 2 * 256 + 256 * 64 + 64 + 1024 * 128 + 128
     triangles = 2 * (2 * 128 + 128 * 5 * 128 + 5 * 128 + 2 * 128 + 128 * 128 + 128)
-    triangles += 2 * (2 * 128 + 128 * 4 + 128 * 4 * 128 + 4 * 128 + 128 * 128 + 128)
-    assert block.parameters == attention + transitions + mean + triangles
-    assert 0.9 < 48 * block.parameters / 93e6 < 1
+    triangles += 2 * (2 * 128 + 128 * 4 + 128 * 4 * 128 + 128 + 128 * 128 + 128)
+    parameters = attention + transitions + mean + triangles
+    assert block.static_bytes == 16 * parameters
+    assert 0.9 < 48 * parameters / 93e6 < 1
 
 
 def test_two_samples_keep_twice_as_much_and_take_no_longer_than_one_after_the_other():
-    one, two = (evoformer_block(replace(EVOFORMER, micro_batch=count)) for count in (1, 2))
+    one, two = (one_block(replace(SPEC, micro_batch=count)) for count in (1, 2))
     assert two.kept_bytes == 2 * one.kept_bytes
     assert two.sent_bytes == 2 * one.sent_bytes
-    assert two.parameters == one.parameters
+    assert two.static_bytes == one.static_bytes
     assert one.forward < two.forward < 2.05 * one.forward
 
 
@@ -93,18 +72,18 @@ def test_two_samples_keep_twice_as_much_and_take_no_longer_than_one_after_the_ot
 def test_it_has_the_shape_with_three_passes_of_which_the_last_holds(devices):
     plan = load_sample(f"evoformer-{devices}")
     assert wiring(plan) == wiring(build_shape("alphafold", ShapeParameters(devices=devices)))
-    block = evoformer_block(EVOFORMER)
+    block = one_block()
     for d in range(devices):
         passes = [each for each in plan.blocks if each.kind is BlockKind.FORWARD and each.devices == (d,)]
         assert len({each.duration for each in passes}) == 1
-        assert [each.memory for each in passes] == [0, 0, 48 // devices * block.kept_bytes]
-        assert plan.devices[d].static_memory == 16 * 48 // devices * block.parameters
+        assert [each.memory for each in passes] == [0, 0, pytest.approx(48 // devices * block.kept_bytes, rel=0.01)]
+        assert plan.devices[d].static_memory == 48 // devices * block.static_bytes
 
 
 @pytest.mark.parametrize("devices", [8, 16])
 def test_the_pairs_and_a_row_of_the_alignment_go_back_to_the_first_device(devices):
     """38 MB by NVLink; of 16 devices the last is on the other node."""
-    links = {(dep.predecessor, dep.successor): dep.lag for dep in evoformer_plan(EVOFORMER, devices).dependencies}
+    links = {(dep.predecessor, dep.successor): dep.lag for dep in evoformer_plan(SPEC, devices).dependencies}
     recycled = 2 * (384 * 256 + 384**2 * 128)
     again = 2e-6 + recycled / 450e9 if devices == 8 else 5e-6 + recycled / 50e9
     last = devices - 1

@@ -16,9 +16,9 @@ from tessel_core.formats import plan_text
 from tessel_core.formats.plan_file import read_plan
 from tessel_core.formats.tables import plan_of, tables_of
 from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.networks.cuts import shared_cut
 from tessel_core.networks.forms import FORMS, NETWORKS, Layered, Terms, build_forms, forms_of, layered
-from tessel_core.networks.parts import Part
-from tessel_core.networks.pipelines import shared_cut
+from tessel_core.networks.layer_costs import Part
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
 from tessel_core.scheduling.curves import CountSweep
@@ -31,9 +31,10 @@ every_network = pytest.mark.parametrize("name", NETWORKS)
 every_number = pytest.mark.parametrize("devices", one_in(2, [2, 3, 4, 8, 12]))
 parts = st.builds(
     Part,
-    forward=st.floats(1e-9, 1e-2),
-    backward=st.floats(2e-9, 1e-2),
-    parameters=st.integers(0, 10**9),
+    forward=st.integers(1, 10**7),
+    backward=st.integers(2, 10**7),
+    weight_gradient=st.just(1),
+    static_bytes=st.integers(0, 10**10),
     kept_bytes=st.integers(1, 10**9),
     sent_bytes=st.integers(0, 10**8),
 )
@@ -98,11 +99,11 @@ def test_stages_say_their_layers_and_hold_their_own_weights() -> None:
     plans, _ = forms_of("gpt-6.7b", Terms(devices=4))
     labels = {form: [block.label for block in plans[form].blocks if block.kind is BlockKind.FORWARD] for form in EQUAL}
     assert labels["v"][0].startswith("embedding, layers 0–")
-    assert labels["v"][-1].endswith(", vocabulary")
+    assert labels["v"][-1].endswith(", head")
     assert labels["x"] == labels["v"] * 2
     folded = [plans["zb-v"].blocks[b].label for b in plans["zb-v"].blocks_on[0]]
     assert folded[0].startswith("embedding")
-    assert folded[1].endswith("vocabulary")
+    assert folded[1].endswith("head")
     turn = [dep.lag for dep in plans["zb-v"].dependencies if (dep.predecessor, dep.successor) == ("F3", "F4")]
     assert turn == [0], "a device sends itself nothing"
 

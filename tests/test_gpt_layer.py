@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from helpers.layer_sizes import layer_activation_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessel_core.costs import h200
 from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
 from tools.gpt_layer import MIB, Block, CachingAllocator, GptLayer, layer_cost
@@ -73,7 +73,7 @@ def test_layers_of_any_shape(batch: int, sequence: int, groups: int, split: int,
     assert cost.weight_gradient > 0
     more = layer_cost(batch + 1, sequence, heads * head_size, heads, split)
     assert more.forward >= cost.forward
-    tensors = h200.layer_activation_bytes(batch, sequence, heads * head_size, heads, split)
+    tensors = layer_activation_bytes(batch, sequence, heads * head_size, heads, split)
     assert 0 <= cost.activation_bytes - tensors <= 9 * MIB + 15 * 512
     assert more.parameters == cost.parameters
 

@@ -9,6 +9,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from helpers.layer_sizes import layer_activation_bytes
 from helpers.programs import (
     chain_plan,
     gpt_inputs,
@@ -21,7 +22,6 @@ from helpers.programs import (
 )
 from helpers.seeds import one_in
 
-from tessel_core.costs import h200
 from tessel_core.costs.devices import H200
 from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
@@ -173,7 +173,7 @@ def test_a_layer_keeps_what_the_cost_model_counts() -> None:
         program = gpt_training(GptSpec(layers, 64, 4, 11, 64, 16, "fp16")).program
         weights = sum(each.bytes for each in program.types_of(program.inputs))
         peaks.append(simulate(program, costs=uniform_workers(1)).peak_memory[0] - weights)
-    assert (peaks[1] - peaks[0]) / 4 == h200.layer_activation_bytes(16, 64, 64, 4) - 16 * 64 * (4 * 4 + 16)
+    assert (peaks[1] - peaks[0]) / 4 == layer_activation_bytes(16, 64, 64, 4) - 16 * 64 * (4 * 4 + 16)
 
 
 def test_parameters_of_the_published_sizes() -> None:

@@ -121,7 +121,7 @@ def gap() -> Schedule:
         (lambda: once("zb-v", "zb-v"), "stage 4 is on gpu3, and Megatron's stages go round the ranks in loops"),
         (
             lambda: sequential("mt5-v-4"),
-            'block F0 runs "embedding, encoders 0–15", and Megatron knows one row of layers, an ',
+            'block F0 runs "encoder_embedding, encoders 0–14", and Megatron knows one row of layers, an ',
         ),
         (lambda: sequential("v-shape-4"), 'block F0 has no label that names its layers, such as "layers 0–7"'),
         (lambda: sequential("gpt-1m-vocab-m-4"), "block E is on 4 devices, and a stage is on one"),

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 
 from sample_entry import Entry
 
 from tessel_core.costs.meshes import DEVICES_PER_NODE
-from tessel_core.model import MicroBatchPlan
+from tessel_core.model import MicroBatchPlan, Operator
 from tessel_core.networks import SHAPES, Shape, build_shape
-from tessel_core.networks.evoformer import EVOFORMER, evoformer_plan
-from tessel_core.networks.pipelines import weights_only
-from tessel_core.networks.transformers import (
-    FLAVA,
-    GPT_1M,
-    GPT_6_7B,
-    GPT_13B,
-    GPT_175B,
-    MT5_XXL,
-    Gpt,
-    flava_plan,
-    gpt_m_plan,
-    gpt_split_v_plan,
-    gpt_v_plan,
-    mt5_nn_plan,
-    mt5_v_plan,
-)
+from tessel_core.networks.cuts import cut_stages
+from tessel_core.networks.evoformer_network import EVOFORMER, EvoformerSpec
+from tessel_core.networks.flava import FlavaSpec
+from tessel_core.networks.forms import FORMS, NETWORKS, layered
+from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.networks.layer_costs import join, layer_parts
+from tessel_core.networks.pipelines import Stage, in_stages, pipeline_plan
 from tessel_core.units import show_memory, show_time
 
 CAPACITY_AT_8 = {
@@ -47,32 +38,38 @@ CAPACITY_AT_8 = {
 
 INFERENCE = ("v-shape", "m-shape", "nn-shape", "k-shape")
 
-GPT_3 = (("6.7B", GPT_6_7B, (15, 16, 17)), ("13B", GPT_13B, (8, 9, 13)), ("175B", GPT_175B, (3, 4, 5)))
+GPT_3 = {"6.7b": (15, 16, 17), "13b": (8, 9, 13), "175b": (3, 4, 5)}
 """Micro-batches on 4, 8 and 16 devices: the least at which 1F1B wants more memory than there is."""
+
+FLAVA = FlavaSpec(
+    hidden=4096, heads=32, layers=24, joint_layers=12, sequence=1024, positions=1024, image=480, training=True
+)
+"""Flava's layout, 12 + 12 + 6 layers of 768 in the original, at the size of Tessel's evaluation [Lin 2024, and its
+published code]."""
 
 FLAVA_MICRO_BATCHES = {4: 12, 8: 20, 16: 24}
 """Pairs of text and image, so many that memory has room for few micro-batches."""
 
 COSTS = (
-    "Costs: operators measured on one NVIDIA H200 (PyTorch 2.11, CUDA 13, bf16, eager mode), estimates by the formulas "
-    "in tessel_core/costs and tessel_core/networks/parts.py where a shape was not measured; NVLink 450 GB/s each way, "
-    "2 µs a hop; Adam in mixed precision, 16 B a parameter; capacity 150 GB."
+    "Costs: those of the network's operator graph (tessel graph), by the cost model fitted to operators measured on "
+    "one NVIDIA H200 (PyTorch 2.11, CUDA 13, bf16, eager mode; docs/cost_model.md); NVLink 450 GB/s each way, 2 µs a "
+    "hop; Adam in mixed precision, 16 B a parameter; capacity 150 GB."
 )
 BETWEEN_NODES = " Between nodes of eight GPUs: InfiniBand NDR, 50 GB/s a GPU each way, 5 µs a hop."
 LARGE_VOCABULARIES, OTHER_SHAPES = "Large vocabularies on H200s", "Flava and AlphaFold on H200s"
 GPT = "GPT of 32 layers, hidden 4096, 32 heads, sequence 2048, vocabulary 1,000,000, micro-batch 1, training."
 MT5 = (
-    "mT5-XXL's size (Xue et al. 2021): 24 + 24 layers, hidden 4096, vocabulary 250,112; with the measured layer (32 "
-    "heads of 128, MLP of 4 x hidden) in place of its own, sequences of 2048 and 2048, micro-batch 1, training."
+    "mT5-XXL (Xue et al. 2021, arXiv 2010.11934): 24 + 24 layers, hidden 4096, 64 heads of 64, gated MLP of 10,240, "
+    "vocabulary 250,112; sequences of 2048 and 2048, micro-batch 1, training."
 )
 WIDTH_13B = ", which prints a width of 5140 for 40 heads of 128"
 SPLIT = (
-    " Backward split after Qi et al. 2024 (arXiv 2401.10241): W is the measured backward less its measured input "
-    "gradient; the gradients that W needs take the places of activations that only B needed."
+    " Backward split after Qi et al. 2024 (arXiv 2401.10241): W computes the gradients of weights, and holds the "
+    "inputs of products and the gradients of their outputs, which take the places of what only B needed."
 )
 NODES = (
-    " A device of the plan is a node of eight GPUs that share each layer (Megatron) with two ring all-reduces of its "
-    "output each way; a stage's output leaves by all ports and is gathered over NVLink; memory is one GPU's."
+    " A device of the plan is a node of eight GPUs that share each layer (Megatron) with all-reduces over NVLink; a "
+    "stage's output leaves by all ports and is gathered over NVLink; memory is one GPU's."
 )
 FLAVA_SIZE = (
     "Flava's layout (Singh et al. 2022, arXiv 2112.04482; 12 + 12 + 6 layers of 768) at the size of the published "
@@ -83,8 +80,8 @@ FLAVA_SIZE = (
 EVOFORMER_SIZE = (
     "AlphaFold 2's Evoformer (Jumper et al., Nature 596, 2021): 48 blocks, crop of its fine-tuning (512 sequences, 384 "
     "residues), channels 256 and 128, micro-batch 1, no recomputation; three passes, as in one of four training steps. "
-    "Dropout and all around the blocks left out. Operators one by one by tessel_core/networks/operators.py, attention "
-    "fused; most are bound by memory: over all, products run at about a seventh of the GPU's peak."
+    "Dropout and all around the blocks left out. Most operators are bound by memory: over all, products run at about a "
+    "fifth of the GPU's peak."
 )
 
 
@@ -100,11 +97,10 @@ def plan_entries() -> Iterator[Entry]:
         yield from _gpt(devices)
     for devices in (4, 8):
         yield from _mt5(devices)
-    for size, network, micro_batches in GPT_3:
-        for build in (gpt_v_plan, gpt_split_v_plan):
+    for size, micro_batches in GPT_3.items():
+        for form in ("v", "split-v"):
             for devices, micro_batch in zip((4, 8, 16), micro_batches, strict=True):
-                gpt = network.with_micro_batch(micro_batch)
-                yield _gpt_3(size, gpt, build(gpt, devices))
+                yield _gpt_3(size, form, devices, micro_batch)
     for devices, micro_batch in FLAVA_MICRO_BATCHES.items():
         yield _flava(devices, micro_batch, training=True)
     for devices in (4, 8, 16):
@@ -137,14 +133,20 @@ def _inference(shape: Shape, devices: int) -> Entry:
     )
 
 
+def form_of(network: str, form: str, devices: int, micro_batch: int = 1) -> MicroBatchPlan:
+    """A form of a network by name; times of samples are per micro-batch, whatever it holds."""
+    plan = FORMS[form].build(f"{network}-{form}", layered(network, micro_batch), devices)
+    return replace(plan, samples=None)
+
+
 def _gpt(devices: int) -> Iterator[Entry]:
-    v_plan, m_plan = gpt_v_plan(GPT_1M, devices), gpt_m_plan(GPT_1M, devices)
+    v_plan, m_plan = (form_of("gpt-1m-vocab", form, devices) for form in ("v", "sharded"))
     yield _network(
         f"GPT, a million tokens, V, {devices} H200s",
         f"Embedding on the first stage, vocabulary projection on the last, as is usual. {_works(v_plan)} "
         "The projection and its loss alone outweigh any other stage, so the last device sets the pace.",
         GPT,
-        replace(v_plan, name=f"gpt-1m-vocab-v-{devices}"),
+        v_plan,
     )
     yield _network(
         f"GPT, a million tokens, M, {devices} H200s",
@@ -156,10 +158,10 @@ def _gpt(devices: int) -> Iterator[Entry]:
 
 
 def _mt5(devices: int) -> Iterator[Entry]:
-    v_plan, nn_plan = mt5_v_plan(MT5_XXL, devices), mt5_nn_plan(MT5_XXL, devices)
+    v_plan, nn_plan = (form_of("mt5-xxl", form, devices) for form in ("v", "sharded"))
     yield _network(
         f"mT5-XXL, V, {devices} H200s",
-        "A copy of the input embedding with the first encoder and with the first decoder layer, projection and loss on "
+        "A copy of the input embedding before the first encoder and the first decoder layer, projection and loss on "
         f"the last stage. {_works(v_plan)} At this vocabulary stages can be cut nearly even.",
         MT5,
         replace(v_plan, name=f"mt5-v-{devices}"),
@@ -174,9 +176,9 @@ def _mt5(devices: int) -> Iterator[Entry]:
     )
 
 
-def _gpt_3(size: str, gpt: Gpt, plan: MicroBatchPlan) -> Entry:
-    devices, group = len(plan.devices), gpt.tensor_parallel
-    split = plan.name.startswith("gpt-split")
+def _gpt_3(size: str, form: str, devices: int, micro_batch: int) -> Entry:
+    gpt, plan = NETWORKS[f"gpt-{size}"].spec(), form_of(f"gpt-{size}", form, devices, micro_batch)
+    group, split, called = gpt.tensor_parallel, form == "split-v", size.upper()
     where = f"{devices} H200s" if group == 1 else f"{devices} nodes of {group} H200s"
     what = (
         "Each backward in two halves: B hands the input gradient on, W computes the weight gradients at any time after "
@@ -185,26 +187,70 @@ def _gpt_3(size: str, gpt: Gpt, plan: MicroBatchPlan) -> Entry:
         else "Embedding on the first stage, vocabulary projection and loss on the last."
     )
     network = (
-        f"GPT-3 {size} (Brown et al. 2020, arXiv 2005.14165, table 2.1{WIDTH_13B * (size == '13B')}): {gpt.layers} "
-        f"layers, hidden {gpt.size.hidden:,}, {gpt.size.heads} heads, sequence 2048, vocabulary of 50,257 padded to "
-        f"50,304, input and output embedding apart; micro-batch {gpt.size.micro_batch}, training, no recomputation."
+        f"GPT-3 {called} (Brown et al. 2020, arXiv 2005.14165, table 2.1{WIDTH_13B * (size == '13b')}): {gpt.layers} "
+        f"layers, hidden {gpt.hidden:,}, {gpt.heads} heads, sequence 2048, vocabulary of 50,257, input and output "
+        f"embedding apart; micro-batch {micro_batch}, training, no recomputation."
     )
     network += SPLIT * split + NODES * (group > 1)
     return _network(
-        f"GPT {size}, {'split ' if split else ''}V, {where}",
+        f"GPT {called}, {'split ' if split else ''}V, {where}",
         f"{what} {_works(plan)} The first device has room for {_room(plan)} micro-batches, where 1F1B wants {devices}.",
         network,
-        replace(plan, name=f"gpt-{size.lower()}-{'split-' if split else ''}v-{devices}"),
+        plan,
         "GPT-3 on H200s",
         group,
     )
 
 
+def flava_plan(spec: FlavaSpec, devices: int) -> MicroBatchPlan:
+    """Text stages on the first half of the devices, vision stages on the others, the joint encoder J on all.
+
+    J is tensor-parallel inside a node; of two nodes, each takes half of the micro-batch with
+    weights of its own, whose gradients are summed once a step, outside the plan.
+    """
+    half, nodes = devices // 2, ceil(devices / DEVICES_PER_NODE)
+    shared = replace(spec, micro_batch=spec.micro_batch // nodes, tensor_parallel=devices // nodes)
+    joint = join(*layer_parts("flava", shared, _branch, ("joint", "head")))
+    last = Stage(joint, tuple(range(devices)), "J", "Jb" if spec.training else "", nodes)
+    chains = list[tuple[Stage, ...]]()
+    for letter, branch, places in (("t", "text", range(half)), ("v", "image", range(half, devices))):
+        parts = layer_parts("flava", spec, _branch, (branch,))
+        stages = in_stages(cut_stages(parts, places), places, letter)
+        if not spec.training:
+            stages = tuple(replace(stage, backward="") for stage in stages)
+        chains.append((*stages, last))
+    return pipeline_plan("flava", chains)
+
+
+def _branch(operator: Operator) -> str:
+    """The layer; the projections into the joint encoder's space are at the ends of the branches."""
+    step = layer_of(operator, 2)
+    return {"joint_embedding/text": "text_projection", "joint_embedding/image": "image_projection"}.get(
+        step, layer_of(operator)
+    )
+
+
+def evoformer_plan(spec: EvoformerSpec, devices: int) -> MicroBatchPlan:
+    """Recycling: passes a, b and c over all stages, then the backward of c, the only pass that keeps activations.
+
+    The next pass begins with the pairs and the first row of the alignment.  The loss
+    stands for all that surrounds the blocks, and is left out.
+    """
+    parts = layer_parts("evoformer", spec, prefixes=("block",))
+    stages = in_stages(cut_stages(parts, range(devices)), range(devices))
+    again = 2 * spec.micro_batch * spec.residues * (spec.msa_channels + spec.residues * spec.pair_channels)
+    last = replace(stages[-1], part=replace(stages[-1].part, sent_bytes=again))
+    free = [replace(stage, backward="") for stage in (*stages[:-1], last)]
+    chain = [replace(stage, forward=stage.forward + letter) for letter in "ab" for stage in free]
+    chain += [replace(stage, forward=f"{stage.forward}c") for stage in stages]
+    return pipeline_plan("evoformer", [chain], weights=stages)
+
+
 def _flava(devices: int, micro_batch: int, *, training: bool) -> Entry:
-    plan = flava_plan(replace(FLAVA, micro_batch=micro_batch), devices)
+    plan = flava_plan(replace(FLAVA, micro_batch=micro_batch, training=training), devices)
     what = f"Memory has room for {_room(plan)} micro-batches." if training else "Forward alone, nothing is held."
     costs = "training" if training else "inference: static memory is weights alone, 2 B a parameter, and never binds"
-    plan = plan if training else weights_only(plan, f"{plan.name}-inference")
+    plan = plan if training else replace(plan, name=f"{plan.name}-inference")
     return _network(
         f"Flava, {devices} H200s{'' if training else ', inference'}",
         "Text encoder on one half of the devices, vision encoder on the other, joint encoder J on all. "
@@ -216,7 +262,7 @@ def _flava(devices: int, micro_batch: int, *, training: bool) -> Entry:
 
 
 def _evoformer(devices: int) -> Entry:
-    plan = evoformer_plan(EVOFORMER, devices)
+    plan = evoformer_plan(replace(EVOFORMER.presets["evoformer-finetuning"], training=True), devices)
     return _network(
         f"AlphaFold's Evoformer, {devices} H200s",
         "Recycling: a micro-batch passes all stages three times (a, b, c), then once backward; only pass c keeps "

@@ -150,7 +150,9 @@ def _of_file(
     try:
         return training_graph(found.graph, recompute=recompute, split_weights=split_weights)
     except InputError as error:
-        raise error.within(source) if error.where == "recomputation" else error from None
+        if error.where != "recomputation":
+            raise
+        raise InputError("--recompute", f"selective is for networks, and {source} shows none; say full") from None
 
 
 def _layers(found: OperatorGraph) -> OperatorGraph:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessel_core.ir.distributed import Distributed, Role
-from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides, check_positions
 from tessel_core.networks.modules import Network, attention_half, check_heads, class_token, image_tokens, mlp_half
 from tessel_core.options import Option, option
 
-_POSITIONS, _TYPES = 512, 2
-"""Rows of the text encoder's tables of positions and of token types."""
+_TYPES = 2
+"""Rows of the text encoder's table of token types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,8 @@ class FlavaSpec(GraphSpec):
     heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
     layers: int = option(12, Option("Layers", "Of the text encoder, and of the image encoder", 1, 1000))
     joint_layers: int = option(6, Option("Joint layers", "Of the encoder over both", 1, 1000))
-    sequence: int = option(77, Option("Text length", "Tokens of a text", 1, _POSITIONS))
+    sequence: int = option(77, Option("Text length", "Tokens of a text", 1, 1_048_576))
+    positions: int = option(512, Option("Positions", "Rows of the text encoder's position table", 1, 1_048_576))
     image: int = option(224, Option("Image side", "Pixels of a square image", 16, 4096))
     patch: int = option(16, Option("Patch side", "Pixels of a square patch", 1, 256))
     vocabulary: int = option(30_522, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
@@ -34,10 +35,12 @@ def flava(spec: FlavaSpec) -> Distributed:
     training `targets` like the output and `n` (samples of the whole batch), and the weights.  Layers are pre-norm;
     poolers, heads and losses of pretraining are left out.
 
-    Raises InputError where heads do not divide the hidden size, devices the heads, or patches the image.
+    Raises InputError where heads do not divide the hidden size, devices the heads, or patches the image, and for a text
+    longer than there are positions.
     """
     check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
     check_divides("the image side", spec.image, "Patch side", spec.patch)
+    check_positions("Text length", spec.sequence, spec.positions)
     net, last = Network("flava", spec.dtype), 2 * spec.layers + spec.joint_layers - 1
     text = _encoder(net, "text", _text(net, spec), spec.layers, 0, spec.heads)
     image = _encoder(net, "image", _image(net, spec), spec.layers, spec.layers, spec.heads)
@@ -67,7 +70,7 @@ def _text(net: Network, spec: FlavaSpec) -> int:
         tokens = net.embedding("tokens", ids, spec.vocabulary, spec.hidden)
         kinds = net.embedding("types", types, _TYPES, spec.hidden)
         places = net.ids("positions", spec.sequence, role=Role())
-        positions = net.embedding("positions", places, _POSITIONS, spec.hidden)
+        positions = net.embedding("positions", places, spec.positions, spec.hidden)
         x = net("add_positions", "bias", net("add", "add", tokens, kinds), positions)
         return net.layer_norm("norm", x)
 

@@ -1,34 +1,27 @@
 """One network in the forms that published schedules need: the same layers, each form with its own stages and weights.
 
-A form differs from the others in where stages lie and whether backward passes are split, never in the work of a sample:
-layers are rounded to whole ticks and bytes before they are joined.  Only the sharded form has other work.
+A form differs from the others in where stages lie and whether backward passes are split, never in the work of a sample.
+Only the sharded form has other work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+from math import ceil
+from typing import Any
 
-from tessel_core.costs import h200
+from tessel_core.costs.devices import H200
+from tessel_core.costs.meshes import NVLINK, all_reduce_seconds
 from tessel_core.errors import InputError, find
 from tessel_core.model import MicroBatchPlan
-from tessel_core.networks.parts import Part
-from tessel_core.networks.pipelines import Placed, cut_stages, in_stages, pipeline_plan
-from tessel_core.networks.transformers import (
-    GPT_1M,
-    GPT_6_7B,
-    GPT_13B,
-    GPT_175B,
-    MT5_XXL,
-    Gpt,
-    Mt5,
-    gpt_m_plan,
-    gpt_parts,
-    mt5_nn_plan,
-    mt5_parts,
-)
+from tessel_core.networks.cuts import cut_stages
+from tessel_core.networks.layer_costs import Part, layer_parts
+from tessel_core.networks.pipelines import Stage, in_stages, pipeline_plan
 from tessel_core.options import Option, check_options, option
-from tessel_core.units import TICKS_PER_SECOND, to_ticks
+from tessel_core.units import to_ticks
 
 CHUNKS = 2
 """Stages on each device of a loop."""
@@ -39,19 +32,19 @@ class Layered:
     """A network of layers one after the other, as it runs one micro-batch."""
 
     name: str
-    """The first word of its plans' names."""
+    """The first words of its plans' names."""
     parts: tuple[Part, ...]
     samples: int
     """Of one micro-batch."""
     group: int = 1
     """GPUs that share each layer: one device of the plan."""
-    sharded: Callable[[int], MicroBatchPlan] | None = None
-    """The plan on so many devices whose parts of the vocabulary's size are spread over all of them, if there is one."""
+    sharded: Callable[[int], tuple[Part, ...]] | None = None
+    """The parts where those of the vocabulary's size are spread over so many devices, if they can be."""
 
     @property
     def ticks(self) -> int:
         """Forward and backward of one micro-batch in nanoseconds."""
-        return sum(to_ticks(part.forward) + to_ticks(part.backward) for part in self.parts)
+        return sum(part.work for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +58,19 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One entry of the table of networks."""
+    """One entry of the table of networks: a preset of a family of graphs, and what is changed of it."""
 
     title: str
-    network: Gpt | Mt5
+    family: str
+    preset: str
+    changes: Mapping[str, Any]
+
+    def spec(self, **changes: Any) -> Any:
+        """Its sizes in training."""
+        from tessel_core.networks.graphs.table import GRAPHS
+
+        known = GRAPHS[self.family].presets[self.preset]
+        return replace(known, training=True, split_weights=True, **{**self.changes, **changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +80,43 @@ class Terms:
     devices: int = option(8, Option("Devices", "How many devices the network is spread over.", 2, 64))
     micro_batch: int = option(2, Option("Micro-batch", "Samples in one micro-batch.", 1, 1024, "samples"))
     capacity: float = option(
-        h200.MEMORY_BYTES / 1e9, Option("Memory capacity", "What each GPU can hold.", 1.0, 10_000.0, "GB")
+        (H200.memory_capacity or 0) / 1e9,
+        Option("Memory capacity", "What each GPU can hold.", 1.0, 10_000.0, "GB"),
     )
 
 
-def layered(name: str, micro_batch: int) -> Layered:
-    """The network called `name` fed with that many samples at a time; InputError where there is none."""
-    network = find(NETWORKS, name, "network").network.with_micro_batch(micro_batch)
-    size = network.size
-    if isinstance(network, Mt5):
-        return Layered(name, tuple(mt5_parts(network)), size.micro_batch, 1, lambda n: mt5_nn_plan(network, n))
-    shard = None if network.tensor_parallel > 1 else lambda n: gpt_m_plan(network, n)
-    return Layered(name, tuple(gpt_parts(network)), size.micro_batch, network.tensor_parallel, shard)
+def layered(name: str, micro_batch: int, **changes: Any) -> Layered:
+    """The network called `name` fed with that many samples at a time, with changed sizes; InputError if unknown."""
+    network = find(NETWORKS, name, "network")
+    spec = network.spec(micro_batch=micro_batch, **changes)
+    shards = None if spec.tensor_parallel > 1 else partial(_shards, network.family, spec)
+    return Layered(name, layer_parts(network.family, spec), micro_batch, spec.tensor_parallel, shards)
+
+
+def _shards(family: str, spec: Any, devices: int) -> tuple[Part, ...]:
+    """The layers, with embeddings and projection sharded by vocabulary [Shoeybi 2019, Megatron-LM, section 3].
+
+    The vocabulary is padded until the devices divide it.  Every device looks up its share of the tokens, and an
+    all-reduce leaves the sum on all.  The loss all-reduces three float32 numbers per token (maximum, sum of
+    exponentials, logit of the target), its backward the gradient of the projection's input.  Tables of positions and
+    the last norm are on every device.
+    """
+    shares = layer_parts(family, replace(spec, vocabulary=ceil(spec.vocabulary / devices)))
+    tokens = spec.micro_batch * spec.sequence
+    hidden = 2 * tokens * spec.hidden
+    summed, statistics = (to_ticks(all_reduce_seconds(NVLINK, size, devices)) for size in (hidden, 4 * tokens))
+
+    def spread(part: Part) -> Part:
+        if part.layers == ("head",):
+            return replace(part, forward=part.forward + 3 * statistics, backward=part.backward + summed)
+        return replace(part, forward=part.forward + summed, sent_bytes=hidden) if _is_wide(part) else part
+
+    return tuple(spread(part) for part in shares)
+
+
+def _is_wide(part: Part) -> bool:
+    """Whether it is of the vocabulary's size."""
+    return part.layers[0].endswith(("embedding", "head"))
 
 
 def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
@@ -112,63 +139,74 @@ def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[s
     return build_forms(layered(name, terms.micro_batch), terms.devices, round(terms.capacity * 1e9))
 
 
-def _in_whole_ticks(part: Part) -> Part:
-    """Stages of such parts last as long as their parts together, in any cut."""
-    ticks = TICKS_PER_SECOND["ns"]
-    return replace(part, forward=to_ticks(part.forward) / ticks, backward=to_ticks(part.backward) / ticks)
-
-
-def _stages(network: Layered, places: Sequence[int], branch: str = "") -> tuple[Placed, ...]:
-    """Contiguous stages on `places`, which are devices, of which the busiest is least."""
-    return in_stages(cut_stages([_in_whole_ticks(part) for part in network.parts], places), places, branch)
-
-
-def _one_way(route: Callable[[int], Sequence[int]], *, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
-    """One chain of stages; `route` says on which device each lies, of so many devices."""
+def _chains(
+    routes: Callable[[int], Mapping[str, Sequence[int]]], *, split: bool = False
+) -> Callable[[str, Layered, int], MicroBatchPlan]:
+    """Chains of contiguous stages with weights of their own, a micro-batch each; `routes` says where stages lie, by the
+    letter of the chain and for so many devices."""
 
     def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-        plan = pipeline_plan(name, [_stages(network, route(devices))], network.group, split=split)
-        return replace(plan, samples=network.samples)
-
-    return build
-
-
-def _both_ways(*, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
-    """Two chains with weights of their own, down and up the devices, a micro-batch each."""
-
-    def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-        chains = _stages(network, range(devices), "d"), _stages(network, range(devices)[::-1], "u")
+        ways = routes(devices)
+        chains = [in_stages(cut_stages(network.parts, on), on, letter) for letter, on in ways.items()]
         plan = pipeline_plan(name, chains, network.group, split=split)
-        return replace(plan, samples=2 * network.samples)
+        return replace(plan, samples=len(ways) * network.samples)
 
     return build
+
+
+def _both_ways(devices: int) -> dict[str, Sequence[int]]:
+    return {"d": range(devices), "u": range(devices)[::-1]}
 
 
 def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
+    """A V of stages between blocks on all devices: the embedding E, and projection and loss H, with their backwards Eb
+    and Hb; with a decoder, its embedding D, the same table once more, before its first stage.
+
+    Encoder layers are on the first half of the devices, decoder layers on the others.  D needs nothing but tokens and
+    nothing needs Db: dependencies hold them at the places that the NN shape gives them.
+    """
     if network.sharded is None:
         raise InputError(
             f"network {network.name}", f"its layers are shared by {network.group} GPUs, shards are for one"
         )
-    plan = network.sharded(devices)
-    return replace(plan, name=f"{name}-{devices}", samples=network.samples)
+    parts = network.sharded(devices)
+    wide = [i for i, part in enumerate(parts) if _is_wide(part)]
+    runs, last = list[tuple[Stage, ...]](), 0
+    for number, (begin, end) in enumerate(pairwise(wide), start=1):
+        places = range(last, devices * number // (len(wide) - 1))
+        runs.append(in_stages(cut_stages(parts[begin + 1 : end], places), places, first=last))
+        last = places.stop
+    embed, *decode, loss = (
+        _everywhere(name, parts[i], devices) for name, i in zip(("E", *"DH"[-len(runs) :]), wide, strict=True)
+    )
+    through = [embed, *chain(*runs), loss]
+    by_decoder = [[embed, *runs[0], stage, *runs[1], loss] for stage in decode]
+    plan = pipeline_plan(name, [*by_decoder, through], weights=through)
+    links = (replace(each, lag=0) if each.successor == "D" else each for each in plan.dependencies)
+    return replace(plan, dependencies=tuple(links), samples=network.samples)
+
+
+def _everywhere(name: str, part: Part, devices: int) -> Stage:
+    return Stage(part, tuple(range(devices)), name, f"{name}b")
 
 
 FORMS: dict[str, Form] = {
-    "v": Form("V", _one_way(range, split=False)),
-    "split-v": Form("V, split backward", _one_way(range, split=True)),
-    "loop": Form("Loop", _one_way(lambda n: tuple(range(n)) * CHUNKS, split=False)),
-    "zb-v": Form("ZB-V", _one_way(lambda n: (*range(n), *reversed(range(n))), split=True)),
-    "x": Form("X", _both_ways(split=False)),
-    "split-x": Form("X, split backward", _both_ways(split=True)),
+    "v": Form("V", _chains(lambda n: {"": range(n)})),
+    "split-v": Form("V, split backward", _chains(lambda n: {"": range(n)}, split=True)),
+    "loop": Form("Loop", _chains(lambda n: {"": tuple(range(n)) * CHUNKS})),
+    "zb-v": Form("ZB-V", _chains(lambda n: {"": (*range(n), *reversed(range(n)))}, split=True)),
+    "x": Form("X", _chains(_both_ways)),
+    "split-x": Form("X, split backward", _chains(_both_ways, split=True)),
     "sharded": Form("Sharded vocabulary", _sharded),
 }
 """Every form by name, simplest first: a schedule that suits several is drawn on the first."""
 
 NETWORKS: dict[str, Published] = {
-    "gpt-6.7b": Published("GPT 6.7B", GPT_6_7B),
-    "gpt-13b": Published("GPT 13B", GPT_13B),
-    "gpt-175b": Published("GPT 175B, a device is eight GPUs", GPT_175B),
-    "gpt-1m-vocab": Published("GPT, a million tokens", GPT_1M),
-    "mt5-xxl": Published("mT5-XXL", MT5_XXL),
+    "gpt-6.7b": Published("GPT 6.7B", "gpt", "gpt-6.7b", {}),
+    "gpt-13b": Published("GPT 13B", "gpt", "gpt-13b", {}),
+    "gpt-175b": Published("GPT 175B, a device is eight GPUs", "gpt", "gpt-175b", {"tensor_parallel": 8}),
+    "gpt-1m-vocab": Published("GPT, a million tokens", "gpt", "gpt-6.7b", {"vocabulary": 1_000_000}),
+    "mt5-xxl": Published("mT5-XXL", "mt5", "mt5-xxl", {"sequence": 2048, "outputs": 2048}),
 }
-"""Layered networks of published sizes by name."""
+"""Layered networks of published sizes by name: GPT-3's [Brown 2020, table 2.1], GPT-3 6.7B and mT5-XXL [Xue 2021] with
+the large vocabularies and the sequences of [Lin 2024, section II and table III]."""

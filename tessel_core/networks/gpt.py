@@ -10,7 +10,7 @@ from tessel_core.ir.definition import Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
-from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
+from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides, check_positions
 from tessel_core.options import Option, option
 
 
@@ -38,9 +38,8 @@ class GptSpec:
         if self.hidden % self.heads:
             raise InputError("heads", f"hidden size {self.hidden} does not divide into {self.heads} equal heads")
         check_real(self.dtype)
-        if self.positions and self.sequence > self.positions:
-            why = f"must be at most the {self.positions:,} positions, got {self.sequence:,}"
-            raise InputError("sequence", why)
+        if self.positions:
+            check_positions("sequence", self.sequence, self.positions)
 
     @property
     def head_size(self) -> int:
@@ -233,9 +232,7 @@ def _as_options(name: str) -> GptOptions:
 def _program(asked: GptOptions) -> Distributed:
     check_divides("the hidden size", asked.hidden, "Heads", asked.heads)
     check_divides("the number of heads", asked.heads, "Tensor-parallel degree", asked.tensor_parallel)
-    if asked.sequence > asked.positions:
-        why = f"must be at most the {asked.positions:,} positions, got {asked.sequence:,}"
-        raise InputError("Sequence length", why)
+    check_positions("Sequence length", asked.sequence, asked.positions)
     sizes = asked.layers, asked.hidden, asked.heads, asked.vocabulary, asked.sequence
     return gpt_forward(GptSpec(*sizes, asked.micro_batch, asked.dtype, asked.positions), training=asked.training)
 

@@ -13,16 +13,17 @@ from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.units import show_time
 
 _DEVICES, _MICRO_BATCHES = 4, 8
-_VOCABULARIES, _SECONDS = (50_000, 100_000, 200_000, 1_000_000), 0.5
+_VOCABULARIES, _SECONDS = (40_000, 100_000, 200_000, 1_000_000), 0.5
 
 
 @lru_cache(maxsize=16)
 def plans(vocabulary: int) -> tuple[MicroBatchPlan, MicroBatchPlan]:
     """A GPT with so many tokens on four devices: as a V, and as an M."""
-    from tessel_core.networks.transformers import GPT_1M, gpt_m_plan, gpt_v_plan
+    from tessel_core.networks.forms import FORMS, layered
 
-    gpt = replace(GPT_1M, size=replace(GPT_1M.size, vocabulary=vocabulary))
-    return gpt_v_plan(gpt, _DEVICES), gpt_m_plan(gpt, _DEVICES)
+    gpt = layered("gpt-1m-vocab", 1, vocabulary=vocabulary)
+    v, m = (FORMS[form].build(f"gpt-{name}", gpt, _DEVICES) for name, form in (("v", "v"), ("m", "sharded")))
+    return replace(v, samples=None), replace(m, samples=None)
 
 
 def reports(vocabulary: int) -> tuple[ScheduleReport, ScheduleReport]:

@@ -47,6 +47,12 @@ def check_divides(what: str, whole: int, by: str, parts: int) -> None:
         raise InputError(by, f"must divide {what}, which is {whole:,}, got {parts:,}")
 
 
+def check_positions(what: str, tokens: int, positions: int) -> None:
+    """Raise InputError for more tokens than have a position; `what` names them."""
+    if tokens > positions:
+        raise InputError(what, f"must be at most the {positions:,} positions, got {tokens:,}")
+
+
 @dataclass(frozen=True, slots=True)
 class GraphFamily:
     """One entry of the table of families; `program` may assume options in range and checks the rest."""
