@@ -11,9 +11,10 @@ from helpers.layered import forward_half, layered_graph
 from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.networks.graphs.backward import with_backward, with_weights_apart
-from tessel_core.networks.graphs.table import GRAPHS, build_graph
+from tessel_core.networks.graphs.table import GRAPHS, build_graph, training_graph
 
 FEWER = {"evoformer": {"blocks": 6}}
 """Of 48, which are alike."""
@@ -246,6 +247,11 @@ def test_merged_layers_are_not_split():
     spec = GRAPHS["gpt"].presets["gpt2-small"]
     merged = build_graph("gpt", replace(spec, training=True, granularity="layers"))
     assert with_weights_apart(merged) == merged
+
+
+def test_a_graph_of_no_network_is_not_recomputed_selectively():
+    with pytest.raises(InputError, match="selective takes a network that the graph shows"):
+        training_graph(two_layers(), recompute=Recompute.SELECTIVE)
 
 
 def test_a_layer_of_one_operator_is_not_recomputed():

@@ -109,10 +109,6 @@ def test_a_published_graph_can_be_looked_at_but_not_kept(tessel: Tessel) -> None
         (("gpt", "--preset", "swin-t"), "error: --preset: 'swin-t' is not known, known are gpt2-small"),
         (("g.json", "--set", "layers=3"), "error: --set: is for networks and ONNX models, and g.json is neither"),
         (("g.json", "--preset", "gpt2-xl"), "error: --preset: is for networks, and g.json is none of them"),
-        (
-            ("g.json", "--backward", "--recompute", "selective"),
-            "error: --recompute: selective is for networks, and g.json",
-        ),
         (("gpt", "--set", "layers"), "error: --set: wants OPTION=VALUE, got 'layers'"),
         (("gpt", "--set", "depth=3"), "error: depth: is no option here, known are micro_batch"),
         (("gpt", "--set", "layers=many"), "error: --set layers: must be of type int, got 'many'"),

@@ -249,6 +249,13 @@ _ON_ONE: Mapping[str, OnOne] = {
     "matmul": _matmul,
     "matmul_transposed": lambda costs, types, values: _matmul(costs, (types[0], _turned(types[1])), values),
     "grouped_matmul": lambda costs, types, values: costs.product(types[0], types[0].shape, types[2].shape[1:]),
+    "matmul_transposed_grad": lambda costs, types, values: _matmul_grad(
+        costs, (types[0], _turned(types[1]), types[2]), values
+    ),
+    "grouped_matmul_grad": lambda costs, types, values: (
+        costs.product(types[0], types[3].shape, types[2].shape[:0:-1])
+        + costs.product(types[0], types[0].shape[::-1], types[3].shape)
+    ),
     "grouped_matmul_input_grad": lambda costs, types, values: costs.product(
         types[2], types[2].shape, types[0].shape[:0:-1]
     ),

@@ -76,6 +76,10 @@ BASIC: dict[str, Meaning] = {
     "slice": _slice,
     "matmul": lambda tensors, values: [tensors[0] @ tensors[1]],
     "matmul_transposed": lambda tensors, values: [tensors[0] @ tensors[1].T],
+    "matmul_transposed_grad": lambda tensors, values: [
+        tensors[2] @ tensors[1],
+        *_matmul_weight_grad((tensors[2], tensors[1], tensors[0]), values),
+    ],
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": lambda tensors, values: [tensors[1] @ tensors[0].T],
     "matmul_weight_grad": _matmul_weight_grad,

@@ -98,6 +98,12 @@ def _grouped_matmul_weight_grad(tensors: Tensors, values: Values) -> Sequence[Te
     return [torch.stack([x.T @ z for x, z in zip(rows.split(counts), dz.split(counts), strict=True)])]
 
 
+def _grouped_matmul_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    rows, choice, w, dz = tensors
+    by_rows = _grouped_matmul_input_grad((w, choice, dz), values)
+    return [*by_rows, *_grouped_matmul_weight_grad((rows, choice, w, dz), values)]
+
+
 EXPERTS: dict[str, Meaning] = {
     "route": _route,
     "route_grad": _route_grad,
@@ -106,6 +112,7 @@ EXPERTS: dict[str, Meaning] = {
     "combine": _combine,
     "combine_grad": _combine_grad,
     "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_grad": _grouped_matmul_grad,
     "grouped_matmul_input_grad": _grouped_matmul_input_grad,
     "grouped_matmul_weight_grad": _grouped_matmul_weight_grad,
 }

@@ -92,9 +92,23 @@ def _matmul_transposed(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x.resized(len(x.shape) - 1, w.shape[0]),)
 
 
+def _transposed_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    (dz,) = _matmul_transposed(types[:2], values)
+    need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
+    return types[0], types[1]
+
+
+def _transposed_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, w, dz = arrays
+    return [dz @ w, *_matmul_weight_grad_compute([dz, w, x], values)]
+
+
 def _transposed_gradients(back: Reverse) -> list[int | None]:
     """The weight's gradient is that of a product of the output's gradient with it."""
     (x, w), dz = back.inputs, back.gradient
+    if all(back.wanted) and not (back.split and back.weights[1]):
+        return list(back.add("matmul_transposed_grad", (x, w, dz)))
     by_x = back.one("matmul", dz, w) if back.wanted[0] else None
     return [by_x, back.one_for(1, "matmul_weight_grad", dz, w, x) if back.wanted[1] else None]
 
@@ -171,6 +185,11 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
         return dz @ y.swapaxes(-1, -2), x.swapaxes(-1, -2) @ dz
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return dz @ y.T, rows.T @ dz.reshape(len(rows), dz.shape[-1])
+
+
+def _transposed_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """As of a product."""
+    return Work(4.0 * types[0].elements * types[1].shape[0], moved(types, outputs) + types[2].bytes)
 
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -337,6 +356,7 @@ BASIC = (
         _matmul_work,
         gradient=_transposed_gradients,
     ),
+    Operator("matmul_transposed_grad", _transposed_grad, _transposed_grad_compute, _transposed_grad_work),
     Operator(
         "matmul_input_grad",
         _matmul_input_grad,

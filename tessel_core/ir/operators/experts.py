@@ -206,15 +206,32 @@ def _grouped_weight_grad_work(types: Types, outputs: Types, values: Values) -> W
     return Work(2.0 * types[0].elements * types[3].shape[1], moved((types[0], types[3]), outputs))
 
 
+def _grouped_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    by_weight = _grouped_weight_grad(types, values)
+    return types[0], *by_weight
+
+
+def _grouped_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [
+        *_grouped_input_grad_compute([arrays[i] for i in (2, 1, 3)], values),
+        *_grouped_weight_grad_compute(arrays, values),
+    ]
+
+
+def _grouped_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Two products as large as the forward's; each reads the gradient."""
+    rows, _, w, dz = types
+    return Work(4.0 * rows.elements * w.shape[2], moved((rows, w, dz, dz), outputs))
+
+
 def _grouped_gradients(back: Reverse) -> list[int | None]:
-    rows, choice, w = back.inputs
-    by_rows = back.one("grouped_matmul_input_grad", w, choice, back.gradient) if back.wanted[0] else None
-    by_weight = (
-        back.add_for_weight("grouped_matmul_weight_grad", (rows, choice, w, back.gradient))
-        if back.wanted[2]
-        else (None,)
-    )
-    return [by_rows, None, by_weight[0]]
+    _, choice, w = back.inputs
+    if back.wanted[0] and back.wanted[2] and not (back.split and back.weights[2]):
+        by_rows, by_weight = back.add("grouped_matmul_grad", (*back.inputs, back.gradient))
+        return [by_rows, None, by_weight]
+    input_grad = back.one("grouped_matmul_input_grad", w, choice, back.gradient) if back.wanted[0] else None
+    weight_grad = back.one_for(2, "grouped_matmul_weight_grad", *back.inputs, back.gradient) if back.wanted[2] else None
+    return [input_grad, None, weight_grad]
 
 
 def _route_gradients(back: Reverse) -> list[int | None]:
@@ -251,6 +268,7 @@ EXPERTS = (
     ),
     Operator("combine_grad", _combine_grad, _combine_grad_compute, copying),
     Operator("grouped_matmul", _grouped, _grouped_compute, _grouped_work, gradient=_grouped_gradients),
+    Operator("grouped_matmul_grad", _grouped_grad, _grouped_grad_compute, _grouped_grad_work),
     Operator("grouped_matmul_input_grad", _grouped_input_grad, _grouped_input_grad_compute, _grouped_input_grad_work),
     Operator(
         "grouped_matmul_weight_grad", _grouped_weight_grad, _grouped_weight_grad_compute, _grouped_weight_grad_work

@@ -211,6 +211,11 @@ def _matmul_transposed(states: States, types: Types, values: Values) -> Spread:
     return ([last, states[1]], [SUM]) if states[1] == State("part", 1) else ([WHOLE, WHOLE], [WHOLE])
 
 
+def _matmul_transposed_grad(states: States, types: Types, values: Values) -> Spread:
+    (x, w), made = _matmul_transposed(states[:2], types[:2], values)
+    return [x, w, WHOLE if made[0] == SUM else made[0]], [SUM if x == WHOLE != w else x, w]
+
+
 def _matmul_grad(states: States, types: Types, values: Values) -> Spread:
     x, w, _ = types
     last, rows, columns = len(x.shape) - 1, len(w.shape) - 2, len(w.shape) - 1
@@ -349,6 +354,11 @@ def _grouped_matmul(states: States, types: Types, values: Values) -> Spread:
     return ([rows, WHOLE, w], [SUM]) if w == State("part", 1) else ([WHOLE] * 3, [WHOLE])
 
 
+def _grouped_matmul_grad(states: States, types: Types, values: Values) -> Spread:
+    (rows, _, w), (made,) = _grouped_matmul(states[:3], types[:3], values)
+    return [rows, WHOLE, w, WHOLE if made == SUM else made], [SUM if rows == WHOLE != w else rows, w]
+
+
 def _grouped_matmul_input_grad(states: States, types: Types, values: Values) -> Spread:
     w, columns = states[0], State("part", 1)
     if w == State("part", 2):
@@ -400,6 +410,7 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "embedding_grad": _embedding_grad,
     **dict.fromkeys(("attention_bias", "attention_bias_grad"), _attention_bias),
     "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_grad": _grouped_matmul_grad,
     "grouped_matmul_input_grad": _grouped_matmul_input_grad,
     "grouped_matmul_weight_grad": _grouped_matmul_weight_grad,
     **dict.fromkeys(("rms_norm", "rms_norm_grad"), _rms_norm),
@@ -413,6 +424,7 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     **dict.fromkeys(("batch_norm_training", "batch_norm_training_grad"), _batch_norm),
     "matmul": _matmul,
     "matmul_transposed": _matmul_transposed,
+    "matmul_transposed_grad": _matmul_transposed_grad,
     "matmul_grad": _matmul_grad,
     "matmul_input_grad": _matmul_input_grad,
     "matmul_weight_grad": _matmul_weight_grad,

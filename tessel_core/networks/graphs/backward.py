@@ -51,7 +51,9 @@ _KINDS: tuple[tuple[_Rule, str], ...] = (
     (_Rule(1, keeps=""), "reduce_mean reduce_sum mean average_pool global_average_pool all_reduce all_gather"),
     (_Rule(1, keeps=""), "reshape flatten squeeze unsqueeze identity output"),
 )
-_PRODUCTS = frozenset(("matmul", "linear", "gemm", "conv", "conv_transpose", "einsum"))
+_PRODUCTS = frozenset(
+    ("matmul", "matmul_transposed", "grouped_matmul", "linear", "gemm", "conv", "conv_transpose", "einsum")
+)
 _RULES = {kind: rule for rule, kinds in _KINDS for kind in kinds.split()}
 
 
