@@ -12,7 +12,7 @@ import typer
 from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
 from tessel_core.errors import InputError, find, nearest
 from tessel_core.formats import GraphFile, graph_text, write_file
-from tessel_core.formats.files import check_place, read_any, refused
+from tessel_core.formats.files import check_place, read_any, read_bytes, refused
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import OperatorGraph
@@ -21,11 +21,15 @@ from tessel_core.units import show_memory
 
 if TYPE_CHECKING:
     from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec
+    from tessel_core.networks.huggingface import NamedNetwork
 
 
 def graph(
     source: Annotated[
-        str | None, typer.Argument(help="A network or a preset, which are listed without it, or the file of a graph.")
+        str | None,
+        typer.Argument(
+            help="A network or a preset (listed without it), or a file: a graph, ONNX, a Hugging Face config.json."
+        ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
     changes: Annotated[
@@ -66,51 +70,61 @@ def graph(
     recomputes = recompute != Recompute.NONE
     if (recomputes or split_weights) and not backward:
         raise InputError("--recompute" if recomputes else "--split-weights", "is for the backward; say --backward too")
-    family = _family(source, preset)
+    found = _network(source, preset)
     if out is not None:
-        check_place(out, Path(source) if family is None else None)
-    if family is None:
+        check_place(out, Path(source) if Path(source).exists() else None)
+    if found is None:
         if preset is not None:
             raise InputError("--preset", f"is for networks, and {source} is none of them")
-        found = _of_file(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
-        found = _layers(found) if by_layer else found
+        shown = _of_file(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
+        shown = _layers(shown) if by_layer else shown
     else:
-        chosen = preset or source
-        spec = _spec(family, family.presets.get(chosen), changes or ())
+        family, preset_spec, chosen = found
+        spec = _spec(family, preset_spec, changes or ())
         if backward:
             spec = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
-        found = build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, chosen)
+        shown = build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, chosen)
     if out is not None:
-        write_file(out, graph_text(_writable(found)))
-    _show(found, as_json=json)
+        write_file(out, graph_text(_writable(shown)))
+    _show(shown, as_json=json)
 
 
 def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tuple[GraphFamily, Any, str]:
-    """The family, the spec and the name of a network that is named by itself or by a preset, with changes.
+    """The family, the spec and the name of a network that is named by itself, a preset or a config, with changes.
 
-    Raises InputError for a name that is neither, and for an option that there is not.
+    Raises InputError for a name that is none of them, and for an option that there is not.
     """
-    family = _family(source, preset)
-    if family is None:
-        raise InputError(source, "is a file, where a network or a preset is wanted")
-    chosen = preset or source
-    return family, _spec(family, family.presets.get(chosen), changes), chosen
+    found = _network(source, preset)
+    if found is None:
+        raise InputError(source, "is a file, where a network, a preset or a Hugging Face config is wanted")
+    family, spec, name = found
+    return family, _spec(family, spec, changes), name
 
 
-def _family(source: str, preset: str | None) -> GraphFamily | None:
-    """The network that is meant by its name or by a preset's; None for a file."""
+def _network(source: str, preset: str | None) -> tuple[GraphFamily, GraphSpec | None, str] | None:
+    """The network of this name, of a preset's or of a config, its spec where it has one, and its name; None for a file
+    of another kind."""
     from tessel_core.networks.graphs.table import GRAPHS
 
     by_preset = {name: family for family in GRAPHS.values() for name in family.presets}
     family = GRAPHS.get(source) or by_preset.get(source)
     if family is None:
-        if Path(source).exists():
-            return None
-        hint = nearest(source, [*GRAPHS, *by_preset], "`tessel graph` lists the networks")
-        raise InputError("graph", f"{source!r} is no network and no file, {hint}")
+        if not Path(source).exists():
+            hint = nearest(source, [*GRAPHS, *by_preset], "`tessel graph` lists the networks")
+            raise InputError("graph", f"{source!r} is no network and no file, {hint}")
+        config = asked_config(source)
+        return None if config is None else (GRAPHS[config.family], config.spec, config.name)
     if preset is not None:
         find(family.presets, preset, "--preset")
-    return family
+    return family, family.presets.get(preset or source), preset or source
+
+
+def asked_config(source: str) -> NamedNetwork | None:
+    """The network of a Hugging Face config; None for a file of another kind."""
+    from tessel_core.networks.huggingface import config_network, is_config
+
+    data = read_bytes(Path(source))
+    return config_network(data, source) if is_config(data) else None
 
 
 def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str]) -> Any:
@@ -173,7 +187,12 @@ def _writable(found: OperatorGraph) -> OperatorGraph:
 
 
 def _summary(found: OperatorGraph) -> dict[str, object]:
-    """The `--json` of `tessel graph`; sums of what is known of the operators, null where nothing is."""
+    """The `--json` of `tessel graph`; sums of what is known of the operators, null where nothing is.
+
+    `parameters` are those of the whole network, weights with several uses counted once; null where there is none.
+    """
+    from tessel_core.networks.graphs.table import parameters_of
+
     totals = {}
     for what in ("flops", "bytes", "weight_bytes", "activation_bytes"):
         known = [amount for operator in found.operators if (amount := getattr(operator, what)) is not None]
@@ -185,6 +204,7 @@ def _summary(found: OperatorGraph) -> dict[str, object]:
         "training": found.is_training,
         "batch_size": found.batch_size,
         **totals,
+        "parameters": parameters_of(found),
     }
 
 
@@ -196,6 +216,8 @@ def _show(found: OperatorGraph, *, as_json: bool) -> None:
     facts = table(show_header=False)
     facts.add_row("operators", f"{numbers['operators']:,}")
     facts.add_row("edges", f"{numbers['edges']:,}")
+    if isinstance(numbers["parameters"], int):
+        facts.add_row("parameters", f"{numbers['parameters']:,}")
     flops = numbers["flops"]
     if isinstance(flops, float):
         facts.add_row("FLOPs", f"{flops:.4g}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tessel_core.cli.output import option, print_notes
+from tessel_core.cli.graph import asked_config
+from tessel_core.cli.output import as_typed, option, print_notes
 from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
 from tessel_core.errors import InputError
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
 from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
 from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec, find_family
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
@@ -65,9 +69,23 @@ _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimize
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=N", help="A size of a network, or one that an ONNX file leaves open; repeatable."
+        "--set",
+        metavar="NAME=VALUE",
+        help="An option of a network, or a size that an ONNX file leaves open; repeatable.",
     ),
 ]
+
+
+def _sizes_said(family: Family, spec: GraphSpec) -> dict[str, Any]:
+    """What a spec of the table of graphs says that may be asked of the family."""
+    common = {each.name for each in fields(GraphSpec)}
+    known = {size.name for size in family.sizes} | set(family.options)
+    return {each.name: getattr(spec, each.name) for each in fields(spec) if each.name in known - common}
+
+
+def _number(value: Any) -> Any:
+    """A whole number from its text, as the command line gives those of options."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
 @dataclass(frozen=True)
@@ -77,8 +95,8 @@ class AskedNetwork:
     what: Annotated[
         str,
         typer.Argument(
-            help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX; of tessel run also a "
-            "schedule, a plan or a sample."
+            help=f"A family ({', '.join(FAMILIES)}), a preset that `tessel graph` lists, or a file: a Hugging Face "
+            "config, a program's text, or ONNX; of tessel run also a schedule, a plan or a sample."
         ),
     ]
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None
@@ -114,8 +132,23 @@ class AskedNetwork:
 
     @property
     def in_family(self) -> bool:
-        """Whether a family is asked for, and no file."""
-        return self.what in FAMILIES
+        """Whether a family is asked for, by its name, a preset's or a config, and no program."""
+        return self._named is not None
+
+    @cached_property
+    def _named(self) -> tuple[Family, Mapping[str, Any]] | None:
+        """The family, and the sizes that a preset or a config of it says; None for another file."""
+        from tessel_core.networks.graphs.table import GRAPHS
+
+        if self.what in FAMILIES:
+            return find_family(self.what), {}
+        for known in GRAPHS.values():
+            if self.what in known.presets:
+                return find_family(known.name), _sizes_said(find_family(known.name), known.presets[self.what])
+        config = asked_config(self.what) if Path(self.what).is_file() else None
+        if config is None:
+            return None
+        return find_family(config.family), _sizes_said(find_family(config.family), config.spec)
 
     @property
     def strategy(self) -> Strategy:
@@ -147,19 +180,24 @@ class AskedNetwork:
     @property
     def network(self) -> tuple[Family, Spec]:
         """The family and the network of it; InputError for sizes that it does not have."""
-        family, given = find_family(self.what), {name: getattr(self, name) for name in _OF_FAMILIES}
-        if self.sizes and isinstance(family, ExampleFamily):
-            raise InputError(
-                "--set", f"is for ONNX files and for networks without options of their own, not {self.what}"
-            )
-        given |= {name.replace("-", "_"): size for name, size in open_sizes(self.sizes or (), "--set").items()}
+        assert self._named is not None
+        family, said = self._named
+        given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
+        for each in self.sizes or ():
+            name, mark, value = each.partition("=")
+            if not mark:
+                raise InputError("--set", f"wants NAME=VALUE, got {each[:80]!r}")
+            given[name.strip().replace("-", "_")] = value.strip()
+        if isinstance(family, ExampleFamily):
+            given = {name: _number(value) for name, value in given.items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:
             batch = self.data * self.micro_batches * self.micro_batch_size
             if self.batch not in (None, batch):
                 parts = f"{counted(self.data, 'replica')} of {counted(self.micro_batches, 'micro-batch')}"
                 raise InputError("--batch", f"{parts} of {self.micro_batch_size} make {batch}, got {self.batch}")
             given["batch"] = batch
-        return family, family.spec(**given_sizes(family, given))
+        with as_typed(lambda name: f"--set {name}"):
+            return family, family.spec(**{**said, **given_sizes(family, given)})
 
     def file(self) -> ProgramFile:
         """The program in the file, whose warnings are noted.
@@ -174,7 +212,7 @@ class AskedNetwork:
             raise InputError(option(given[0]), why)
         path = Path(self.what)
         if not path.suffix and not path.exists():
-            raise InputError(self.what, f"is neither a file nor a family, which are {', '.join(FAMILIES)}")
+            raise InputError(self.what, f"is neither a file nor a family or preset; families are {', '.join(FAMILIES)}")
         found = read_program_file(read_bytes(path), path.name, open_sizes(self.sizes or (), "--set"), self.data)
         print_notes(self.what, found.warnings)
         return found

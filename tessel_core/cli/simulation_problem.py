@@ -42,7 +42,7 @@ def bucket_bytes(mebibytes: float) -> int:
 
 def given_sizes(family: Family, given: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes that were given; InputError for one that the family does not have."""
-    known = [size.name for size in family.sizes]
+    known = [*dict.fromkeys((*(size.name for size in family.sizes), *family.options))]
     found = {name: value for name, value in given.items() if value is not None}
     for name in found:
         if name not in known:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from tessel_core.errors import InputError, nearest
@@ -72,7 +73,9 @@ def config_network(data: bytes, name: str) -> NamedNetwork:
             check_options(spec)
         except OptionError as error:
             raise InputError(config.read_as.get(error.field, error.field), error.why) from None
-        return NamedNetwork("moe" if isinstance(spec, MoeSpec) else "llama", spec, name)
+        stem = PurePath(name).stem
+        called = kind if stem == "config" else stem
+        return NamedNetwork("moe" if isinstance(spec, MoeSpec) else "llama", spec, called)
 
     return read_with(reader, data, name)
 

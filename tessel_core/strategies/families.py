@@ -17,8 +17,9 @@ from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
 from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS
+from tessel_core.networks.llama import DecoderSpec
 from tessel_core.networks.mlp import MlpSpec, mlp_training
-from tessel_core.options import changed_options, check_options, options_of
+from tessel_core.options import changed_options, config_from, options_of
 
 Value = int | str
 
@@ -52,6 +53,8 @@ class Family(ABC):
     name: str
     title: str
     sizes: tuple[Size, ...]
+    options: tuple[str, ...] = ()
+    """Names of all that `spec` takes besides, which need not be numbers."""
 
     @abstractmethod
     def spec(self, *values: Any, **named: Any) -> Spec:
@@ -319,11 +322,12 @@ class NetworkFamily(Family):
         known = GRAPHS[name]
         self.name, self.title, self._known = name, f"{known.title}, training and inference", known
         common = options_of(GraphSpec)
-        own = {key: shown for key, (shown, _) in options_of(known.spec).items() if key not in common}
-        self._own = tuple(own)
+        own = {key: asked for key, asked in options_of(known.spec).items() if key not in common}
+        self._own = self.options = tuple(own)
+        numbers = {key: shown for key, (shown, usual) in own.items() if type(usual) is int}
         self.sizes = (
             Size("size", "Size", next(iter(known.presets)), tuple(known.presets)),
-            *(Size(key, shown.label) for key, shown in own.items()),
+            *(Size(key, shown.label) for key, shown in numbers.items()),
             Size("batch", "Batch", 32),
             Size("dtype", "Formats", "bf16"),
             Size("mode", "Mode", _TRAINING, (_TRAINING, _INFERENCE)),
@@ -338,8 +342,7 @@ class NetworkFamily(Family):
             raise InputError("mode", f"must be {_TRAINING} or {_INFERENCE}, got {asked['mode']!r}")
         own = {name: asked[name] for name in self._own if name in asked}
         how = {"micro_batch": asked["batch"], "dtype": asked["dtype"], "training": asked["mode"] == _TRAINING}
-        options = replace(preset, **own, **how)
-        check_options(options)
+        options = config_from(type(preset), changed_options(preset) | own | how)
         return NetworkWork(self.name, options)
 
     def build(self, spec: NetworkWork, *, split_weights: bool = False) -> Distributed:
@@ -350,8 +353,9 @@ class NetworkFamily(Family):
         """Adam with its state in fp32."""
         return AdamUpdate() if spec.options.training else None
 
-    def tokens(self, spec: NetworkWork) -> None:
-        return None
+    def tokens(self, spec: NetworkWork) -> int | None:
+        """Of decoders, which say it."""
+        return spec.options.tokens if isinstance(spec.options, DecoderSpec) else None
 
     def objection(self, spec: NetworkWork, tensor: int) -> str:
         """What the network says of the degree, or the first weight that does not divide."""

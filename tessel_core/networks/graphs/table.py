@@ -81,6 +81,17 @@ def training_graph(
     return build_graph(family.name, asked, graph.name)
 
 
+def parameters_of(graph: OperatorGraph) -> int | None:
+    """Numbers of all weights of the network that a graph shows, on all its devices; None where it shows none."""
+    try:
+        family, spec = network_of(graph)
+    except InputError:
+        return None
+    model = family.program(replace(spec, tensor_parallel=1))
+    weights = (value for value, piece in model.piece_of.items() if model.role_of(piece).weight)
+    return sum(model.program.types[value].elements for value in weights)
+
+
 def _words(family: str, spec: GraphSpec) -> str:
     """The family and the options that are not its defaults, as `network_of` reads them."""
     values = (
