@@ -13,7 +13,7 @@ import typer
 from tessel_core.cli.graph import asked_config
 from tessel_core.cli.output import as_typed, option, print_notes
 from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
 from tessel_core.ir.transforms.checkpoint import Recompute
@@ -74,6 +74,13 @@ _Sizes = Annotated[
         help="An option of a network, or a size that an ONNX file leaves open; repeatable.",
     ),
 ]
+
+
+def _names() -> list[str]:
+    """Of families and their presets."""
+    from tessel_core.networks.graphs.table import GRAPHS
+
+    return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
 
 
 def _sizes_said(family: Family, spec: GraphSpec) -> dict[str, Any]:
@@ -212,7 +219,8 @@ class AskedNetwork:
             raise InputError(option(given[0]), why)
         path = Path(self.what)
         if not path.suffix and not path.exists():
-            raise InputError(self.what, f"is neither a file nor a family or preset; families are {', '.join(FAMILIES)}")
+            hint = nearest(self.what, _names(), f"families are {', '.join(FAMILIES)}, and `tessel graph` lists presets")
+            raise InputError(self.what, f"is no network and no file, {hint}")
         found = read_program_file(read_bytes(path), path.name, open_sizes(self.sizes or (), "--set"), self.data)
         print_notes(self.what, found.warnings)
         return found

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, wide
-from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of, wide
+from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.operator import Values
 
 
@@ -65,24 +65,6 @@ def _attention(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [_columns(_weights(q, k, values) @ v, tensors[0])]
 
 
-def _attention_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    q, k, v, dz = _in_groups(tensors, values)
-    bend = 1 - (_capped(_scores(q, k), values) / number(values, "cap")) ** 2 if "cap" in values else 1.0
-    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend)[:3]
-    found = by_query, *(each.sum(dim=2) for each in shared)
-    return [_columns(each, like) for each, like in zip(found, tensors, strict=False)]
-
-
-def _slopes(
-    weights: Tensor, q: Tensor, k: Tensor, v: Tensor, dz: Tensor, bend: Tensor | float = 1.0
-) -> tuple[Tensor, ...]:
-    """Gradients of queries, keys, values and scores; `bend` is the slope of what scores went through."""
-    by_weight = dz @ v.transpose(-1, -2)
-    by_score = bend * weights * (by_weight - (by_weight * weights).sum(dim=-1, keepdim=True))
-    scaled = by_score / math.sqrt(q.shape[-1])
-    return scaled @ k, scaled.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ dz, by_score
-
-
 def _by_bias(scores: Tensor, bias: Tensor, values: Values) -> tuple[Tensor, int]:
     """The batch as groups of entries along two axes, of which the one returned is that of the entries of a bias."""
     if values.get("consecutive"):
@@ -101,15 +83,6 @@ def _attention_bias(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [_columns(_biased_weights(q, k, wide(tensors[3]), values) @ v, tensors[0])]
 
 
-def _attention_bias_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    bias = tensors[3]
-    q, k, v, dz = (_heads(each, values) for each in (*tensors[:3], tensors[4]))
-    *found, by_score = _slopes(_biased_weights(q, k, wide(bias), values), q, k, v, dz)
-    grouped, entries = _by_bias(by_score, bias, values)
-    by_bias = grouped.sum(dim=entries).to(bias.dtype)
-    return [*(_columns(each, like) for each, like in zip(found, tensors, strict=False)), by_bias]
-
-
 def _unpack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     batch, tokens, columns = tensors[0].shape
     packed = tensors[0].reshape(batch, tokens, -1, 3, integer(values, "head_size", 1))
@@ -124,9 +97,9 @@ def _pack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
 
 ATTENTION: dict[str, Meaning] = {
     "attention": _attention,
-    "attention_grad": _attention_grad,
+    "attention_grad": gradient_of(_attention),
     "attention_bias": _attention_bias,
-    "attention_bias_grad": _attention_bias_grad,
+    "attention_bias_grad": gradient_of(_attention_bias),
     "unpack_qkv": _unpack_qkv,
     "pack_qkv": _pack_qkv,
 }

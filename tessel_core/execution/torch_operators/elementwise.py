@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, Tensor, Tensors, of_two, rounded, wide
+from tessel_core.execution.torch_operators.formats import (
+    TORCH_TYPES,
+    Meaning,
+    Tensor,
+    Tensors,
+    gradient_of,
+    of_two,
+    rounded,
+    wide,
+)
 from tessel_core.execution.torch_operators.functions import FUNCTIONS
 from tessel_core.ir.operators.operator import Values
 
@@ -48,12 +57,6 @@ def _gate(x: Tensor, by: Tensor, values: Values) -> Tensor:
     return x * torch.sigmoid(by)
 
 
-@rounded
-def _gate_grad(x: Tensor, by: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
-    share = torch.sigmoid(by)
-    return dz * share, dz * x * share * (1 - share)
-
-
 ELEMENTWISE: dict[str, Meaning] = {
     **FUNCTIONS,
     "not": lambda tensors, values: [~tensors[0]],
@@ -68,7 +71,7 @@ ELEMENTWISE: dict[str, Meaning] = {
     "pow_grad": _pow_grad,
     "pow_exponent_grad": _pow_exponent_grad,
     "gate": _gate,
-    "gate_grad": _gate_grad,
+    "gate_grad": gradient_of(_gate),
     "equal": _bools(torch.eq),
     "greater": _bools(torch.gt),
     "greater_or_equal": _bools(torch.ge),

@@ -62,6 +62,23 @@ def rounded(function: Callable[..., Tensor | tuple[Tensor, ...]]) -> Meaning:
     return meaning
 
 
+def gradient_of(meaning: Meaning) -> Meaning:
+    """The gradient by all inputs of a meaning of one output, by autograd; takes the inputs and the output's gradient.
+
+    It is computed in at least fp32 and rounded once.
+    """
+
+    def gradient(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+        *given, dz = tensors
+        leaves = [wide(each).detach().requires_grad_() for each in given]
+        with torch.enable_grad():
+            (made,) = meaning(leaves, values)
+        found = torch.autograd.grad(made, leaves, wide(dz))
+        return [each.to(like.dtype) for each, like in zip(found, given, strict=True)]
+
+    return gradient
+
+
 def of_two(function: Callable[[Tensor, Tensor], Tensor]) -> Meaning:
     """A meaning of two tensors in the format of the first."""
     return lambda tensors, values: [function(*tensors).to(tensors[0].dtype)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, rounded, wide
+import torch
+
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, gradient_of, rounded
 from tessel_core.execution.torch_operators.reductions import along
 from tessel_core.ir.operators.attributes import axes_of, number
 from tessel_core.ir.operators.normalization import RMS_EPSILON
@@ -16,30 +17,23 @@ def _mean(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return along(lambda each, dim, keep: each.mean(dim, keepdim=keep), x, axes, True)
 
 
-def _normal(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor]:
-    """Mean 0 and variance 1 along axes, and what was divided by."""
+def _normal(x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
+    """Mean 0 and variance 1 along axes."""
     centred = x - _mean(x, axes)
-    deviation = (_mean(centred**2, axes) + epsilon).sqrt()
-    return centred / deviation, deviation
+    return centred / (_mean(centred**2, axes) + epsilon).sqrt()
 
 
-def _normal_slope(normal: Tensor, deviation: Tensor, by_normal: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The gradient of a tensor from that of its normal form."""
-    return (by_normal - _mean(by_normal, axes) - normal * _mean(by_normal * normal, axes)) / deviation
+def shifted_gradient_of(meaning: Meaning) -> Meaning:
+    """The gradient of a norm by its tensor, scale and shift, which takes no shift: nothing depends on that."""
+    gradient = gradient_of(meaning)
+    return lambda tensors, values: gradient([*tensors[:2], torch.zeros_like(tensors[1]), tensors[2]], values)
 
 
 @rounded
 def _layer_normalization(x: Tensor, scale: Tensor, *rest: Any) -> Tensor:
     *shift, values = rest
-    found = _normal(x, axes_of(values, x.ndim), number(values, "epsilon"))[0] * scale
+    found = _normal(x, axes_of(values, x.ndim), number(values, "epsilon")) * scale
     return found + shift[0] if shift else found
-
-
-@rounded
-def _layer_normalization_grad(x: Tensor, scale: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
-    axes = axes_of(values, x.ndim)
-    normal, deviation = _normal(x, axes, number(values, "epsilon"))
-    return _normal_slope(normal, deviation, dz * scale, axes), (dz * normal).sum_to_size(scale.shape)
 
 
 def _root(x: Tensor) -> Tensor:
@@ -49,14 +43,6 @@ def _root(x: Tensor) -> Tensor:
 @rounded
 def _rms_norm(x: Tensor, scale: Tensor, values: Values) -> Tensor:
     return x / _root(x) * scale
-
-
-@rounded
-def _rms_norm_grad(x: Tensor, scale: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
-    root, by_normal = _root(x), dz * scale
-    normal = x / root
-    by_input = (by_normal - normal * (by_normal * normal).mean(dim=-1, keepdim=True)) / root
-    return by_input, (dz * normal).sum_to_size(scale.shape)
 
 
 def _of_channels(each: Tensor, x: Tensor) -> Tensor:
@@ -76,37 +62,19 @@ def _batch_norm(x: Tensor, *rest: Any) -> Tensor:
     return (x - mean) / (variance + number(values, "epsilon")).sqrt() * scale + shift
 
 
-def _batch_norm_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    x, dz = wide(tensors[0]), wide(tensors[5])
-    scale, _, mean, variance = (_of_channels(wide(each), x) for each in tensors[1:5])
-    deviation, axes = (variance + number(values, "epsilon")).sqrt(), _other_axes(x)
-    normal, by_input = (x - mean) / deviation, dz * (scale / deviation)
-    by_mean, by_variance = -by_input.sum(dim=axes), -(by_input * normal / (2 * deviation)).sum(dim=axes)
-    found = by_input, (dz * normal).sum(dim=axes), dz.sum(dim=axes), by_mean, by_variance
-    return [each.to(like.dtype) for each, like in zip(found, tensors, strict=False)]
-
-
 @rounded
 def _batch_norm_training(x: Tensor, scale: Tensor, shift: Tensor, values: Values) -> Tensor:
-    normal, _ = _normal(x, _other_axes(x), number(values, "epsilon"))
+    normal = _normal(x, _other_axes(x), number(values, "epsilon"))
     return normal * _of_channels(scale, x) + _of_channels(shift, x)
-
-
-@rounded
-def _batch_norm_training_grad(x: Tensor, scale: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
-    axes = _other_axes(x)
-    normal, deviation = _normal(x, axes, number(values, "epsilon"))
-    by_input = _normal_slope(normal, deviation, dz * _of_channels(scale, x), axes)
-    return by_input, (dz * normal).sum(dim=axes), dz.sum(dim=axes)
 
 
 NORMALIZATION: dict[str, Meaning] = {
     "layer_normalization": _layer_normalization,
-    "layer_normalization_grad": _layer_normalization_grad,
+    "layer_normalization_grad": gradient_of(_layer_normalization),
     "rms_norm": _rms_norm,
-    "rms_norm_grad": _rms_norm_grad,
+    "rms_norm_grad": gradient_of(_rms_norm),
     "batch_norm": _batch_norm,
-    "batch_norm_grad": _batch_norm_grad,
+    "batch_norm_grad": gradient_of(_batch_norm),
     "batch_norm_training": _batch_norm_training,
-    "batch_norm_training_grad": _batch_norm_training_grad,
+    "batch_norm_training_grad": shifted_gradient_of(_batch_norm_training),
 }

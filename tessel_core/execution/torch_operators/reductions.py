@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, rounded, wide
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of, rounded, wide
 from tessel_core.ir.operators.attributes import axes_of
 from tessel_core.ir.operators.operator import Values
 
 Reduction = Callable[[Tensor, tuple[int, ...], bool], Tensor]
-Slope = Callable[[Tensor, Tensor, tuple[int, ...]], Tensor]
 
 
 def ends_of(x: Tensor) -> tuple[Any, Any]:
@@ -84,37 +82,16 @@ def _softmax(x: Tensor, values: Values) -> Tensor:
     return log_softmax_of(x, axes_of(values, x.ndim)).exp()
 
 
-def _reduction_gradient(function: Slope) -> Meaning:
-    """Of the input, the gradient with the axes that the reduction leaves out, and the axes."""
+def _reduction_gradient(function: Reduction) -> Meaning:
+    """Of the input, the gradient with or without the axes along which is reduced, and the axes."""
 
-    @rounded
-    def meaning(x: Tensor, dz: Tensor, values: Values) -> Tensor:
+    def meaning(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+        x, dz = tensors
         axes = axes_of(values, x.ndim)
-        return function(x, dz.reshape([1 if axis in axes else size for axis, size in enumerate(x.shape)]), axes)
+        kept = dz.reshape([1 if axis in axes else size for axis, size in enumerate(x.shape)])
+        return gradient_of(lambda given, _: [along(function, given[0], axes, True)])([x, kept], values)
 
     return meaning
-
-
-def _extreme_slope(extreme: Reduction) -> Slope:
-    """The gradient in equal parts for all numbers that are the extreme."""
-
-    def slope(x: Tensor, dz: Tensor, axes: tuple[int, ...]) -> Tensor:
-        hit = (x == along(extreme, x, axes, True)).to(x.dtype)
-        return hit * (dz / _sum_along(hit, axes))
-
-    return slope
-
-
-def _product_slope(x: Tensor, dz: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Times the product of the others: of those before and those after, so that zeros do no harm."""
-    ends = tuple(range(x.ndim - len(axes), x.ndim))
-    moved = x.movedim(axes, ends)
-    rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], math.prod(moved.shape[x.ndim - len(axes) :]))
-    one_more = torch.ones_like(rows[..., :1])
-    before = torch.cat([one_more, rows[..., :-1]], dim=-1).cumprod(-1)
-    after = torch.cat([one_more, rows[..., 1:].flip(-1)], dim=-1).cumprod(-1).flip(-1)
-    others = (before * after)[..., : rows.shape[-1]].reshape(moved.shape)
-    return others.movedim(ends, axes) * dz
 
 
 def _sum_along(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -141,9 +118,9 @@ REDUCTIONS: dict[str, Meaning] = {
     "reduce_l2": _reduction(lambda x, axes, keep: wide(_square_sum(x, axes, keep)).sqrt()),
     "softmax": _softmax,
     "log_softmax": _log_softmax,
-    "reduce_max_grad": _reduction_gradient(_extreme_slope(largest_of)),
-    "reduce_min_grad": _reduction_gradient(_extreme_slope(_least)),
-    "reduce_prod_grad": _reduction_gradient(_product_slope),
+    "reduce_max_grad": _reduction_gradient(largest_of),
+    "reduce_min_grad": _reduction_gradient(_least),
+    "reduce_prod_grad": _reduction_gradient(_product),
     "softmax_grad": _softmax_grad,
     "log_softmax_grad": _log_softmax_grad,
 }

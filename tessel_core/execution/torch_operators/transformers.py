@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, rounded, wide
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of, rounded, wide
+from tessel_core.execution.torch_operators.normalization import shifted_gradient_of
 from tessel_core.execution.torch_operators.reductions import log_softmax_of
 from tessel_core.ir.operators.attributes import axis_of, integer
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.operators.transformers import NORM_EPSILON, check_rows, turns
-
-_GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
 @rounded
@@ -23,25 +21,8 @@ def _gelu(x: Tensor, values: Values) -> Tensor:
 
 
 @rounded
-def _gelu_grad(x: Tensor, dz: Tensor, values: Values) -> Tensor:
-    tanh = torch.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
-    inner = _GELU_SCALE * (1 + 3 * _GELU_CUBE * x**2)
-    return (0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner) * dz
-
-
-@rounded
 def _layer_norm(x: Tensor, scale: Tensor, shift: Tensor, values: Values) -> Tensor:
     return functional.layer_norm(x, x.shape[-1:], scale, shift, NORM_EPSILON)
-
-
-@rounded
-def _layer_norm_grad(x: Tensor, scale: Tensor, dz: Tensor, values: Values) -> tuple[Tensor, ...]:
-    deviation = (x.var(dim=-1, keepdim=True, correction=0) + NORM_EPSILON).sqrt()
-    normal = (x - x.mean(dim=-1, keepdim=True)) / deviation
-    by_normal = dz * scale
-    centred = by_normal - by_normal.mean(dim=-1, keepdim=True)
-    by_input = (centred - normal * (by_normal * normal).mean(dim=-1, keepdim=True)) / deviation
-    return by_input, _over_rows(dz * normal), _over_rows(dz)
 
 
 @rounded
@@ -53,11 +34,6 @@ def _rotary(x: Tensor, values: Values) -> Tensor:
     one, other = pairs.clone().chunk(2, dim=-1)
     pairs.copy_(torch.cat((one * angles.cos() - other * angles.sin(), other * angles.cos() + one * angles.sin()), -1))
     return heads.flatten(2)
-
-
-def _over_rows(each: Tensor) -> Tensor:
-    """The sum over all axes but the last."""
-    return each.sum(dim=tuple(range(each.ndim - 1))) if each.ndim > 1 else each
 
 
 def _rows(tensors: Tensors) -> Tensor:
@@ -102,9 +78,9 @@ def _write(tensors: Tensors, values: Values) -> Sequence[Tensor]:
 
 TRANSFORMERS: dict[str, Meaning] = {
     "gelu": _gelu,
-    "gelu_grad": _gelu_grad,
+    "gelu_grad": gradient_of(_gelu),
     "layer_norm": _layer_norm,
-    "layer_norm_grad": _layer_norm_grad,
+    "layer_norm_grad": shifted_gradient_of(_layer_norm),
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
     "cross_entropy": _cross_entropy,
