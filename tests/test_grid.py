@@ -274,7 +274,7 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
         ("mlp --compat other", "--compat: 'other' is not known, known is distir"),
         ("mlp --schedule zb-v", "ZB-V needs two stages a device"),
         ("mlp --dtype fp7", "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'fp7'"),
-        ("nothing", "nothing: is neither a file nor a family, which are mlp, gpt"),
+        ("nothing", "nothing: is no network and no file, families are mlp, gpt"),
     ],
 )
 def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:
