@@ -24,7 +24,10 @@ def open_sample() -> None:
 
 def upload() -> None:
     """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
-    kinds = "A plan, a schedule (PyTorch's CSV too), an operator graph, a device mesh, a placement or a workspace."
+    kinds = (
+        "A plan, a schedule (PyTorch's CSV too), an operator graph, the config.json of a Hugging Face model, a device "
+        "mesh, a placement or a workspace."
+    )
     st.markdown("**Upload a file**", help=kinds)
     take_file("upload")
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tessel_core.errors import InputError
+from tessel_core.formats.fields import looks_like_config
 from tessel_core.networks.graphs.table import GRAPHS
-from tessel_core.networks.huggingface import config_network, is_config
+from tessel_core.networks.huggingface import config_network
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -217,7 +218,7 @@ def test_a_published_config_is_the_preset(preset: str) -> None:
     wanted = GRAPHS[found.family].presets[preset]
     unused = {} if not getattr(wanted, "experts", 0) or wanted.dense_layers else {"inner": wanted.inner}
     assert replace(found.spec, sequence=wanted.sequence, **unused) == wanted
-    assert is_config(text(CONFIGS[preset]))
+    assert looks_like_config(text(CONFIGS[preset]))
 
 
 def test_the_sequence_is_that_of_the_positions_up_to_a_limit() -> None:
@@ -273,5 +274,5 @@ def test_what_is_no_config() -> None:
         config_network(b'{"model_type"', "config.json")
     with pytest.raises(InputError, match="'model_type' is missing"):
         config_network(b"{}", "config.json")
-    assert not is_config(b'{"format": "tessel-graph", "operators": []}')
-    assert not is_config(b"\x08\x07")
+    assert not looks_like_config(b'{"format": "tessel-graph", "operators": []}')
+    assert not looks_like_config(b"\x08\x07")

@@ -48,7 +48,7 @@ def no_graph_yet(then: str = "graph") -> None:
     with upload.container(border=True, height="stretch"):
         st.markdown("**Upload a graph**")
         take_file("upload-graph")
-        st.caption("tessel-graph, ONNX, or the published device-placement JSON.")
+        st.caption("tessel-graph, ONNX, a Hugging Face config, or the published device-placement JSON.")
 
 
 def place_a_network() -> None:

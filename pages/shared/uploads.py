@@ -14,6 +14,7 @@ from pages.shared.session import session, workspace
 from pages.shared.widgets import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
+from tessel_core.formats.fields import looks_like_config
 from tessel_core.formats.files import Known, a_kind, foreign_schedule, is_onnx, read_known, reading_of
 from tessel_core.formats.graph_file import SplitFile
 from tessel_core.formats.onnx import OnnxModel
@@ -62,8 +63,23 @@ def take_file(key: str) -> None:
         tab.file_complaint = str(error)
     if asking.model is not None and asking.key == key:
         _ask_sizes(asking.model, key)
+    _paste_config(key)
     if tab.file_complaint:
         st.error(literal(tab.file_complaint))
+
+
+def _paste_config(key: str) -> None:
+    """Where the config.json of a Hugging Face model is pasted, and the button that opens its network."""
+    with (
+        st.popover("Paste a config.json", width="stretch"),
+        st.form(f"{key}-paste", border=False, clear_on_submit=False),
+    ):
+        text = st.text_area(
+            "Hugging Face config", height=180, placeholder='{"model_type": "llama", …}', key=f"{key}-config"
+        )
+        if st.form_submit_button("Open its network", width="stretch"):
+            _forget()
+            _lead_on(_opened("config.json", lambda: _open_config(text.encode(), "config.json")))
 
 
 def _forget() -> None:
@@ -111,7 +127,21 @@ def _open(data: bytes, name: str, key: str) -> str:
         asking = tab.of(_Asking)
         asking.model, asking.key = model, key
         return ""
+    if looks_like_config(data):
+        return _open_config(data, name)
     return _open_known(read_known(data, name), name, source)
+
+
+def _open_config(data: bytes, name: str) -> str:
+    """The training of the network that a Hugging Face config names, a sample at a time."""
+    from tessel_core.networks.graphs.table import build_graph  # late: few files are configs
+    from tessel_core.networks.huggingface import config_network
+
+    network, tab = config_network(data, name), session()
+    graph = build_graph(network.family, replace(network.spec, training=True), network.name)
+    tab.open_graph(GraphFile.of(graph), f"config {name}", network.name)
+    tab.message = f"Training of one sample of {network.spec.tokens:,} tokens at a time."
+    return "graph"
 
 
 def _open_known(found: Known, name: str, source: str) -> str:

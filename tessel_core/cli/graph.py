@@ -12,6 +12,7 @@ import typer
 from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
 from tessel_core.errors import InputError, find, nearest
 from tessel_core.formats import GraphFile, graph_text, write_file
+from tessel_core.formats.fields import looks_like_config
 from tessel_core.formats.files import check_place, read_any, read_bytes, refused
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.transforms.checkpoint import Recompute
@@ -121,10 +122,10 @@ def _network(source: str, preset: str | None) -> tuple[GraphFamily, GraphSpec | 
 
 def asked_config(source: str) -> NamedNetwork | None:
     """The network of a Hugging Face config; None for a file of another kind."""
-    from tessel_core.networks.huggingface import config_network, is_config
+    from tessel_core.networks.huggingface import config_network
 
     data = read_bytes(Path(source))
-    return config_network(data, source) if is_config(data) else None
+    return config_network(data, source) if looks_like_config(data) else None
 
 
 def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str]) -> Any:

@@ -25,6 +25,12 @@ def looks_like_onnx(data: bytes) -> bool:
     return data[:1] == b"\x08"
 
 
+def looks_like_config(data: bytes) -> bool:
+    """True for a JSON object with a model type, as the config.json of a Hugging Face model, and no format of ours."""
+    head = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return head[:1] == b"{" and b'"model_type"' in data[:1_000_000] and b'"format"' not in head[:200]
+
+
 _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 

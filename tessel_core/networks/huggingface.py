@@ -47,12 +47,6 @@ class NamedNetwork:
     name: str
 
 
-def is_config(data: bytes) -> bool:
-    """Whether this looks like such a config: a JSON object with a model type, and no file of ours."""
-    head = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return head[:1] == b"{" and b'"model_type"' in data[:1_000_000] and b'"format"' not in head[:200]
-
-
 def config_network(data: bytes, name: str) -> NamedNetwork:
     """The network of a config.
 
