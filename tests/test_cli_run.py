@@ -66,7 +66,7 @@ def test_numpy_runs_without_pytorch(tessel: Tessel) -> None:
         (("mlp", "--out", "no/o.npz"), "no/o.npz: cannot be written: its folder is missing or not writable"),
         (("mlp", "--steps", 0), "--steps: must be between 1 and 1,000,000, got 0"),
         (("mlp", "--tensor", 3), "strategy 1/3/1/1 pipedream: a width of 512 does not divide among 3 devices"),
-        (("mlp", "--set", "n=2"), "--set: is for ONNX files and for networks without options of their own, not mlp"),
+        (("mlp", "--set", "n=2"), "--n: is no size of mlp, which has layers, width, batch, dtype"),
         (
             ("nothing",),
             "nothing: is neither a sample nor a file, `tessel samples` lists all samples; families are mlp, gpt",

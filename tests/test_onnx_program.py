@@ -197,7 +197,7 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("text.onnx",), "text.onnx: No such file or directory"),
     (
         ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),
-        "--set: is for ONNX files and for networks without options",
+        "--a: is no size of mlp, which has layers, width, batch, dtype",
     ),
 ]
 

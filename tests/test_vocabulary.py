@@ -127,7 +127,7 @@ def test_the_projection_alone_makes_the_last_stage_slow(devices):
 def test_sharding_the_vocabulary_evens_the_devices(devices):
     v_shape, m_shape = (plan_of(GPT, form, devices) for form in ("v", "sharded"))
     assert len(set(m_shape.work)) == 1
-    assert m_shape.busiest_work < 0.65 * v_shape.busiest_work
+    assert m_shape.busiest_work < 0.66 * v_shape.busiest_work
     assert sum(m_shape.work) == pytest.approx(sum(v_shape.work), rel=0.05)
 
 
