@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -55,6 +56,7 @@ def test_without_a_graph_the_page_offers_ways_to_one(app) -> None:
     assert [button.label for button in tab.test.button if button.label.endswith("network")] == [
         "Open network",
         "Build network",
+        "Open its network",
     ]
     tab.pick("Sample network", "mlp-8-training").press("Open network")
     assert graph(tab).name == "mlp-8-training"
@@ -67,6 +69,34 @@ def test_a_network_is_built_in_the_size_that_is_asked_for(app) -> None:
     tab = app("graph").choose("Family", "mlp").press("Build network")
     assert len(graph(tab).operators) > 5
     assert tab.kept == [graph(tab).name]
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "vocab_size": 100,
+}
+
+
+def test_a_pasted_or_uploaded_config_opens_its_network(app) -> None:
+    text = json.dumps(CONFIG)
+    pasted = app("graph")
+    pasted.test.text_area[0].set_value(text)
+    pasted.press("Open its network")
+    fresh = upload(app("graph"), "tiny.json", text.encode())
+    assert (graph(pasted).name, graph(fresh).name) == ("llama-training", "tiny-training")
+    assert graph(pasted).names == graph(fresh).names
+    assert "layer2/mlp/gate/backward" in graph(pasted).names
+    assert pasted.says("Training of one sample of 8,192 tokens at a time.")
+
+
+def test_a_config_that_is_not_understood_is_told_and_opens_nothing(app) -> None:
+    tab = upload(app("graph"), "config.json", json.dumps(CONFIG | {"num_experts": 4}).encode())
+    assert tab.says("config.json: num_experts: changes what is computed and is not understood here")
+    assert tab.work.placing.graph is None
 
 
 def test_sizes_that_do_not_fit_are_told_and_open_nothing(app) -> None:
