@@ -32,13 +32,13 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import MicroBatchPlan, Placement
 from tessel_core.networks.gpt import GptOptions
-from tessel_core.networks.graphs.table import build_graph
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.placement.by_layer import place_by_layer
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.planning.plan import PlanOptions, plan_of
 from tessel_core.scheduling import solve_schedule
 from tessel_core.strategies.evaluation import Configuration, evaluate
-from tessel_core.strategies.families import find_family
+from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.rates import model_flops
 from tessel_core.strategies.strategy import Strategy
 
@@ -55,6 +55,8 @@ REACH_SCALING = {16: 1.15, 128: 1.25}
 """Largest step of GPT-3 1.3B on so many H100s over the step on 8, data parallel with one sample per device."""
 VOCABULARY = {"Korthikanti": 51_200, "zero bubble": 50_304}
 """Padded vocabularies, by source."""
+PRESETS = {preset: name for name, family in GRAPHS.items() for preset in family.presets}
+"""Families by the names of published networks."""
 
 Row = dict[str, str]
 
@@ -67,6 +69,18 @@ class Setting:
 
     def __getitem__(self, name: str) -> int:
         return int(self.row[name] or 0)
+
+    @property
+    def network(self) -> tuple[Family, Spec]:
+        """The family and the network, with so many layers as were run."""
+        name = self.row["model"]
+        common = {"sequence": self["sequence"], "batch": self.batch, "dtype": self.row["dtype"]}
+        if name in PRESETS:
+            family = find_family(PRESETS[name])
+            return family, family.spec(size=name, layers=self["layers"], **common)
+        layers, hidden, heads = self.sizes
+        sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": self.vocabulary}
+        return find_family("gpt"), find_family("gpt").spec(size="gpt3-175b", **sizes, **common)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -102,24 +116,19 @@ class Setting:
         """What cannot be expressed yet, the first of several; empty where all can."""
         row = self.row
         lacks = (
-            (not row["model"].startswith("gpt:"), f"family of {row['model']}"),
+            (not row["model"].startswith("gpt:") and row["model"] not in PRESETS, f"family of {row['model']}"),
             (row["dtype"] == "fp8", "FP8"),
             (self["context"] > 1, "context parallelism"),
             (self["expert"] > 1, "expert parallelism"),
             (self["zero"] > 1, "ZeRO-2 and FSDP"),
-            (self["sequence_parallel"] > 0, "sequence parallelism"),
+            (self["sequence_parallel"] > 0 and self["tensor"] > 1, "sequence parallelism"),
         )
         return next((words for lacking, words in lacks if lacking), "")
 
 
 def simulated(setting: Setting) -> float:
     """Seconds of a step of a strategy."""
-    family, (layers, hidden, heads) = find_family("gpt"), setting.sizes
-    spec = family.spec(
-        size="gpt3-175b",
-        **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": setting.vocabulary},
-        **{"sequence": setting["sequence"], "batch": setting.batch, "dtype": setting.row["dtype"]},
-    )
+    family, spec = setting.network
     strategy = Strategy(
         *(setting[name] for name in ("data", "tensor", "pipeline", "micro_batches")),
         setting.row["schedule"] or "1f1b",
@@ -171,12 +180,7 @@ def scheduled(setting: Setting) -> float:
 
 def dumbest(setting: Setting) -> float:
     """Seconds at 45 % of the peak, times the textbook bubble."""
-    family, (layers, hidden, heads) = find_family("gpt"), setting.sizes
-    spec = family.spec(
-        size="gpt3-175b",
-        **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": setting.vocabulary},
-        **{"sequence": setting["sequence"], "batch": setting.batch},
-    )
+    family, spec = setting.network
     peak = find_device_kind(setting.row["device"]).device("peak").peak("bf16")
     assert peak is not None
     flops = model_flops(family, spec) * (4 / 3 if setting.row["recompute"] == "full" else 1)
