@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +54,14 @@ def graph(
     split_weights: Annotated[
         bool, typer.Option("--split-weights", help="Make weight gradients operators of their own.")
     ] = False,
+    torch: Annotated[
+        bool,
+        typer.Option(
+            "--torch",
+            help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs, and export the module "
+            "without weights.",
+        ),
+    ] = False,
     by_layer: Annotated[
         bool,
         typer.Option(
@@ -71,6 +81,10 @@ def graph(
     recomputes = recompute != Recompute.NONE
     if (recomputes or split_weights) and not backward:
         raise InputError("--recompute" if recomputes else "--split-weights", "is for the backward; say --backward too")
+    if torch:
+        shown = _of_module(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
+        _end(_layers(shown) if by_layer else shown, out, as_json=json)
+        return
     found = _network(source, preset)
     if out is not None:
         check_place(out, Path(source) if Path(source).exists() else None)
@@ -85,9 +99,40 @@ def graph(
         if backward:
             spec = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
         shown = build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, chosen)
+    _end(shown, out, as_json=json)
+
+
+def _end(shown: OperatorGraph, out: Path | None, *, as_json: bool) -> None:
     if out is not None:
         write_file(out, graph_text(_writable(shown)))
-    _show(shown, as_json=json)
+    _show(shown, as_json=as_json)
+
+
+def _of_module(
+    source: str, changes: Sequence[str], backward: bool, *, recompute: Recompute, split_weights: bool
+) -> OperatorGraph:
+    """The graph of a person's own PyTorch module; `--set dtype=bf16` says the format of its weights and inputs."""
+    from tessel_core.execution.torch_import import import_module
+    from tessel_core.ir.transforms.checkpoint import recomputing
+    from tessel_core.ir.transforms.gradients import Gradients
+    from tessel_core.networks.program_graph import graph_of
+
+    asked = dict(each.partition("=")[::2] for each in changes)
+    strange = next((name for name in asked if name != "dtype"), None)
+    if strange is not None:
+        raise InputError("--set", f"{strange!r} is no option of a module, known is dtype")
+    sys.stderr.write(f"executing {source}\n")
+    with redirect_stdout(sys.stderr):
+        found = import_module(source, asked.get("dtype", ""))
+    model = found.model
+    if backward:
+        model = recomputing(recompute, Gradients(split_weights=split_weights, of_outputs=True)(model))
+    known = [f"{many} of {kind}" for kind, many in sorted(found.opaque.items(), key=lambda each: -each[1])]
+    print_notes(source, [f"only the costs are known of {', '.join(known[:_MOST_NAMED])}"] if known else [])
+    return graph_of(model, f"{found.name}{'-training' if backward else ''}", found.batch_size)
+
+
+_MOST_NAMED = 8
 
 
 def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tuple[GraphFamily, Any, str]:

@@ -105,14 +105,20 @@ def profile(target: str, control: Control) -> Profile:
     Raises InputError where the file or a module cannot be run, or something else is returned; `control` stops between
     two modules.
     """
+    path, name = asked_function(target)
+    need_torch("tessel profile")
+    with no_silent_exit():
+        return _profile(target, path, name, control)
+
+
+def asked_function(target: str) -> tuple[str, str]:
+    """The file and the function of `FILE.py:FUNCTION`; InputError for another form, and where there is no such file."""
     path, colon, name = target.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise InputError(target, "must be FILE.py:FUNCTION, such as model.py:build")
     if not Path(path).is_file():
         raise InputError(path, "is not a file")
-    need_torch("tessel profile")
-    with _no_silent_exit():
-        return _profile(target, path, name, control)
+    return path, name
 
 
 def _profile(target: str, path: str, name: str, control: Control) -> Profile:
@@ -129,7 +135,7 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
             if control.stopped:
                 raise InputError(target, f"was stopped after {at} of {len(modules)} modules")
             where = f"{target}, module {at} ({type(module).__name__})"
-            on_device = _call(where, partial(module.to, device))
+            on_device = call(where, partial(module.to, device))
             costs, value = _measured(where, f"module{at}", on_device, value, kept)
             if not value.is_floating_point() and any(each.weight_bytes for each in found):
                 raise InputError(
@@ -145,7 +151,7 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
 
 
 @contextmanager
-def _no_silent_exit() -> Iterator[None]:
+def no_silent_exit() -> Iterator[None]:
     """Have `os._exit` raise: it would end this process without a message.  Forks of the file still end by it."""
     leave, here = os._exit, os.getpid()
 
@@ -165,7 +171,7 @@ def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
     """The modules and the micro-batch."""
     import torch
 
-    made = _call(target, lambda: _made_by(path, name))
+    made = call(target, lambda: made_by(path, name))
     what = "must return a list of modules and a tensor for the first, such as [nn.Linear(8, 8)], torch.randn(4, 8)"
     if not (isinstance(made, tuple) and len(made) == 2):
         raise InputError(target, f"{what}; it returned {_kind(made)}")
@@ -179,7 +185,8 @@ def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
     return modules, given
 
 
-def _made_by(path: str, name: str) -> Any:
+def made_by(path: str, name: str) -> Any:
+    """What a function of a file returns; the file is executed.  InputError where it has no such function."""
     spec = spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -195,7 +202,7 @@ def _made_by(path: str, name: str) -> Any:
     return found()
 
 
-def _call(where: str, run: Callable[[], Any]) -> Any:
+def call(where: str, run: Callable[[], Any]) -> Any:
     """What foreign code returns; InputError with what it raised, and the line of it."""
     try:
         return run()
@@ -234,7 +241,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        made = _call(where, lambda: module(feed()))
+        made = call(where, lambda: module(feed()))
     if not isinstance(made, torch.Tensor):
         raise InputError(where, f"returned {_kind(made)}, and the next module takes a tensor")
     if trained.requires_grad and made.is_floating_point() and not made.requires_grad:
@@ -261,7 +268,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
 def _feeder(where: str, module: Any, given: Any) -> Callable[[], Any]:
     """What a module is called with: its input, or a copy each time where it works in place."""
     try:
-        _call(where, lambda: module(given))
+        call(where, lambda: module(given))
     except InputError as error:
         if "in-place" not in error.why:
             raise
@@ -275,7 +282,7 @@ def _median(where: str, run: Callable[[], Any]) -> float:
 
     def timed() -> float:
         began = time.perf_counter()
-        _call(where, run)
+        call(where, run)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return time.perf_counter() - began
