@@ -239,6 +239,14 @@ def test_what_is_not_known_is_opaque_and_named(tessel: Tessel, file: Path) -> No
     assert json.loads(trained.out)["training"] is True
 
 
+def test_a_module_is_simulated_and_run(tessel: Tessel, file: Path) -> None:
+    found = json.loads(tessel("simulate", "mine.py:build", "--torch", "--set", "dtype=bf16", "--json").out)
+    assert found["latency_s"] > 0
+    assert json.loads(tessel("run", "mine.py:build", "--torch", "--engine", "numpy", "--json").out)["steps"] == 1
+    refused = tessel("simulate", "mine.py:build", "--torch", "--tensor", "2")
+    assert refused.err.startswith("error: --tensor: is for families")
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [

@@ -23,6 +23,7 @@ from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.units import show_memory
 
 if TYPE_CHECKING:
+    from tessel_core.execution.torch_import import ImportedModule
     from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec
     from tessel_core.networks.huggingface import NamedNetwork
 
@@ -111,11 +112,24 @@ def _end(shown: OperatorGraph, out: Path | None, *, as_json: bool) -> None:
 def _of_module(
     source: str, changes: Sequence[str], backward: bool, *, recompute: Recompute, split_weights: bool
 ) -> OperatorGraph:
-    """The graph of a person's own PyTorch module; `--set dtype=bf16` says the format of its weights and inputs."""
-    from tessel_core.execution.torch_import import import_module
+    """The graph of a person's own PyTorch module."""
     from tessel_core.ir.transforms.checkpoint import recomputing
     from tessel_core.ir.transforms.gradients import Gradients
     from tessel_core.networks.program_graph import graph_of
+
+    found = asked_module(source, changes)
+    model = found.model
+    if backward:
+        model = recomputing(recompute, Gradients(split_weights=split_weights, of_outputs=True)(model))
+    return graph_of(model, f"{found.name}{'-training' if backward else ''}", found.batch_size)
+
+
+def asked_module(source: str, changes: Sequence[str]) -> ImportedModule:
+    """A person's own PyTorch module; `--set dtype=bf16` says the format of its weights and inputs.
+
+    What is only known by its costs is noted.  Raises InputError as `import_module`, and for another option.
+    """
+    from tessel_core.execution.torch_import import import_module
 
     asked = dict(each.partition("=")[::2] for each in changes)
     strange = next((name for name in asked if name != "dtype"), None)
@@ -124,12 +138,9 @@ def _of_module(
     sys.stderr.write(f"executing {source}\n")
     with redirect_stdout(sys.stderr):
         found = import_module(source, asked.get("dtype", ""))
-    model = found.model
-    if backward:
-        model = recomputing(recompute, Gradients(split_weights=split_weights, of_outputs=True)(model))
     known = [f"{many} of {kind}" for kind, many in sorted(found.opaque.items(), key=lambda each: -each[1])]
     print_notes(source, [f"only the costs are known of {', '.join(known[:_MOST_NAMED])}"] if known else [])
-    return graph_of(model, f"{found.name}{'-training' if backward else ''}", found.batch_size)
+    return found
 
 
 _MOST_NAMED = 8

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tessel_core.cli.graph import asked_config
+from tessel_core.cli.graph import asked_config, asked_module
 from tessel_core.cli.output import as_typed, option, print_notes
 from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
 from tessel_core.errors import InputError, nearest
@@ -136,6 +136,9 @@ class AskedNetwork:
     ] = None
     bucket: Bucket = BUCKET_MIB
     sizes: _Sizes = None
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
+    ] = False
 
     @property
     def in_family(self) -> bool:
@@ -147,6 +150,8 @@ class AskedNetwork:
         """The family, and the sizes that a preset or a config of it says; None for another file."""
         from tessel_core.networks.graphs.table import GRAPHS
 
+        if self.torch:
+            return None
         if self.what in FAMILIES:
             return find_family(self.what), {}
         for known in GRAPHS.values():
@@ -213,14 +218,19 @@ class AskedNetwork:
         """
         given = [name for name in _OF_FAMILIES if getattr(self, name) is not None]
         usual = type(self)(self.what)
+        if self.torch and self.data != 1:
+            given.append("data")
         given += [name for name in _OF_STRATEGIES if getattr(self, name) != getattr(usual, name)]
         if given:
             why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
             raise InputError(option(given[0]), why)
+        if self.torch:
+            found = asked_module(self.what, self.sizes or ())
+            return ProgramFile(found.model, found.model)
         path = Path(self.what)
         if not path.suffix and not path.exists():
             hint = nearest(self.what, _names(), f"families are {', '.join(FAMILIES)}, and `tessel graph` lists presets")
             raise InputError(self.what, f"is no network and no file, {hint}")
-        found = read_program_file(read_bytes(path), path.name, open_sizes(self.sizes or (), "--set"), self.data)
-        print_notes(self.what, found.warnings)
-        return found
+        file = read_program_file(read_bytes(path), path.name, open_sizes(self.sizes or (), "--set"), self.data)
+        print_notes(self.what, file.warnings)
+        return file

@@ -82,7 +82,7 @@ def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
 
 def _is_schedule(asked: AskedNetwork) -> bool:
     """Whether a plan or a schedule is asked for: a sample, or a file that is neither a program's text nor ONNX."""
-    if asked.in_family:
+    if asked.in_family or asked.torch:
         return False
     try:
         path = sample_or_file(asked.what)
