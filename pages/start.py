@@ -7,7 +7,7 @@ from pages.shared.contents import go_to
 from pages.shared.gallery import choose_plan
 from pages.shared.graph_openers import place_a_network
 from pages.shared.session import FIRST_SAMPLE, session
-from pages.shared.uploads import take_file
+from pages.shared.uploads import paste_config, take_file
 from pages.shared.widgets import button, choose, config_form, describe, literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -28,7 +28,9 @@ def upload() -> None:
         "A plan, a schedule (PyTorch's CSV too), an operator graph, the config.json of a Hugging Face model, a device "
         "mesh, a placement or a workspace."
     )
-    st.markdown("**Upload a file**", help=kinds)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("**Upload a file**", help=kinds, width="stretch")
+        paste_config("upload")
     take_file("upload")
 
 

@@ -10,7 +10,7 @@ from pages.shared.contents import go_to
 from pages.shared.gallery import choose_graph
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
-from pages.shared.uploads import OpenedModel, take_file
+from pages.shared.uploads import OpenedModel, paste_config, take_file
 from pages.shared.widgets import button, choose, complain, config_form, download, file_name, heading_row, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
@@ -46,7 +46,9 @@ def no_graph_yet(then: str = "graph") -> None:
         st.markdown("**Build a network**")
         build_network("first", then)
     with upload.container(border=True, height="stretch"):
-        st.markdown("**Upload a graph**")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown("**Upload a graph**", width="stretch")
+            paste_config("upload-graph")
         take_file("upload-graph")
         st.caption("tessel-graph, ONNX, a Hugging Face config, or the published device-placement JSON.")
 

@@ -63,20 +63,16 @@ def take_file(key: str) -> None:
         tab.file_complaint = str(error)
     if asking.model is not None and asking.key == key:
         _ask_sizes(asking.model, key)
-    _paste_config(key)
     if tab.file_complaint:
         st.error(literal(tab.file_complaint))
 
 
-def _paste_config(key: str) -> None:
-    """Where the config.json of a Hugging Face model is pasted, and the button that opens its network."""
-    with (
-        st.popover("Paste a config.json", width="stretch"),
-        st.form(f"{key}-paste", border=False, clear_on_submit=False),
-    ):
-        text = st.text_area(
-            "Hugging Face config", height=180, placeholder='{"model_type": "llama", …}', key=f"{key}-config"
-        )
+def paste_config(key: str) -> None:
+    """A button under which the config.json of a Hugging Face model is pasted; opens its network, or says what is wrong
+    by the field of `take_file`."""
+    with st.popover("Paste a config", type="tertiary"), st.form(f"{key}-paste", border=False):
+        hint = '{"model_type": "llama", …}'
+        text = st.text_area("Hugging Face config", height=180, placeholder=hint, key=f"{key}-config")
         if st.form_submit_button("Open its network", width="stretch"):
             _forget()
             _lead_on(_opened("config.json", lambda: _open_config(text.encode(), "config.json")))
