@@ -85,6 +85,15 @@ def build():
     return Llama(3, 64, 4, 2, 16, 96, 50, 32), torch.zeros(2, 32, dtype=torch.long)
 
 
+class Masked(nn.Module):
+    def forward(self, q, mask):
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+
+def masked():
+    return Masked(), (torch.zeros(2, 4, 8, 16), torch.zeros(8, 8))
+
+
 class Loop(nn.Module):
     def forward(self, x):
         while x.sum() > 0:
@@ -237,6 +246,13 @@ def test_what_is_not_known_is_opaque_and_named(tessel: Tessel, file: Path) -> No
     assert "cumsum" in ended.err
     trained = tessel("graph", "mine.py:odd", "--torch", "--backward", "--set", "dtype=bf16", "--json")
     assert json.loads(trained.out)["training"] is True
+
+
+def test_attention_with_a_mask_is_known_by_its_costs_alone(tessel: Tessel, file: Path) -> None:
+    """Two products of 8 x 8 scores of 16 numbers for each of 8 heads; our attention would leave the mask out."""
+    found = json.loads(tessel("graph", "mine.py:masked", "--torch", "--json").out)
+    assert found["flops"] == 2 * 2 * (2 * 4) * 8 * 8 * 16
+    assert "cannot be executed" in tessel("run", "mine.py:masked", "--torch", "--engine", "numpy").err
 
 
 def test_a_module_is_simulated_and_run(tessel: Tessel, file: Path) -> None:

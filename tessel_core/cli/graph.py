@@ -83,6 +83,10 @@ def graph(
     if (recomputes or split_weights) and not backward:
         raise InputError("--recompute" if recomputes else "--split-weights", "is for the backward; say --backward too")
     if torch:
+        if preset is not None:
+            raise InputError("--preset", f"is for networks, and {source} is none of them")
+        if out is not None:
+            check_place(out, Path(source.rpartition(":")[0]))
         shown = _of_module(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
         _end(_layers(shown) if by_layer else shown, out, as_json=json)
         return

@@ -230,9 +230,8 @@ class _Translation:
     def _known(self, kind: str, name: str, node: Any, made: Any) -> Any:
         """What one of our operators makes of it; None where there is none."""
         args = [self._argument(each) for each in node.args]
-        rule: Callable[[str, Any, Given, Any], Any] | None = getattr(self, f"_{kind}", None)
-        if rule is not None:
-            return rule(name, node, args, made)
+        if kind in _RULES:
+            return _RULES[kind](self, name, node, args, made)
         if not args or not isinstance(args[0], int) or not _is_node(node.args[0]):
             return None
         if kind in _PASSED_ON:
@@ -270,8 +269,6 @@ class _Translation:
 
     def _matmul(self, name: str, node: Any, args: Given, made: Any) -> Any:
         return self._net(name, "matmul", args[0], args[1])
-
-    _mm = _bmm = _matmul
 
     def _addmm(self, name: str, node: Any, args: Given, made: Any) -> Any:
         return self._net(name, "bias", self._net(name, "matmul", args[1], args[2]), args[0])
@@ -317,8 +314,6 @@ class _Translation:
             return self._net.all(name, "chunk", args[0], axis=axis, parts=len(sizes))
         return self._net.all(name, "split_at", args[0], axis=axis, sizes=sizes)
 
-    _split_with_sizes = _split
-
     def _conv2d(self, name: str, node: Any, args: Given, made: Any) -> Any:
         weights = [each for each in args[1:3] if each is not None]
         stride, padding, dilation = (
@@ -330,8 +325,10 @@ class _Translation:
         return self._net(name, "conv", args[0], *weights, groups=groups, **sweep)
 
     def _scaled_dot_product_attention(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        """Of [batch, heads, tokens, size]; a mask that is given hides nothing of the work."""
+        """Of [batch, heads, tokens, size]; None where a mask or a scale is given, which our attention has not."""
         q, k, v = args[:3]
+        if any(each is not None for each in (*args[3:4], *args[6:7], *map(node.kwargs.get, ("attn_mask", "scale")))):
+            return None
         causal = bool(args[5]) if len(args) > 5 else bool(node.kwargs.get("is_causal", False))
         size = self._net.type_of(q).shape[-1]
 
@@ -360,6 +357,27 @@ class _Translation:
         return found if many else found[0]
 
 
+_RULES: Mapping[str, Callable[[_Translation, str, Any, Given, Any], Any]] = {
+    "linear": _Translation._linear,
+    **dict.fromkeys(("matmul", "mm", "bmm"), _Translation._matmul),
+    "addmm": _Translation._addmm,
+    "embedding": _Translation._embedding,
+    "layer_norm": _Translation._layer_norm,
+    "rms_norm": _Translation._rms_norm,
+    "gelu": _Translation._gelu,
+    "softmax": _Translation._softmax,
+    "transpose": _Translation._transpose,
+    "permute": _Translation._permute,
+    "t": _Translation._t,
+    "cat": _Translation._cat,
+    "chunk": _Translation._chunk,
+    **dict.fromkeys(("split", "split_with_sizes"), _Translation._split),
+    "conv2d": _Translation._conv2d,
+    "scaled_dot_product_attention": _Translation._scaled_dot_product_attention,
+}
+"""By the name of a PyTorch operator: our operation for it, or None where it does not fit."""
+
+
 def _is_node(given: Any) -> bool:
     return type(given).__name__ == "Node"
 
@@ -380,6 +398,9 @@ def _flops(node: Any, made: Any) -> float:
     """As PyTorch counts them, else one for each number made."""
     from torch.utils.flop_counter import flop_registry
 
+    if "scaled_dot_product_attention" in str(node.target):
+        q, k, v = (each.meta["val"].shape for each in node.args[:3])
+        return float(2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1]))
     rule = flop_registry.get(node.target) or flop_registry.get(getattr(node.target, "overloadpacket", None))
     tensors = made if isinstance(made, tuple | list) else [made]
     if rule is not None:

@@ -141,7 +141,7 @@ class _Config:
         for name in self._fields.named():
             value = self._fields.get(name, None)
             costs = _COSTLY.search(name.lower()) and not _IGNORED.search(name.lower())
-            if name not in self._read and costs and value not in (None, False, 0, 1.0, [], {}):
+            if name not in self._read and costs and value not in (None, False, 0, [], {}):
                 raise InputError(name, "changes what is computed and is not understood here, so no cost can be given")
 
 
@@ -150,6 +150,7 @@ def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str
     heads = config.number("num_attention_heads", "heads")
     hidden = config.number("hidden_size", "hidden")
     config.must_be("hidden_act", *(activations or ("silu", "swish")))
+    config.must_be("partial_rotary_factor", 1, 1.0)
     return {
         "layers": config.number("num_hidden_layers", "layers"),
         "hidden": hidden,
@@ -181,15 +182,10 @@ def _window(config: _Config, default: bool) -> int:
     return window if used else 0
 
 
-def _whole_rotation(config: _Config) -> None:
-    config.must_be("partial_rotary_factor", 1, 1.0)
-
-
 def _llama(config: _Config) -> LlamaSpec:
     sizes = _grouped(config, _decoder(config))
     config.must_be("attention_bias", False)
     config.must_be("mlp_bias", False)
-    _whole_rotation(config)
     return LlamaSpec(**sizes)
 
 
@@ -230,7 +226,6 @@ def _gemma2(config: _Config) -> LlamaSpec:
 
 
 def _phi3(config: _Config) -> LlamaSpec:
-    _whole_rotation(config)
     config.must_be("attention_bias", False)
     return LlamaSpec(**_grouped(config, _decoder(config)), window=_window(config, True))
 

@@ -41,8 +41,9 @@ def moe(spec: MoeSpec) -> Distributed:
     """The forward pass: in training up to the cross entropy of every token, else up to the logits.
 
     Inputs are those of `llama`; with latent attention the cache of a layer is its latents (`l0.latent`) and rotated
-    keys (`l0.rotated`).  Experts are chosen among all, where DeepSeek limits the choice to some groups of them.  In
-    decoding, keys and values are made again from all latents.  No auxiliary loss, no prediction of further tokens.
+    keys (`l0.rotated`).  Experts are chosen among all, where DeepSeek limits the choice to some groups of them, and the
+    shares of a token add up to 1.  In decoding, keys and values are made again from all latents.  There is no auxiliary
+    loss and no prediction of further tokens.
 
     Raises InputError where heads do not divide among keys, or sizes among the devices.
     """
