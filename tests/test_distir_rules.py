@@ -217,8 +217,9 @@ def programs(seed: int) -> Program:
     kind = seed % 4
     if kind < 2:
         model = gpt_training(spec)
-        model = spread(Checkpoint()(model) if kind else model, data, tensor, stages, micro_batches)
-        return (ShardedOptimizer(AdamUpdate()) if choose.random() < 0.5 else AdamUpdate())(model).program
+        step = ShardedOptimizer(AdamUpdate()) if choose.random() < 0.5 else AdamUpdate()
+        degrees = data, tensor, stages, micro_batches
+        return spread(Checkpoint()(model) if kind else model, *degrees, step=step).program
     return spread(
         gpt_inference(spec) if kind == 2 else gpt_decode(spec, 4), data, tensor, stages, micro_batches
     ).program

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError, find
-from tessel_core.ir.definition import Definition
+from tessel_core.ir.definition import SEQUENCES, Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
@@ -95,7 +95,7 @@ def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
     if not training:
         return net.finish({"logits": logits})
     with net.layer("head", spec.layers - 1):
-        targets = net.input("targets", "int32", (spec.batch, spec.sequence))
+        targets = net.input("targets", "int32", (spec.batch, spec.sequence), SEQUENCES)
         loss = net("loss", "cross_entropy", logits, targets, net.input("n", "int32", (), Role()))
     return net.finish({"loss": loss})
 
@@ -131,9 +131,9 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
     """Logits of `tokens` new ones, and the cache after them where there were `before` in it; without one, no cache."""
     h, dtype, written = spec.hidden, spec.dtype, list[int]()
     with net.layer("embedding", 0):
-        ids = net.input("tokens", "int32", (spec.batch, tokens))
-        places = net.input("positions", "int32", (tokens,), Role())
-        x = net("tokens", "embedding", net.weight("embedding", dtype, (spec.vocabulary, h), cut=1), ids)
+        ids = net.input("tokens", "int32", (spec.batch, tokens), SEQUENCES)
+        places = net.input("positions", "int32", (tokens,), Role(sequence_axis=0))
+        x = net("tokens", "embedding", net.weight("embedding", dtype, (spec.vocabulary, h), cut=1, vocabulary=0), ids)
         y = net(
             "positions", "embedding", net.weight("position", dtype, (spec.positions or spec.sequence, h), cut=1), places
         )
@@ -146,7 +146,9 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
     with net.layer("head", spec.layers - 1):
         scale, shift = (net.weight(f"norm.{what}", dtype, (h,)) for what in ("scale", "shift"))
         x = net("norm", "layer_norm", x, scale, shift)
-        return net("projection", "matmul", x, net.weight("head", dtype, (h, spec.vocabulary), cut=0)), written
+        return net(
+            "projection", "matmul", x, net.weight("head", dtype, (h, spec.vocabulary), cut=0, vocabulary=1)
+        ), written
 
 
 class _Layer:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from tessel_core.errors import InputError
+from tessel_core.ir.definition import SEQUENCES
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.networks.modules import Network
@@ -93,8 +94,8 @@ def check_decoder(spec: DecoderSpec) -> None:
 def embedded(net: Network, spec: DecoderSpec) -> tuple[int, int]:
     """The rows of the tokens, [batch, tokens, hidden], and the table."""
     with net.layer("embedding", 0):
-        ids = net.ids("tokens", spec.micro_batch, spec.tokens)
-        table = net.parameter("tokens.table", spec.vocabulary, spec.hidden, cut=1)
+        ids = net.ids("tokens", spec.micro_batch, spec.tokens, role=SEQUENCES)
+        table = net.parameter("tokens.table", spec.vocabulary, spec.hidden, cut=1, vocabulary=0)
         return net("tokens", "embedding", table, ids), table
 
 
@@ -107,12 +108,12 @@ def finished(
         if spec.tied:
             logits = net("projection", "matmul_transposed", y, table)
         else:
-            weight = net.parameter("projection.weight", spec.hidden, spec.vocabulary, cut=0)
+            weight = net.parameter("projection.weight", spec.hidden, spec.vocabulary, cut=0, vocabulary=1)
             logits = net("projection", "matmul", y, weight)
         if cap:
             logits = net("cap", "scale", net("cap", "tanh", net("cap", "scale", logits, by=1 / cap)), by=cap)
         if spec.training:
-            return net.finish({"loss": net.cross_entropy(logits)})
+            return net.finish({"loss": net.cross_entropy(logits, SEQUENCES)})
     return net.finish({"logits": logits, **cache})
 
 

@@ -84,7 +84,9 @@ def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
     h, inner = spec.hidden, spec.expert_inner
 
     def product(name: str, x: int, *shape: int, cut: int) -> int:
-        return net(name, "grouped_matmul", x, choice, net.parameter(f"{name}.weight", spec.experts, *shape, cut=cut))
+        return net(
+            name, "grouped_matmul", x, choice, net.parameter(f"{name}.weight", spec.experts, *shape, cut=cut, experts=0)
+        )
 
     gate = net("silu", "silu", product("gate", rows, h, inner, cut=2))
     gated = net("gated", "mul", gate, product("up", rows, h, inner, cut=2))

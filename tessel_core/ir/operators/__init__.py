@@ -10,16 +10,18 @@ from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_
 from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
 from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
+from tessel_core.ir.operators.ring import RING
 from tessel_core.ir.operators.shaping import SHAPING
 from tessel_core.ir.operators.stated import STATED
 from tessel_core.ir.operators.transformers import TRANSFORMERS
+from tessel_core.ir.operators.vocabulary import VOCABULARY
 from tessel_core.ir.operators.windows import WINDOWS
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType, interned
 
 _TABLES = (
     *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, REDUCTION_GRADIENTS, NORMALIZATION, NORMALIZATION_GRADIENTS, WINDOWS),
-    *(TRANSFORMERS, ATTENTION, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
+    *(TRANSFORMERS, VOCABULARY, ATTENTION, RING, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""

@@ -34,7 +34,7 @@ def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
     need(fits, f"takes [batch, tokens, columns] of {what}, {size} columns each, got {columns}")
 
 
-def _attention(types: Types, values: Values) -> tuple[TensorType, ...]:
+def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
     causal = integer(values, "causal")
@@ -59,8 +59,8 @@ def _heads(array: Array, values: Values) -> Array:
     return wide(array).reshape(batch, tokens, -1, integer(values, "head_size", 1)).swapaxes(1, 2)
 
 
-def _in_groups(arrays: Arrays, values: Values) -> list[Array]:
-    """Queries, keys, values and perhaps the output's gradient as [batch, group, head of the group, tokens, size].
+def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)) -> list[Array]:
+    """Queries, keys, values and what is like queries, as [batch, group, head of the group, tokens, size].
 
     A group is what shares keys and values, so these have one head in each.
     """
@@ -70,10 +70,10 @@ def _in_groups(arrays: Arrays, values: Values) -> list[Array]:
     def parted(array: Array, each: int) -> Array:
         return wide(array).reshape(*array.shape[:2], groups, each, -1).transpose(0, 2, 3, 1, 4)
 
-    return [parted(array, heads // groups if place in (0, 3) else 1) for place, array in enumerate(arrays)]
+    return [parted(array, heads // groups if place in of_queries else 1) for place, array in enumerate(arrays)]
 
 
-def _columns(heads: Array, like: Array) -> Array:
+def columns_of(heads: Array, like: Array) -> Array:
     """[batch, .., tokens, size] as [batch, tokens, columns]."""
     batch, tokens, last = len(heads), heads.shape[-2], heads.ndim - 2
     return np.moveaxis(heads, last, 1).reshape(batch, tokens, -1).astype(like.dtype)
@@ -90,9 +90,19 @@ def _capped(scores: Array, values: Values) -> Array:
     return np.asarray(cap * np.tanh(scores / cap)) if isinstance(cap, int | float) else scores
 
 
+def capped_scores(q: Array, k: Array, values: Values) -> Array:
+    """Scaled products of heads, drawn below a cap where there is one."""
+    return _capped(_scores(q, k), values)
+
+
+def slope_of_cap(capped: Array, values: Values) -> Array | float:
+    """The slope of what scores went through, from capped scores."""
+    return 1 - (capped / number(values, "cap")) ** 2 if "cap" in values else 1.0
+
+
 def _weights(q: Array, k: Array, values: Values) -> Array:
     """Softmax of the scores that are seen."""
-    return _softmax(_seen(_capped(_scores(q, k), values), values))
+    return _softmax(_seen(capped_scores(q, k, values), values))
 
 
 def _seen(scores: Array, values: Values) -> Array:
@@ -112,8 +122,8 @@ def _softmax(scores: Array) -> Array:
 
 
 def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    q, k, v = _in_groups(arrays, values)
-    return [_columns(_weights(q, k, values) @ v, arrays[0])]
+    q, k, v = in_groups(arrays, values)
+    return [columns_of(_weights(q, k, values) @ v, arrays[0])]
 
 
 def _attention_work(products: int) -> WorkRule:
@@ -131,17 +141,17 @@ def _attention_work(products: int) -> WorkRule:
 
 def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
-    (out,) = _attention(types[:3], values)
+    (out,) = attention_types(types[:3], values)
     need(types[3] == out, f"takes the gradient of the output, {out}, got {types[3]}")
     return tuple(types[:3])
 
 
 def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    q, k, v, dz = _in_groups(arrays, values)
-    bend = 1 - (_capped(_scores(q, k), values) / number(values, "cap")) ** 2 if "cap" in values else 1.0
+    q, k, v, dz = in_groups(arrays, values)
+    bend = slope_of_cap(capped_scores(q, k, values), values)
     by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend)[:3]
     found = by_query, *(each.sum(axis=2) for each in shared)
-    return [_columns(each, like) for each, like in zip(found, arrays, strict=False)]
+    return [columns_of(each, like) for each, like in zip(found, arrays, strict=False)]
 
 
 def _slopes(
@@ -161,7 +171,7 @@ def _masked(values: Values) -> Values:
 
 def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, _, bias = together(types, 4)
-    (made,) = _attention(types[:3], _masked(values))
+    (made,) = attention_types(types[:3], _masked(values))
     need(k.shape[2] == q.shape[2], f"takes keys as wide as the queries {q}, got {k}")
     flag = values.get("consecutive", 0)
     need(flag in (0, 1), f"consecutive must be 0 or 1, got {flag}")
@@ -184,7 +194,7 @@ def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
 
 def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v = (_heads(each, values) for each in arrays[:3])
-    return [_columns(_biased_weights(q, k, wide(arrays[3]), values) @ v, arrays[0])]
+    return [columns_of(_biased_weights(q, k, wide(arrays[3]), values) @ v, arrays[0])]
 
 
 def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -200,7 +210,7 @@ def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arr
     *found, by_score = _slopes(_biased_weights(q, k, wide(bias), values), q, k, v, dz)
     groups = (len(bias), -1, *bias.shape[1:]) if values.get("consecutive") else (-1, *bias.shape)
     by_bias = by_score.reshape(groups).sum(axis=1 if values.get("consecutive") else 0).astype(bias.dtype)
-    return [*(_columns(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
+    return [*(columns_of(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
 
 
 def _attention_bias_work(products: int) -> WorkRule:
@@ -254,7 +264,7 @@ def _row_sums(types: Types, values: Values) -> float:
 ATTENTION = (
     Operator(
         "attention",
-        _attention,
+        attention_types,
         _attention_compute,
         _attention_work(2),
         _OF_HEADS,

@@ -10,11 +10,9 @@ from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Op, Program
+from tessel_core.ir.program import Op, Program, Scope
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 
-Scope = str | int | None
-"""A layer, as `Tag.scope` calls it."""
 _BACK = ("backward", WEIGHT_PHASE)
 PRODUCTS = frozenset(
     {"matmul", "matmul_transposed", "grouped_matmul", "gemm", "linear", "conv", "attention", "attention_bias"}
