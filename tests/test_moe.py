@@ -90,6 +90,22 @@ def test_stages_of_deepseek_are_uneven() -> None:
     assert flops["layer0"] != flops["layer3"] == flops["layer4"]
 
 
+def test_the_imbalance_of_tokens_is_read_from_the_dispatches_and_changes_no_number() -> None:
+    even, uneven = moe(GROUPED), moe(replace(GROUPED, imbalance=1.5))
+    dispatches = [[op.attributes for op in each.program.ops if op.kind == "dispatch"] for each in (even, uneven)]
+    assert dispatches == [[()] * GROUPED.layers, [(("imbalance", 1.5),)] * GROUPED.layers]
+    given = {**weights(even), "tokens": np.ones((2, GROUPED.sequence), int)}
+    (before,), (after,) = ([a for p, a in model.run(given) if p.name == "logits"] for model in (even, uneven))
+    np.testing.assert_array_equal(after, before)
+
+
+def test_an_imbalance_below_1_is_refused() -> None:
+    with pytest.raises(InputError, match="Token imbalance: must be between 1 and 1024, got"):
+        build_graph("moe", replace(GROUPED, dtype="bf16", imbalance=0.5))
+    with pytest.raises(InputError, match="imbalance must be at least 1, got"):
+        moe(replace(GROUPED, imbalance=0.5))
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

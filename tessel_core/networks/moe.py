@@ -29,6 +29,15 @@ class MoeSpec(LlamaSpec):
             "Router", "Sigmoid adds a bias to the choice, by which experts are balanced", choices=(SOFTMAX, SIGMOID)
         ),
     )
+    imbalance: float = option(
+        1.0,
+        Option(
+            "Token imbalance",
+            "Tokens of the busiest device of experts over the average; has an effect with expert parallelism",
+            1.0,
+            1024.0,
+        ),
+    )
     latent: int = option(0, Option("Latent size", "Of keys and values together; 0 for heads of their own", 0, 65_536))
     query_latent: int = option(0, Option("Query latent size", "0 for queries made at once", 0, 65_536))
     rotary_size: int = option(
@@ -80,7 +89,8 @@ def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
         role = Role(weight=True, trained=False)
         given.append(net.input(net.path("router.bias"), spec.dtype, (spec.experts,), role))
     share, choice = net.all("route", "route", *given, top=spec.active, score=spec.router, normed=1, scale=1.0)
-    rows = net("dispatch", "dispatch", y, choice)
+    uneven = {"imbalance": spec.imbalance} if spec.imbalance != 1 else {}
+    rows = net("dispatch", "dispatch", y, choice, **uneven)
     h, inner = spec.hidden, spec.expert_inner
 
     def product(name: str, x: int, *shape: int, cut: int) -> int:
