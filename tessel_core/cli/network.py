@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tessel_core.cli.graph import asked_config, asked_module
+from tessel_core.cli.graph import asked_module
 from tessel_core.cli.output import as_typed, option, print_notes
-from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
+from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, assignments, bucket_bytes, given_sizes, named_family
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
 from tessel_core.ir.transforms.checkpoint import Recompute
-from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
-from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec, find_family
+from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, DISTIR_RANK_ORDER, read_rank_order
 from tessel_core.strategies.strategy import Strategy
@@ -83,13 +82,6 @@ def _names() -> list[str]:
     return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
 
 
-def _sizes_said(family: Family, spec: GraphSpec) -> dict[str, Any]:
-    """What a spec of the table of graphs says that may be asked of the family."""
-    common = {each.name for each in fields(GraphSpec)}
-    known = {size.name for size in family.sizes} | set(family.options)
-    return {each.name: getattr(spec, each.name) for each in fields(spec) if each.name in known - common}
-
-
 def _number(value: Any) -> Any:
     """A whole number from its text, as the command line gives those of options."""
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
@@ -147,20 +139,7 @@ class AskedNetwork:
 
     @cached_property
     def _named(self) -> tuple[Family, Mapping[str, Any]] | None:
-        """The family, and the sizes that a preset or a config of it says; None for another file."""
-        from tessel_core.networks.graphs.table import GRAPHS
-
-        if self.torch:
-            return None
-        if self.what in FAMILIES:
-            return find_family(self.what), {}
-        for known in GRAPHS.values():
-            if self.what in known.presets:
-                return find_family(known.name), _sizes_said(find_family(known.name), known.presets[self.what])
-        config = asked_config(self.what) if Path(self.what).is_file() else None
-        if config is None:
-            return None
-        return find_family(config.family), _sizes_said(find_family(config.family), config.spec)
+        return None if self.torch else named_family(self.what)
 
     @property
     def strategy(self) -> Strategy:
@@ -195,11 +174,7 @@ class AskedNetwork:
         assert self._named is not None
         family, said = self._named
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
-        for each in self.sizes or ():
-            name, mark, value = each.partition("=")
-            if not mark:
-                raise InputError("--set", f"wants NAME=VALUE, got {each[:80]!r}")
-            given[name.strip().replace("-", "_")] = value.strip()
+        given |= assignments(self.sizes or ())
         if isinstance(family, ExampleFamily):
             given = {name: _number(value) for name, value in given.items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:

@@ -21,7 +21,7 @@ from tessel_core.networks.llama import DecoderSpec
 from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.options import changed_options, config_from, options_of
 
-Value = int | str
+Value = int | float | str
 
 
 class Spec(Protocol):

@@ -91,6 +91,8 @@ def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
     same_device(types)
     x, choice = types
     need(x.shape[:-1] == choice.shape[:-1], f"takes [.., n] and experts [.., top] of each row, got {x} and {choice}")
+    if "imbalance" in values:
+        need(number(values, "imbalance") >= 1, f"imbalance must be at least 1, got {values['imbalance']}")
     return (x.shaped((_pairs(choice), x.shape[-1])),)
 
 
@@ -336,6 +338,7 @@ EXPERTS = (
         _dispatch,
         _dispatch_compute,
         copying,
+        optional=("imbalance",),
         gradient=lambda back: [back.one("dispatch_grad", back.inputs[1], back.gradient), None],
     ),
     Operator("dispatch_grad", _dispatch_grad, _dispatch_grad_compute, copying),
@@ -365,8 +368,9 @@ EXPERTS = (
 """`route` of logits [.., experts] makes the shares [.., top] of the experts of each token and which they are: those of
 the highest scores, to which a bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
 2.1.2]; with `normed` shares are divided by their sum, and all are multiplied by `scale`.  `dispatch` copies each row
-for each of its experts, sorted by expert; `combine` adds them up again, by their shares.  `grouped_matmul` multiplies
-the rows of each expert with its weights [experts, k, m].
+for each of its experts, sorted by expert.  Its `imbalance`, 1 if absent, says how uneven experts are used where devices
+share them: tokens of the busiest device over the average; it does not change the result.  `combine` adds the copies up
+again, by their shares.  `grouped_matmul` multiplies the rows of each expert with its weights [experts, k, m].
 
 Where devices have equal parts of the `experts`, `exchange_choice` and `exchange_rows` bring what is sorted by expert to
 the device of its expert, in the order of the devices that it comes from, experts numbered there from 0; `return_rows`
