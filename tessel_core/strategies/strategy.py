@@ -9,6 +9,7 @@ from enum import StrEnum
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
 from tessel_core.ir.program import Program
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
@@ -69,6 +70,8 @@ class Strategy:
     """Which dimensions are neighbours, innermost first; None for the usual order of the semantics."""
     bucket_bytes: int = BUCKET_BYTES
     """Gradients that replicas reduce together; 0 to reduce them one by one."""
+    attention: AttentionKernel = AttentionKernel.FUSED
+    """Whether attention is one kernel, or an operator for each step, which keeps scores in memory."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device"):
@@ -122,8 +125,9 @@ class Strategy:
 
     @property
     def _saving(self) -> list[str]:
-        """How it saves memory, in words."""
-        return _RECOMPUTING[self.recompute] + ["ZeRO"] * self.zero
+        """What its devices keep, in words."""
+        unfused = ["unfused attention"] * (self.attention == AttentionKernel.UNFUSED)
+        return unfused + _RECOMPUTING[self.recompute] + ["ZeRO"] * self.zero
 
     @property
     def _placed(self) -> list[str]:
@@ -162,7 +166,8 @@ def build_program(
     Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
     optimizer = family.optimizer(spec)
-    model = family.build(spec, split_weights=optimizer is not None and strategy.form.split)
+    split = optimizer is not None and strategy.form.split
+    model = family.build(spec, split_weights=split, attention=strategy.attention)
     model = TensorParallel(strategy.tensor)(recomputing(strategy.recompute, model))
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
@@ -177,7 +182,7 @@ def build_program(
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     """About how many its program has, from the program of one device, which is quick to build."""
-    alone = build_program(family, spec, Strategy(recompute=strategy.recompute))
+    alone = build_program(family, spec, Strategy(recompute=strategy.recompute, attention=strategy.attention))
     return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
 
 

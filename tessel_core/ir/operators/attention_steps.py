@@ -4,13 +4,11 @@ Narrow formats are computed in fp32 and rounded once at the end of each operator
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tessel_core.ir.operators.attention import check_mask, seen_scores, softmax_of
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, rounded
+from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, need, rounded
 from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved, one, together
 from tessel_core.ir.types import TensorType
 
@@ -118,7 +116,7 @@ def _masked_softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
     (scores,) = one(types, values)
     need(len(scores.shape) > 1, f"takes scores [.., queries, keys], got {scores}")
     number(values, "scale")
-    check_mask(*scores.shape[-2:], values)
+    check_mask(scores.shape[-2], scores.shape[-1], values)
     return (scores,)
 
 
