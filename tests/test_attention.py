@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.operators import EXAMPLES
 from helpers.programs import gpt_inputs, products, same_meaning, small_gpt, spread, uniform_workers
+from helpers.terminal import Tessel, terminal
 
 from tessel_core.costs.kernels import kernel_of
 from tessel_core.costs.meshes import find_mesh
@@ -28,7 +31,9 @@ from tessel_core.networks.gpt import GptOptions, GptSpec, gpt_forward
 from tessel_core.networks.graphs.table import build_graph, network_of
 from tessel_core.simulation import simulate
 from tessel_core.simulation.live_memory import owners
+from tessel_core.strategies.evaluation import Configuration, evaluate, evaluate_quickly
 from tessel_core.strategies.families import find_family
+from tessel_core.strategies.strategy import Strategy, simulate_strategy
 
 CAUSAL: dict[str, AttributeValue] = {"causal": 1}
 DROPOUT: dict[str, AttributeValue] = {"rate": 0.25, "seed": 5}
@@ -189,13 +194,15 @@ def test_the_operator_graph_adds_the_statistics() -> None:
 
 def test_selective_recomputation_repeats_the_attention_core() -> None:
     """Scores, softmax and dropout of each layer, and neither the sum of the values nor anything else."""
-    again = Counter(op.kind for op in of_layers(3, AttentionKernel.UNFUSED, Recompute.SELECTIVE, 1).ops)
+    program = of_layers(3, AttentionKernel.UNFUSED, Recompute.SELECTIVE, 1)
+    again = Counter(op.kind for op in program.ops)
     again.subtract(op.kind for op in of_layers(3, AttentionKernel.UNFUSED, Recompute.NONE, 1).ops)
     assert {kind: count for kind, count in again.items() if count} == {
         "attention_scores": 3,
         "masked_softmax": 3,
         "dropout": 3,
     }
+    assert simulate(program, find_mesh("h200-1")).warnings == ()
 
 
 def test_unfused_attention_takes_longer_and_is_priced_by_its_kernels() -> None:
@@ -243,3 +250,67 @@ def test_what_cannot_be_unfused_is_refused() -> None:
 def test_a_rate_is_a_share(rate: float) -> None:
     with pytest.raises(InputError, match=r"^dropout: must be a rate of at least 0 and below 1, got"):
         replace(small_gpt(2, 4), dropout=rate)
+
+
+SMALL = ("--layers", 2, "--hidden", 24, "--heads", 4, "--vocabulary", 17, "--sequence", 8, "--batch", 8)
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
+    monkeypatch.chdir(tmp_path)
+    return terminal(monkeypatch, capsys)
+
+
+def test_simulate_takes_the_kernel(tessel: Tessel) -> None:
+    """By default semantics what the strategy's program simulates to, and slower than fused; by DistIR's too."""
+    found = {}
+    for words in ((), ("--attention", "unfused"), ("--attention", "unfused", "--compat", "distir")):
+        code, out, _ = tessel("simulate", "gpt", *SMALL, "--set", "dropout=0.1", "--pipeline", 2, *words, "--json")
+        assert code == 0
+        found[words[1:4:2]] = json.loads(out)
+    gpt = find_family("gpt")
+    spec = gpt.spec(layers=2, hidden=24, heads=4, vocabulary=17, sequence=8, batch=8, dropout=0.1)
+    strategy = Strategy(pipeline=2, attention=AttentionKernel.UNFUSED)
+    trace = simulate_strategy(gpt, spec, strategy, find_mesh("h200-2")).trace
+    assert found["unfused",]["latency_s"] == trace.latency > found[()]["latency_s"]
+    assert found["unfused",]["peak_memory"] == list(trace.peak_memory)
+    assert found["unfused", "distir"]["latency_s"] > found["unfused",]["latency_s"]
+    assert "unfused attention" in strategy.summary
+
+
+def test_run_computes_the_same_with_either_kernel(tessel: Tessel) -> None:
+    """With dropout, and unfused attention on two devices, in NumPy."""
+    losses = []
+    for words in ((), ("--attention", "unfused", "--tensor", 2)):
+        asked = "run", "gpt", *SMALL, "--set", "dropout=0.1", "--dtype", "fp32", "--engine", "numpy", *words, "--json"
+        code, out, _ = tessel(*asked)
+        assert code == 0
+        losses.append(json.loads(out)["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_bad_kernels_are_refused(tessel: Tessel) -> None:
+    assert tessel("simulate", "gpt", "--attention", "flash")[0] == 2
+    Path("p.txt").write_text("program p\n%x: fp32[4]@1\nreturn %x\n")
+    code, _, err = tessel("simulate", "p.txt", "--attention", "unfused")
+    assert (code, err.startswith("error: --attention: is for families")) == (2, True)
+    code, _, err = tessel("simulate", "swin", "--attention", "unfused")
+    assert (code, err.startswith("error: unfused attention: takes attention without a bias")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("dropout", "kernel"),
+    [(0.1, AttentionKernel.FUSED), (0.1, AttentionKernel.UNFUSED), (0.0, AttentionKernel.UNFUSED)],
+)
+def test_a_grid_evaluates_these_strategies_one_by_one(dropout: float, kernel: AttentionKernel) -> None:
+    """The example behind the quick way has neither dropout nor single steps of attention."""
+    gpt, mesh = find_family("gpt"), find_mesh("h200-4")
+    spec = gpt.spec(layers=4, hidden=96, heads=4, vocabulary=101, sequence=32, batch=8, dropout=dropout)
+    strategy = Strategy(2, 1, 2, 2, recompute=Recompute.SELECTIVE, attention=kernel)
+    (found,) = evaluate(gpt, [Configuration(spec, strategy)], mesh)
+    trace = simulate_strategy(gpt, spec, strategy, mesh).trace
+    assert (found.latency, max(found.peaks)) == (trace.latency, max(trace.peak_memory))
+    assert evaluate_quickly(gpt, Configuration(spec, strategy), mesh) is None
+    assert evaluate_quickly(
+        gpt, Configuration(replace(spec, network=replace(spec.network, dropout=0.0)), Strategy(2)), mesh
+    )
