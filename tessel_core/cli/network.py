@@ -64,7 +64,10 @@ _StagesPerDevice = Annotated[
 ]
 _Recompute = Annotated[
     Recompute,
-    typer.Option(help="What runs again for the backward: nothing, all but products and attention, or whole layers."),
+    typer.Option(
+        help="What runs again for the backward: nothing, all but products and attention, or whole layers. "
+        "Selective repeats only the core of unfused attention."
+    ),
 ]
 _Attention = Annotated[
     AttentionKernel,
