@@ -56,11 +56,11 @@ def test_the_table_has_every_operator_with_a_meaning_on_one_device() -> None:
     assert TORCH_OPERATORS.keys() == OPERATORS.keys() - apart
 
 
-@pytest.mark.parametrize("more", [(), (("cap", 2.0), ("window", 2))], ids=str)
+@pytest.mark.parametrize("more", [(), (("cap", 2.0), ("window", 2)), (("rate", 0.25), ("seed", 1))], ids=str)
 def test_attention_of_shared_heads_means_the_same(more: Attributes) -> None:
     """Four heads of queries, two of keys and values, which are four wide."""
     q, k, v = (TensorType("fp64", (2, tokens, columns), 1) for tokens, columns in ((3, 12), (5, 6), (5, 8)))
-    attributes = (*more, ("causal", 1), ("head_size", 3))
+    attributes = (("causal", 1), ("head_size", 3), *more)
     types = [q, k, v, TensorType("fp64", (2, 3, 16), 1)]
     check("attention", types[:3], attributes, drawn(types[:3], 1))
     check("attention_grad", types, attributes, drawn(types, 2))

@@ -16,6 +16,7 @@ from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, assignments, 
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
 from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec
@@ -28,7 +29,7 @@ _OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
 _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "context")
 _OF_STRATEGIES = (
     *("tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
-    *("stages_per_device", "rank_order", "bucket"),
+    *("stages_per_device", "rank_order", "bucket", "attention"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -62,7 +63,14 @@ _StagesPerDevice = Annotated[
 ]
 _Recompute = Annotated[
     Recompute,
-    typer.Option(help="What runs again for the backward: nothing, all but products and attention, or whole layers."),
+    typer.Option(
+        help="What runs again for the backward: nothing, all but products and attention, or whole layers. "
+        "Selective repeats only the core of unfused attention."
+    ),
+]
+_Attention = Annotated[
+    AttentionKernel,
+    typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
 ]
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
 _Sizes = Annotated[
@@ -83,8 +91,13 @@ def _names() -> list[str]:
 
 
 def _number(value: Any) -> Any:
-    """A whole number from its text, as the command line gives those of options."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    """A number from its text, as the command line gives those of options; other texts as they are."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,7 @@ class AskedNetwork:
     micro_batch_size: _MicroBatchSize = None
     schedule: _Order = None
     recompute: _Recompute = Recompute.NONE
+    attention: _Attention = AttentionKernel.FUSED
     zero: _Zero = False
     rank_order: Annotated[
         str | None,
@@ -155,6 +169,7 @@ class AskedNetwork:
             self.stages_per_device,
             None if self.rank_order is None else read_rank_order(self.rank_order, "--rank-order"),
             bucket_bytes(self.bucket),
+            self.attention,
         )
 
     @property

@@ -170,8 +170,11 @@ class Trace:
         """Sentences about what is odd in the program."""
         program, fresh = self.program, []
         for value in unfreed(program):
-            operator = find_operator(program.ops[self.made_by[value]].kind)
-            if program.types[value].bytes and not (operator.in_place or operator.view):
+            op = program.ops[self.made_by[value]]
+            operator = find_operator(op.kind)
+            # A mask of dropout is made beside what is taken, and nothing takes it where dropout runs again.
+            beside = any(program.uses[each] for each in op.outputs)
+            if program.types[value].bytes and not (operator.in_place or operator.view or beside):
                 fresh.append(value)
         if not fresh:
             return ()

@@ -10,6 +10,7 @@ import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.simulator import check_semantics
@@ -145,7 +146,7 @@ class _Evaluator:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
         self._exampled = family if isinstance(family, ExampleFamily) else None
-        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing and self._exampled is not None
+        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing
         self._tables = {training: CostTable(MeshCosts(mesh, training=training)) for training in (False, True)}
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
@@ -164,7 +165,9 @@ class _Evaluator:
 
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
-        strategy = each.strategy
+        strategy, exampled = each.strategy, self._exampled
+        if strategy.attention != AttentionKernel.FUSED or exampled is None or not exampled.has_example(each.spec):
+            return None
         if not self._together or self._nodes is None or strategy.form != LOOP or not self._order(each).in_turn:
             return None
         return places_of(self._nodes, self._ranks(each), strategy.stages_per_device > 1)

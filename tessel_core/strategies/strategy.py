@@ -9,6 +9,7 @@ from enum import StrEnum
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
 from tessel_core.ir.program import Program
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
@@ -89,6 +90,8 @@ class Strategy:
     """Whether ZeRO's third stage frees gathered weights between a layer's forward and its backward."""
     grad_dtype: str = ""
     """The format in which gradients are summed; empty for that of the weights."""
+    attention: AttentionKernel = AttentionKernel.FUSED
+    """Whether attention is one kernel, or an operator for each step, which keeps scores in memory."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -155,10 +158,11 @@ class Strategy:
 
     @property
     def _saving(self) -> list[str]:
-        """How it saves memory, in words."""
+        """What its devices keep, in words."""
+        unfused = ["unfused attention"] * (self.attention == AttentionKernel.UNFUSED)
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
-        return _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
+        return unfused + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
 
     @property
     def _placed(self) -> list[str]:
@@ -214,7 +218,8 @@ def program_of_one(
     Raises InputError as `build_program`.
     """
     optimizer, degrees = family.optimizer(spec), strategy.ranks(semantics).degrees
-    model = family.build(spec, split_weights=optimizer is not None and strategy.form.split)
+    split = optimizer is not None and strategy.form.split
+    model = family.build(spec, split_weights=split, attention=strategy.attention)
     model = recomputing(strategy.recompute, model)
     if strategy.grad_dtype:
         model = GradientFormat(strategy.grad_dtype)(model)
@@ -237,7 +242,7 @@ def program_of_one(
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     """About how many its program has, from the program of one device, which is quick to build."""
-    alone = build_program(family, spec, Strategy(recompute=strategy.recompute))
+    alone = build_program(family, spec, Strategy(recompute=strategy.recompute, attention=strategy.attention))
     return len(alone.program.ops) * strategy.devices // strategy.pipeline * strategy.micro_batches
 
 

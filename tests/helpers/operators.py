@@ -26,6 +26,8 @@ KERNEL, CONVOLVED = X.shaped((6, 1, 2, 3)), X.shaped((2, 6, 4, 2))
 CHANNELS = X.shaped((3,))
 STRIDES = (("axes", (1, 0)), ("counts", (2, 1)), ("starts", (5, 2)), ("steps", (-3, 1)))
 BIAS = X.shaped((2, 4, 3, 5))
+SCORES = X.shaped((2, 4, 3, 5))
+SOFTMAX = (("causal", 1), ("scale", 0.5))
 ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
 CHOICE, EXPERTS = TensorType("int32", (4, 2), 1), X.shaped((4, 6, 5))
 ROUTE = (("normed", 1), ("scale", 2.5), ("score", "sigmoid"), ("top", 2))
@@ -80,6 +82,14 @@ EXAMPLES: Examples = {
         (TOKENS.shaped((4, 3, 12)), *(TOKENS.shaped((4, 5, 12)),) * 2, BIAS, TOKENS.shaped((4, 3, 12))),
         HEADS[1:],
     ),
+    "attention_scores": ((TOKENS.shaped((2, 3, 12)), TOKENS.shaped((2, 5, 6))), HEADS[1:]),
+    "attention_scores_grad": ((TOKENS.shaped((2, 3, 12)), TOKENS.shaped((2, 5, 6)), SCORES), HEADS[1:]),
+    "masked_softmax": ((SCORES,), SOFTMAX),
+    "masked_softmax_grad": ((SCORES, SCORES), SOFTMAX),
+    "attention_context": ((SCORES, TOKENS.shaped((2, 5, 6))), HEADS[1:]),
+    "attention_context_grad": ((SCORES, TOKENS.shaped((2, 5, 6)), TOKENS.shaped((2, 3, 12))), HEADS[1:]),
+    "dropout": ((TOKENS,), (("rate", 0.25), ("seed", 3))),
+    "dropout_grad": ((TOKENS, TensorType("uint8", (2, 5, 12), 1)), (("rate", 0.25), ("seed", 3))),
     "rotary": ((TOKENS,), (("at", 2), ("base", 100.0), ("head_size", 6))),
     "route": ((X,), ROUTE),
     "route_grad": ((X, TensorType("int32", (4, 2), 1), X.shaped((4, 2))), ROUTE),

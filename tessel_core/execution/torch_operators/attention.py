@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of, wide
-from tessel_core.ir.operators.attributes import integer
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of, rounded, wide
+from tessel_core.ir.operators.attention_steps import SCORES, SUM_OF_KEYS
+from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.dropout import kept_columns
 from tessel_core.ir.operators.operator import Values
 
 
@@ -60,9 +62,55 @@ def _seen(scores: Tensor, values: Values) -> Tensor:
     return scores.masked_fill(~seen, -torch.inf)
 
 
+def _mask(like: Tensor, values: Values) -> Tensor:
+    """1 for each column that dropout keeps, else 0."""
+    return torch.from_numpy(kept_columns(like.shape[-1], values)).to(like.device)
+
+
 def _attention(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     q, k, v = _in_groups(tensors, values)
-    return [_columns(_weights(q, k, values) @ v, tensors[0])]
+    weights = _weights(q, k, values)
+    if "rate" in values:
+        weights = _without(weights, _mask(weights, values), values)
+    return [_columns(weights @ v, tensors[0])]
+
+
+def _without(x: Tensor, mask: Tensor, values: Values) -> Tensor:
+    return x * mask / (1 - number(values, "rate"))
+
+
+def _dropout(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    (x,) = tensors
+    mask = _mask(x, values).expand(x.shape).clone()
+    return [*_dropout_grad((x, mask), values), mask]
+
+
+_dropout_grad = rounded(_without)
+
+
+def _attention_scores(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    q, k = map(wide, tensors)
+    size = integer(values, "head_size", 1)
+    keys = k.unflatten(2, (-1, size))
+    scores = torch.einsum(SCORES, q.unflatten(2, (keys.shape[2], -1, size)), keys)
+    return [scores.flatten(1, 2).to(tensors[0].dtype)]
+
+
+@rounded
+def _masked_softmax(scores: Tensor, values: Values) -> Tensor:
+    return torch.softmax(_seen(number(values, "scale") * scores, values), dim=-1)
+
+
+@rounded
+def _masked_softmax_grad(weights: Tensor, dz: Tensor, values: Values) -> Tensor:
+    return number(values, "scale") * weights * (dz - (weights * dz).sum(dim=-1, keepdim=True))
+
+
+def _attention_context(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    weights, v = map(wide, tensors)
+    by_group = v.unflatten(2, (-1, integer(values, "head_size", 1)))
+    found = torch.einsum(SUM_OF_KEYS, weights.unflatten(1, (by_group.shape[2], -1)), by_group)
+    return [found.flatten(2).to(tensors[0].dtype)]
 
 
 def _by_bias(scores: Tensor, bias: Tensor, values: Values) -> tuple[Tensor, int]:
@@ -100,6 +148,14 @@ ATTENTION: dict[str, Meaning] = {
     "attention_grad": gradient_of(_attention),
     "attention_bias": _attention_bias,
     "attention_bias_grad": gradient_of(_attention_bias),
+    "attention_scores": _attention_scores,
+    "attention_scores_grad": gradient_of(_attention_scores),
+    "masked_softmax": _masked_softmax,
+    "masked_softmax_grad": _masked_softmax_grad,
+    "attention_context": _attention_context,
+    "attention_context_grad": gradient_of(_attention_context),
+    "dropout": _dropout,
+    "dropout_grad": _dropout_grad,
     "unpack_qkv": _unpack_qkv,
     "pack_qkv": _pack_qkv,
 }

@@ -2,8 +2,10 @@
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attention import ATTENTION
+from tessel_core.ir.operators.attention_steps import ATTENTION_STEPS
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators.dropout import DROPOUT
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.experts import EXPERTS
 from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
@@ -21,7 +23,7 @@ from tessel_core.ir.types import TensorType, interned
 
 _TABLES = (
     *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, REDUCTION_GRADIENTS, NORMALIZATION, NORMALIZATION_GRADIENTS, WINDOWS),
-    *(TRANSFORMERS, VOCABULARY, ATTENTION, RING, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
+    *(TRANSFORMERS, VOCABULARY, DROPOUT, ATTENTION, ATTENTION_STEPS, RING, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.dropout import check_dropout, kept_columns
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, wide
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
 from tessel_core.ir.types import TensorType
@@ -34,22 +35,30 @@ def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
     need(fits, f"takes [batch, tokens, columns] of {what}, {size} columns each, got {columns}")
 
 
+def check_mask(queries: int, keys: int, values: Values) -> None:
+    """Raise InputError where `causal` and `window` do not say a mask of so many queries and keys."""
+    causal = integer(values, "causal")
+    need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
+    need(not causal or keys >= queries, f"takes a key for each query, got {queries} queries and {keys} keys")
+    if "window" in values:
+        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+
+
 def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
-    causal = integer(values, "causal")
     _whole_heads(k, 1, values)
     fits = k.dtype == v.dtype == q.dtype and k.shape[:2] == v.shape[:2] and k.shape[0] == q.shape[0]
     need(fits and len(v.shape) == 3, f"takes a value for each key, of as many samples as the queries {q}, got {k}, {v}")
     heads, groups = (each.shape[2] // integer(values, "head_size", 1) for each in (q, k))
     need(groups > 0 and heads % groups == 0, f"takes {heads} heads of queries or a divisor of keys, got {groups}")
     need(v.shape[2] % groups == 0, f"takes values of as many heads as the keys, {groups}, got {v}")
-    need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
-    need(not causal or k.shape[1] >= q.shape[1], f"takes a key for each query, got {q} and {k}")
-    if "window" in values:
-        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+    check_mask(q.shape[1], k.shape[1], values)
     if "cap" in values:
         need(number(values, "cap") > 0, f"cap must be above 0, got {values['cap']}")
+    if "rate" in values or "seed" in values:
+        need("rate" in values and "seed" in values, "drops out by a rate and a seed, got one of them")
+        check_dropout(values)
     return (q.resized(2, heads * (v.shape[2] // groups)),)
 
 
@@ -102,10 +111,10 @@ def slope_of_cap(capped: Array, values: Values) -> Array | float:
 
 def _weights(q: Array, k: Array, values: Values) -> Array:
     """Softmax of the scores that are seen."""
-    return _softmax(_seen(capped_scores(q, k, values), values))
+    return softmax_of(seen_scores(capped_scores(q, k, values), values))
 
 
-def _seen(scores: Array, values: Values) -> Array:
+def seen_scores(scores: Array, values: Values) -> Array:
     """Scores, minus infinity where a mask hides the key."""
     if not values["causal"]:
         return scores
@@ -116,14 +125,20 @@ def _seen(scores: Array, values: Values) -> Array:
     return np.where(seen, scores, -np.inf)
 
 
-def _softmax(scores: Array) -> Array:
+def softmax_of(scores: Array) -> Array:
+    """Softmax over keys."""
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
+def _dropped(keys: int, values: Values) -> Array | float:
+    """The factor of each weight: 1, or with dropout 0 or 1 / (1 - rate) by the key."""
+    return kept_columns(keys, values) / (1 - number(values, "rate")) if "rate" in values else 1.0
+
+
 def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v = in_groups(arrays, values)
-    return [columns_of(_weights(q, k, values) @ v, arrays[0])]
+    return [columns_of((_weights(q, k, values) * _dropped(k.shape[-2], values)) @ v, arrays[0])]
 
 
 def _attention_work(products: int) -> WorkRule:
@@ -149,19 +164,23 @@ def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v, dz = in_groups(arrays, values)
     bend = slope_of_cap(capped_scores(q, k, values), values)
-    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend)[:3]
+    dropped = _dropped(k.shape[-2], values)
+    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend, dropped)[:3]
     found = by_query, *(each.sum(axis=2) for each in shared)
     return [columns_of(each, like) for each, like in zip(found, arrays, strict=False)]
 
 
 def _slopes(
-    weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0
+    weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0, dropped: Array | float = 1.0
 ) -> tuple[Array, Array, Array, Array]:
-    """Gradients of queries, keys, values and scores; `bend` is the slope of what scores went through."""
-    by_weight = dz @ v.swapaxes(-1, -2)
+    """Gradients of queries, keys, values and scores.
+
+    `bend` is the slope of what scores went through, `dropped` the factor of each weight by dropout.
+    """
+    by_weight = dropped * (dz @ v.swapaxes(-1, -2))
     by_score = bend * weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
     scaled = by_score / np.sqrt(q.shape[-1])
-    return scaled @ k, scaled.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dz, by_score
+    return scaled @ k, scaled.swapaxes(-1, -2) @ q, (dropped * weights).swapaxes(-1, -2) @ dz, by_score
 
 
 def _masked(values: Values) -> Values:
@@ -189,7 +208,7 @@ def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
     scores = _scores(q, k)
     repeats = len(scores) // len(bias)
     each = np.repeat(bias, repeats, axis=0) if values.get("consecutive") else np.tile(bias, (repeats, 1, 1, 1))
-    return _softmax(_seen(scores + each, _masked(values)))
+    return softmax_of(seen_scores(scores + each, _masked(values)))
 
 
 def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -252,7 +271,7 @@ def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 _OF_HEADS = ("causal", "head_size")
-_OF_SCORES = ("cap", "window")
+_OF_SCORES = ("cap", "rate", "seed", "window")
 _OF_BIAS = ("causal", "consecutive")
 
 
@@ -314,7 +333,8 @@ ATTENTION = (
 )
 """`attention` of queries, keys and values, each [batch, tokens, heads x head size].  Several heads of queries may share
 one of keys and values [Ainslie 2023, grouped-query attention], whose sizes may differ [DeepSeek-AI 2024, section 2.1].
-`window` is the number of keys that a query sees at most, `cap` bounds scores by a tanh.  `attention_bias` adds a bias
+`window` is the number of keys that a query sees at most, `cap` bounds scores by a tanh, and with `rate` and `seed` the
+kernel drops weights out as `dropout` does, without keeping a mask.  `attention_bias` adds a bias
 [g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g, or with `consecutive` each bias to as
 many consecutive entries.  Both have a causal mask where `causal` is 1.  `unpack_qkv` of columns that hold, head
 by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back.  How many heads there

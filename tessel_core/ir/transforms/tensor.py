@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import eq
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
@@ -179,9 +180,15 @@ def _off_axes(states: States, types: Types, values: Values) -> State:
 
 
 def _channels(states: States, types: Types, values: Values) -> State:
-    """Samples and channels of [n, channels, ..] are independent of each other."""
+    """Samples and channels, or heads, of [n, channels, ..] are independent of each other."""
     state = _first_cut(states, types, values)
     return state if state.axis < 2 else WHOLE
+
+
+def _rows_alike(states: States, types: Types, values: Values) -> State:
+    """Cut along any axis but the last, along which dropout draws."""
+    state = _first_cut(states, types, values)
+    return WHOLE if state.axis == len(types[0].shape) - 1 else state
 
 
 def _heads(states: States, types: Types, values: Values) -> State:
@@ -284,13 +291,15 @@ def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
     return [*needed, *(WHOLE if each == SUM else each for each in made)], needed[:1]
 
 
-def _attention_bias(states: States, types: Types, values: Values) -> Spread:
-    """Heads are columns of queries, keys and values, and the second axis of the bias."""
-    columns, heads = State("part", 2), State("part", 1)
-    if not any(state == (heads if place == 3 else columns) for place, state in enumerate(states)):
-        columns = heads = WHOLE
-    forward = [columns, columns, columns, heads]
-    return (forward, [columns]) if len(states) == 4 else ([*forward, columns], forward)
+def _by_heads(*cut: State) -> Callable[[States, Types, Values], Spread]:
+    """The rule of an operator and its gradient that are cut by heads: so are the inputs, and last the output."""
+    inputs = len(cut) - 1
+
+    def rule(states: States, types: Types, values: Values) -> Spread:
+        wanted = cut if any(map(eq, states, cut)) else [WHOLE] * len(cut)
+        return (list(wanted[: len(states)]), list(wanted[inputs:] if len(states) == inputs else wanted[:inputs]))
+
+    return rule
 
 
 def _permuted(states: States, types: Types, values: Values) -> Spread:
@@ -332,7 +341,9 @@ def _expand(states: States, types: Types, values: Values) -> Spread:
 _ROWS = State("part", 0)
 """Of weights: the channels that a convolution makes."""
 _MADE = State("part", 1)
-"""Of [n, channels, ..]: channels."""
+"""Of [n, channels, ..]: channels; of scores [batch, heads, ..]: heads."""
+_COLUMNS = State("part", 2)
+"""Of [batch, tokens, columns]: those of whole heads."""
 
 
 def _conv(states: States, types: Types, values: Values) -> Spread:
@@ -410,6 +421,8 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **dict.fromkeys(("allgather", "part", "reduce_scatter"), _along),
     "roll": _off_axes,
     **dict.fromkeys(("max_pool", "max_pool_grad", "global_average_pool"), _channels),
+    **dict.fromkeys(("masked_softmax", "masked_softmax_grad"), _channels),
+    **dict.fromkeys(("dropout", "dropout_grad"), _rows_alike),
     **dict.fromkeys(("attention", "attention_grad", "rotary", "unpack_qkv", "pack_qkv"), _heads),
     **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
     **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "pad"), _whole),
@@ -426,7 +439,9 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "bias_grad": _bias_grad,
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
-    **dict.fromkeys(("attention_bias", "attention_bias_grad"), _attention_bias),
+    **dict.fromkeys(("attention_bias", "attention_bias_grad"), _by_heads(*(_COLUMNS,) * 3, _MADE, _COLUMNS)),
+    **dict.fromkeys(("attention_scores", "attention_scores_grad"), _by_heads(_COLUMNS, _COLUMNS, _MADE)),
+    **dict.fromkeys(("attention_context", "attention_context_grad"), _by_heads(_MADE, _COLUMNS, _COLUMNS)),
     "grouped_matmul": _grouped_matmul,
     "grouped_matmul_grad": _grouped_matmul_grad,
     "grouped_matmul_input_grad": _grouped_matmul_input_grad,
