@@ -82,7 +82,7 @@ def between_us(marks: list[Any], first: int, last: int) -> float:
 
 
 def time_us(call: Callable[[], Any], ahead: bool = True) -> float:
-    """Median time of `call` on the device, in us. If the host runs `ahead`, its launches are queued before the first."""
+    """Median time of `call` on the device, in us. If `ahead`, the host queues launches before they run."""
     for _ in range(WARM_UPS):
         call()
     if GPU:
