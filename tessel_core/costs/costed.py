@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessel_core.costs.fit import CostFit, kind_fit, rates_of
-from tessel_core.costs.kernels import BYTES_OF, Work, is_gradient, kernel_of, launches_of, outputs_of, width_of
+from tessel_core.costs.kernels import (
+    BYTES_OF,
+    PRODUCTS,
+    Work,
+    is_gradient,
+    kernel_of,
+    launches_of,
+    outputs_of,
+    width_of,
+)
 from tessel_core.errors import InputError, find
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
@@ -93,7 +102,7 @@ def _made_bytes(operator: Operator, weights: Mapping[str, int]) -> int | None:
 
 
 def _is_whole_backward(kind: str) -> bool:
-    return kernel_of(kind) == "matmul" and launches_of(kind) > 1
+    return kernel_of(kind) in PRODUCTS and launches_of(kind) > 1
 
 
 def _timed(
@@ -137,7 +146,7 @@ def operator_terms(
         (fit.launches.backward if is_gradient(operator.kind) else forward) * launches_of(operator.kind) * kernel.launch
     )
     computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
-    return OperatorTerms(launch, computing, moving, fit.joined(launch, max(computing, moving)))
+    return OperatorTerms(launch, computing, moving, fit.joined(launch, kernel.busy(work, rates)))
 
 
 def operator_work(operator: Operator, dtype: str) -> Work:

@@ -16,7 +16,7 @@ from importlib.resources import files
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import as_number, document_text, read_with
-from tessel_core.formats.record import Codec, Record, list_of, or_null
+from tessel_core.formats.record import Codec, Record, codec_of, list_of, or_null
 from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
@@ -40,10 +40,13 @@ class KernelFit:
     """Operations that an output element costs besides the products."""
     even_head: float = 0.0
     """The head size of attention at which its softmax takes as long as its products."""
+    serial: bool = False
+    """Whether arithmetic and traffic with memory take turns, as in products of experts of few rows each."""
 
     def busy(self, work: Work, rates: Rates) -> float:
         """Seconds that the device works."""
-        return max(self.computing(work, rates), self.moving(work, rates))
+        parts = self.computing(work, rates), self.moving(work, rates)
+        return sum(parts) if self.serial else max(parts)
 
     def computing(self, work: Work, rates: Rates) -> float:
         """Seconds of arithmetic."""
@@ -128,7 +131,9 @@ class CostFit:
         return sum(self.kernel(work.kernel).launch for work in works)
 
 
-_KERNEL = Record(KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse())
+_KERNEL = Record(
+    KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse(), serial=codec_of(bool).sparse()
+)
 FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
 """A file of parameters."""
 
@@ -137,7 +142,7 @@ FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
 def kind_fit(kind: str) -> CostFit:
     """The shipped parameters of a kind of device; the H200's where it has none of its own.
 
-    Those of a B200 and of an A100 PCIe card are the H200's but for matrix products and attention.
+    Those of a B200 and of an A100 PCIe card are the H200's but for matrix products, of experts too, and attention.
     """
     name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
     return read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)

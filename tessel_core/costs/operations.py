@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessel_core.costs.kernels import BYTES_OF, kernel_of
+from tessel_core.costs.kernels import BYTES_OF, PRODUCTS, kernel_of
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.model import Operator
@@ -43,7 +43,7 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
     known_as = _KNOWN_AS.get(kind) or _KNOWN_AS.get(forward, forward) + "_backward" * backward
     if kind == "opaque":
         known_as = str(values["operator"])
-    made = sum(each.bytes for each in outputs) if kernel_of(known_as) == "matmul" else None
+    made = sum(each.bytes for each in outputs) if kernel_of(known_as) in PRODUCTS else None
     return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, output_bytes=made, backward=backward)
 
 
