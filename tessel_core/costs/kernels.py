@@ -26,7 +26,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
         *("relu", "leaky_relu", "clip", "add", "sub", "mul", "div", "sqrt", "pow", "neg", "where", "mask", "dropout"),
         *("copy", "cast", "transpose", "concat", "split", "slice", "pad", "reshape", "gradient", "pool", "reduce"),
         *("max_pool", "average_pool", "global_average_pool", "sum", "mean", "residual", "bias", "scale", "roll"),
-        *("rotary", "route", "dispatch", "combine"),
+        *("rotary", "route", "dispatch", "combine", "fused"),
     ),
     "embedding": ("embedding", "gather", "scatter", "lookup"),
     "loss": ("cross_entropy", "loss", "nll_loss"),

@@ -165,7 +165,9 @@ class _Evaluator:
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
         strategy = each.strategy
-        if not self._together or self._nodes is None or strategy.form != LOOP or not self._order(each).in_turn:
+        if not self._together or self._nodes is None or strategy.fp8 or strategy.compiled:
+            return None
+        if strategy.form != LOOP or not self._order(each).in_turn:
             return None
         return places_of(self._nodes, self._ranks(each), strategy.stages_per_device > 1)
 

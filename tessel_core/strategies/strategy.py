@@ -8,10 +8,13 @@ from enum import StrEnum
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
+from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.compiled import Compiled
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.precision import Fp8Linears
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import ShardedOptimizer, with_gradients
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
@@ -69,6 +72,10 @@ class Strategy:
     """Which dimensions are neighbours, innermost first; None for the usual order of the semantics."""
     bucket_bytes: int = BUCKET_BYTES
     """Gradients that replicas reduce together; 0 to reduce them one by one."""
+    fp8: bool = False
+    """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
+    compiled: bool = False
+    """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device"):
@@ -112,18 +119,23 @@ class Strategy:
             (self.micro_batches, f"{self.micro_batches} micro-batches"),
         )
         words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
-        words += self._saving + self._placed
+        words += self._saving + self._running + self._placed
         return ", ".join(words if self.devices > 1 else ["one device", *words])
 
     @property
     def how(self) -> str:
         """The strategy without its degrees."""
-        return ", ".join([self.schedule, *self._saving, *self._placed])
+        return ", ".join([self.schedule, *self._saving, *self._running, *self._placed])
 
     @property
     def _saving(self) -> list[str]:
         """How it saves memory, in words."""
         return _RECOMPUTING[self.recompute] + ["ZeRO"] * self.zero
+
+    @property
+    def _running(self) -> list[str]:
+        """How its kernels differ from the usual ones, in words."""
+        return ["FP8"] * self.fp8 + ["compiled"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
@@ -163,7 +175,14 @@ def build_program(
     """
     optimizer = family.optimizer(spec)
     model = family.build(spec, split_weights=optimizer is not None and strategy.form.split)
-    model = TensorParallel(strategy.tensor)(recomputing(strategy.recompute, model))
+    if strategy.fp8:
+        model = Fp8Linears()(model)
+    recompute = strategy.recompute
+    if strategy.compiled and optimizer is not None and recompute is Recompute.NONE:
+        recompute = Recompute.SELECTIVE  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+    model = TensorParallel(strategy.tensor)(recomputing(recompute, model))
+    if strategy.compiled:
+        model = Compiled()(model)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
     model = Pipeline(stage_order(strategy.schedule, *shape))(model)
@@ -217,9 +236,17 @@ def _objections(
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
         yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
+    yield from _kernel_objections(spec, strategy, semantics)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection
+
+
+def _kernel_objections(spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
+    if (strategy.fp8 or strategy.compiled) and semantics is Semantics.DISTIR:
+        yield "DistIR has neither FP8 nor compiled kernels, so its rules do not say what those cost"
+    if strategy.fp8 and spec.dtype not in NARROW:
+        yield f"linear layers in FP8 take numbers of 16 bits, the network's are {spec.dtype}"
 
 
 def refuse_impossible(
