@@ -51,6 +51,11 @@ class Compiled:
         return replace(model, program=_Fusion(model.program).program())
 
 
+def kernels_of(program: Program) -> dict[int, int]:
+    """Per operation that a compiler writes a kernel for, by its number, the first operation of that kernel."""
+    return _Fusion(program).kernel
+
+
 class _Fusion:
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -58,7 +63,7 @@ class _Fusion:
         self._region = [_region(program, op) for op in program.ops]
         self._maker: dict[int, int] = {}
         """Per value that a fusible operator makes, its operation."""
-        self._kernel: dict[int, int] = {}
+        self.kernel: dict[int, int] = {}
         """Per operation of a fusible operator, its kernel: the number of the kernel's first operation."""
         self._stored = self._taken_outside()
         """Values that are written to memory."""
@@ -74,8 +79,8 @@ class _Fusion:
         cast, scaled = set[tuple[int, Region]](), set[int]()
 
         def priced(i: int, op: Op) -> Op:
-            if i in self._kernel:
-                return _with(op, FUSED, self._moves(i, op, known[self._kernel[i]]))
+            if i in self.kernel:
+                return _with(op, FUSED, self._moves(i, op, known[self.kernel[i]]))
             if FORMAT in dict(op.attributes):
                 return _with(op, CASTS, self._casts(i, op, cast, scaled))
             return op
@@ -112,7 +117,7 @@ class _Fusion:
             if _is_view(self._program, op):
                 continue
             taken, phase = self._bases(op), self._region[i][1:]
-            makers = dict.fromkeys(self._kernel[self._maker[value]] for value in taken if value in self._maker)
+            makers = dict.fromkeys(self.kernel[self._maker[value]] for value in taken if value in self._maker)
             mine = frozenset(each for each in makers if self._region[each][1:] == phase)
             passed = frozenset().union(*(before[each] for each in mine), *(behind.get(value, ()) for value in taken))
             passed = frozenset(each for each in passed if self._region[each][1:] == phase)
@@ -126,7 +131,7 @@ class _Fusion:
                 for each in (*sorted(mine, reverse=True), *sorted(beside, reverse=True))
                 if each not in passed and (each not in left or (passed | mine) - {each} <= before[each])
             )
-            kernel = self._kernel[i] = next(fits, i)
+            kernel = self.kernel[i] = next(fits, i)
             before[kernel] = before.get(kernel, frozenset()) | (passed | mine) - {kernel}
             left |= mine - {kernel}
             for value in taken:
@@ -142,21 +147,21 @@ class _Fusion:
         return found
 
     def _store_between_kernels(self) -> None:
-        for i, kernel in self._kernel.items():
+        for i, kernel in self.kernel.items():
             for value in self._bases(self._program.ops[i]):
                 for each in self._sources_in(kernel, value):
-                    if each in self._maker and self._kernel[self._maker[each]] != kernel:
+                    if each in self._maker and self.kernel[self._maker[each]] != kernel:
                         self._stored.add(each)
 
     def _sources_in(self, kernel: int, value: int) -> tuple[int, ...]:
         """What a kernel reads for a value: nothing else where it makes the value itself."""
-        if value in self._maker and self._kernel[self._maker[value]] == kernel:
+        if value in self._maker and self.kernel[self._maker[value]] == kernel:
             return (value,)
         return self._sources.get(value, (value,))
 
     def _moves(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
         """Launches, then how many times each input is read and each output is written."""
-        types, kernel = self._program.types, self._kernel[i]
+        types, kernel = self._program.types, self.kernel[i]
         reads = list[int]()
         for given, value in zip(op.inputs, self._bases(op), strict=True):
             new = [] if value in known else [each for each in self._sources_in(kernel, value) if each not in known]
