@@ -68,6 +68,11 @@ _UNKNOWN = """\
   Forwards of 1 to 6 ms run up to 10 % faster than predicted.
 - Other number formats, other devices, compiled graphs and CUDA graphs were not measured; launches are those of eager
   mode on the host of the H200, on every device.
+- Products in FP8 are taken to reach the same share of their peak as in bf16, and their outputs to cost as long as
+  there. Before them each operand is read for its largest magnitude, read again and written as one byte, by elementwise
+  kernels.
+- Fused kernels of compiled programs are taken to move bytes as fast as elementwise ones, and to launch as in inference.
+  Kernels for products and attention stay as they are, and so do their launches.
 - Activation bytes are those of a layer alone on its device, as measured: PyTorch's allocator is simulated. Among other
   layers blocks are cut otherwise, by up to 1 MiB for each tensor.
 """
