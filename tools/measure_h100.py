@@ -3,7 +3,7 @@
 Stand-alone: needs PyTorch 2.11 or newer and one CUDA device, no other package and no network. All data are random. Each
 figure is a median over CUDA events after warm-up. Rows are written one by one with the columns `op, shape, flops,
 bytes, us, extra`; `flops` and `bytes` are what the operator needs at least, and `extra` is `key=value; ...`. A section
-that fails is printed and skipped. No new row starts after `--seconds` (350 unless told). `--tiny` runs small shapes,
+that fails is printed and skipped. No new row starts after `--seconds` (310 unless told). `--tiny` runs small shapes,
 also without a GPU, to check the script itself.
 """
 
@@ -482,17 +482,17 @@ SECTIONS: dict[str, Callable[[Rows, bool], None]] = {
     "attention": attention,
     "grouped": grouped,
     "eager layers": layers_in("eager"),
+    "launches": launches,
     "compiled layers": layers_in("compiled"),
     "casts": casts,
     "compiled fp8 layers": layers_in("compiled fp8"),
-    "launches": launches,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="CSV file to write")
-    parser.add_argument("--seconds", type=float, default=350, help="start no row after this many seconds")
+    parser.add_argument("--seconds", type=float, default=310, help="start no row after this many seconds")
     parser.add_argument("--tiny", action="store_true", help="small shapes, to check the script; also without a GPU")
     arguments = parser.parse_args()
     rows = Rows(arguments.output, arguments.seconds)

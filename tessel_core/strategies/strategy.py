@@ -178,7 +178,7 @@ def build_program(
     if strategy.fp8:
         model = Fp8Linears()(model)
     recompute = strategy.recompute
-    if strategy.compiled and optimizer is not None and recompute is Recompute.NONE:
+    if strategy.compiled and optimizer is not None and recompute == Recompute.NONE:
         recompute = Recompute.SELECTIVE  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
     model = TensorParallel(strategy.tensor)(recomputing(recompute, model))
     if strategy.compiled:
