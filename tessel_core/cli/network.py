@@ -16,6 +16,7 @@ from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, assignments, 
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
+from tessel_core.ir.operators.formats import FP8
 from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
@@ -29,7 +30,7 @@ _OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
 _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "context")
 _OF_STRATEGIES = (
     *("tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
-    *("stages_per_device", "rank_order", "bucket", "attention"),
+    *("stages_per_device", "rank_order", "bucket", "attention", "compiled"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -73,6 +74,13 @@ _Attention = Annotated[
     typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
 ]
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
+_Dtype = Annotated[
+    str | None,
+    typer.Option(help="Number format: fp32, fp16, bf16, or fp8 for bf16 with linear layers in FP8."),
+]
+_Compiled = Annotated[
+    bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
+]
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
@@ -119,7 +127,7 @@ class AskedNetwork:
     vocabulary: _Vocabulary = None
     sequence: _Sequence = None
     batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None
-    dtype: Annotated[str | None, typer.Option(help="Number format: fp32, fp16, bf16 …")] = None
+    dtype: _Dtype = None
     mode: Annotated[str | None, typer.Option(help=f"What a GPT does: {_choices('gpt', 'mode')}.")] = None
     context: _Context = None
     data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
@@ -141,6 +149,7 @@ class AskedNetwork:
         ),
     ] = None
     bucket: Bucket = BUCKET_MIB
+    compiled: _Compiled = False
     sizes: _Sizes = None
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
@@ -170,6 +179,8 @@ class AskedNetwork:
             None if self.rank_order is None else read_rank_order(self.rank_order, "--rank-order"),
             bucket_bytes(self.bucket),
             self.attention,
+            self.dtype == FP8,
+            self.compiled,
         )
 
     @property
@@ -189,6 +200,8 @@ class AskedNetwork:
         assert self._named is not None
         family, said = self._named
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
+        if self.dtype == FP8:
+            given["dtype"] = "bf16"
         given |= assignments(self.sizes or ())
         if isinstance(family, ExampleFamily):
             given = {name: _number(value) for name, value in given.items()}

@@ -8,19 +8,24 @@ from enum import StrEnum
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
+from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.compiled import Compiled
 from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.expansion import expanded
 from tessel_core.ir.transforms.experts import ExpertParallel
 from tessel_core.ir.transforms.pipeline import Pipeline, stages_of_layers, with_parts_apart
+from tessel_core.ir.transforms.precision import Fp8Linears
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import GradientFormat, ShardedOptimizer, with_gradients
 from tessel_core.ir.transforms.zero import ShardedReplicas
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.ranks import RankCosts
 from tessel_core.simulation.trace import shortage, worker_peaks
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, LOOP, StageForm, order_objection, stage_form, stage_order
@@ -92,6 +97,10 @@ class Strategy:
     """The format in which gradients are summed; empty for that of the weights."""
     attention: AttentionKernel = AttentionKernel.FUSED
     """Whether attention is one kernel, or an operator for each step, which keeps scores in memory."""
+    fp8: bool = False
+    """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
+    compiled: bool = False
+    """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -129,9 +138,11 @@ class Strategy:
 
     @property
     def plain(self) -> bool:
-        """Whether it cuts by replicas, layers, stages and micro-batches alone, and shares no more than state."""
+        """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
+        as a network is written."""
         apart = self.context > 1 or self.expert > 1 or (self.sequence_parallel and self.tensor > 1)
-        return not apart and self.zero < 2 and not self.grad_dtype
+        kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
+        return not apart and not kernels and self.zero < ZERO_STAGES[2] and not self.grad_dtype
 
     def __str__(self) -> str:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
@@ -148,13 +159,13 @@ class Strategy:
             (self.micro_batches, f"{self.micro_batches} micro-batches"),
         )
         words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
-        words += self._saving + self._placed
+        words += self._saving + self._running + self._placed
         return ", ".join(words if self.devices > 1 else ["one device", *words])
 
     @property
     def how(self) -> str:
         """The strategy without its degrees."""
-        return ", ".join([self.schedule, *self._saving, *self._placed])
+        return ", ".join([self.schedule, *self._saving, *self._running, *self._placed])
 
     @property
     def _saving(self) -> list[str]:
@@ -163,6 +174,11 @@ class Strategy:
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
         return unfused + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
+
+    @property
+    def _running(self) -> list[str]:
+        """How its kernels differ from the usual ones, in words."""
+        return ["FP8"] * self.fp8 + ["compiled"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
@@ -220,12 +236,19 @@ def program_of_one(
     optimizer, degrees = family.optimizer(spec), strategy.ranks(semantics).degrees
     split = optimizer is not None and strategy.form.split
     model = family.build(spec, split_weights=split, attention=strategy.attention)
-    model = recomputing(strategy.recompute, model)
+    if strategy.fp8:
+        model = Fp8Linears()(model)
+    recompute = strategy.recompute
+    if strategy.compiled and optimizer is not None and recompute == Recompute.NONE:
+        recompute = Recompute.SELECTIVE  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+    model = recomputing(recompute, model)
     if strategy.grad_dtype:
         model = GradientFormat(strategy.grad_dtype)(model)
     model = ExpertParallel(strategy.expert).of_one(model)
     model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
     model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
+    if strategy.compiled:
+        model = Compiled()(model)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
     if strategy.zero > 1:
         stage_of = stages_of_layers(model, strategy.stages)
@@ -282,9 +305,23 @@ def _objections(
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
         yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
+    yield from _kernel_objections(spec, strategy, semantics)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection
+
+
+def _kernel_objections(spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
+    if not strategy.plain and semantics is Semantics.DISTIR:
+        yield "DistIR cuts by replicas, layers and stages alone, in one format, so its rules do not say what this costs"
+    if strategy.expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
+        yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
+    if strategy.context > 1 and strategy.attention != AttentionKernel.FUSED:
+        yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
+    if strategy.zero > 1 and strategy.data * strategy.context == 1:
+        yield f"ZeRO-{strategy.zero} shares among replicas, and there is one"
+    if strategy.fp8 and spec.dtype not in NARROW:
+        yield f"linear layers in FP8 take numbers of 16 bits, the network's are {spec.dtype}"
 
 
 def refuse_impossible(
@@ -338,6 +375,21 @@ def simulate_strategy(
     program = build_program(family, spec, strategy, semantics).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     return Simulated(program, trace, strategy.ranks(semantics), shortage(worker_peaks(trace), mesh))
+
+
+def simulate_places(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, *, overlap: bool = True) -> Trace:
+    """The strategy by one rank for all: device p of the trace is what each device at place p of the pipeline does.
+
+    Where groups of ranks lie differently on nodes, the slowest counts.  The mesh has equal devices.
+
+    Raises InputError where it cannot be.
+    """
+    refuse_impossible(family, spec, strategy, mesh, Semantics.DEFAULT)
+    model, ranks = program_of_one(family, spec, strategy), strategy.ranks(Semantics.DEFAULT)
+    of_workers = MeshCosts(mesh, training=model.program.is_training)
+    nodes = [device.node for device in mesh.devices]
+    costs = RankCosts(of_workers, ranks.degrees, ranks.worker_of, nodes)
+    return simulate(model.program, None, costs, overlap=overlap)
 
 
 def equal_devices(count: int, flops: float, bytes_per_second: float, gigabits: float) -> DeviceMesh:
