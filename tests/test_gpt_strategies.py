@@ -242,7 +242,7 @@ def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
 
 
 def test_decoding_is_what_is_built_by_hand(tessel: Tessel) -> None:
-    words = "--size gpt2 --layers 2 --sequence 64 --batch 4 --mode decode --context 40 --tensor 2 --dtype fp16"
+    words = "--size gpt2 --layers 2 --sequence 64 --batch 4 --mode decode --tokens-before 40 --tensor 2 --dtype fp16"
     code, out, _ = tessel("simulate", "gpt", *words.split(), "--mesh", "h200-2", "--json")
     model = TensorParallel(2)(gpt_decode(_gpt2(2, 64, 4, "fp16"), 40))
     trace = simulate(model.program, find_mesh("h200-2"))
@@ -286,8 +286,8 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
         ("--heads 7", "heads: hidden size 768 does not divide into 7 equal heads"),
         ("--tensor 5", "12 heads do not divide among 5 devices"),
         ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
-        ("--mode decode --context 1024", "context: decode takes 1 to 1023 tokens, got 1024"),
-        ("--context 5", "context: training takes whole sequences, got 5"),
+        ("--mode decode --tokens-before 1024", "context: decode takes 1 to 1023 tokens, got 1024"),
+        ("--tokens-before 5", "context: training takes whole sequences, got 5"),
         ("--recompute some", "'some' is not one of 'none', 'selective', 'full'"),
         ("--recompute", "error: --recompute: takes a value; without one it meant full, so say --recompute full"),
         ("--recompute --zero", "error: --recompute: takes a value; without one it meant full"),

@@ -88,12 +88,16 @@ def main() -> None:
         sys.exit(0)
 
 
+_MEANT = {"--recompute": ("full", "none,full"), "--zero": ("1", "0,1")}
+"""Per option that had no value once, what it meant: of one strategy, and of a sweep."""
+
+
 def _refuse_without_value(words: Sequence[str]) -> None:
-    """Raise InputError for `--recompute` without a value, as it was said before there were several."""
+    """Raise InputError for an option without a value that was said so before there were several."""
     for word, after in pairwise([*words, ""]):
-        if word == "--recompute" and (not after or after.startswith("-")):
-            meant = "none,full" if "sweep" in words else "full"
-            raise InputError(word, f"takes a value; without one it meant {meant}, so say --recompute {meant}")
+        if word in _MEANT and (not after or after.startswith("-")):
+            meant = _MEANT[word]["sweep" in words]
+            raise InputError(word, f"takes a value; without one it meant {meant}, so say {word} {meant}")
 
 
 def _compile_later() -> None:

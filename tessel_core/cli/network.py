@@ -19,6 +19,7 @@ from tessel_core.formats.onnx.sizes import open_sizes
 from tessel_core.ir.operators.formats import FP8
 from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
 from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
@@ -27,10 +28,11 @@ from tessel_core.strategies.strategy import Strategy
 from tessel_core.units import counted
 
 _OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
-_OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "context")
+_OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "tokens_before")
 _OF_STRATEGIES = (
-    *("tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
-    *("stages_per_device", "rank_order", "bucket", "attention", "compiled"),
+    *("tensor", "context", "context_method", "expert", "pipeline", "micro_batches", "micro_batch_size", "schedule"),
+    *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
+    *("attention", "compiled"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -43,7 +45,27 @@ _Hidden = Annotated[int | None, typer.Option(help="Hidden size of a GPT. Default
 _Heads = Annotated[int | None, typer.Option(help="Number of attention heads of a GPT. Default: as published.")]
 _Vocabulary = Annotated[int | None, typer.Option(help="Vocabulary size of a GPT. Default: as published.")]
 _Sequence = Annotated[int | None, typer.Option(help="Sequence length of a GPT. Default: as published.")]
-_Context = Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")]
+_TokensBefore = Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")]
+_Context = Annotated[int, typer.Option(help="Number of devices that share the tokens of each sample.")]
+_ContextMethod = Annotated[
+    ContextMethod,
+    typer.Option(help="How these meet in the attention: keys and values go round, or each takes some of the heads."),
+]
+_Expert = Annotated[
+    int, typer.Option(help="Number of devices, of the tensor, context and data ones, that share the experts.")
+]
+_SequenceParallel = Annotated[
+    bool,
+    typer.Option(
+        "--sequence-parallel", help="Cut activations along the tokens, and the vocabulary, where tensors are cut."
+    ),
+]
+_Reshard = Annotated[
+    bool, typer.Option(help="With --zero 3, free gathered weights between a layer's forward and its backward.")
+]
+_GradDtype = Annotated[
+    str | None, typer.Option(help="Number format in which gradients are summed: fp32, bf16. Default: the weights'.")
+]
 _MicroBatches = Annotated[
     int | None,
     typer.Option(help="Number of micro-batches, into which a replica's batch is cut. Default: 1; of a plan, 8."),
@@ -73,7 +95,12 @@ _Attention = Annotated[
     AttentionKernel,
     typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
 ]
-_Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
+_Zero = Annotated[
+    int,
+    typer.Option(
+        min=0, max=3, help="Stage of ZeRO: replicas share the optimizer's state (1), gradients (2), weights (3, FSDP)."
+    ),
+]
 _Dtype = Annotated[
     str | None,
     typer.Option(help="Number format: fp32, fp16, bf16, or fp8 for bf16 with linear layers in FP8."),
@@ -129,9 +156,13 @@ class AskedNetwork:
     batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None
     dtype: _Dtype = None
     mode: Annotated[str | None, typer.Option(help=f"What a GPT does: {_choices('gpt', 'mode')}.")] = None
-    context: _Context = None
+    tokens_before: _TokensBefore = None
     data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
     tensor: Annotated[int, typer.Option(help="Number of devices that share each layer.")] = 1
+    sequence_parallel: _SequenceParallel = False
+    context: _Context = 1
+    context_method: _ContextMethod = ContextMethod.RING
+    expert: _Expert = 1
     pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
     stages_per_device: _StagesPerDevice = 1
     micro_batches: _MicroBatches = None
@@ -139,7 +170,9 @@ class AskedNetwork:
     schedule: _Order = None
     recompute: _Recompute = Recompute.NONE
     attention: _Attention = AttentionKernel.FUSED
-    zero: _Zero = False
+    zero: _Zero = 0
+    reshard: _Reshard = True
+    grad_dtype: _GradDtype = None
     rank_order: Annotated[
         str | None,
         typer.Option(
@@ -168,19 +201,25 @@ class AskedNetwork:
     def strategy(self) -> Strategy:
         """InputError for a degree below 1, a rank order that makes no sense, and micro-batches that do not add up."""
         return Strategy(
-            self.data,
-            self.tensor,
-            self.pipeline,
-            self._micro_batches,
-            usual_order(self.stages_per_device) if self.schedule is None else self.schedule,
-            self.recompute,
-            self.zero,
-            self.stages_per_device,
-            None if self.rank_order is None else read_rank_order(self.rank_order, "--rank-order"),
-            bucket_bytes(self.bucket),
-            self.attention,
-            self.dtype == FP8,
-            self.compiled,
+            data=self.data,
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            micro_batches=self._micro_batches,
+            schedule=usual_order(self.stages_per_device) if self.schedule is None else self.schedule,
+            recompute=self.recompute,
+            zero=self.zero,
+            stages_per_device=self.stages_per_device,
+            rank_order=None if self.rank_order is None else read_rank_order(self.rank_order, "--rank-order"),
+            bucket_bytes=bucket_bytes(self.bucket),
+            context=self.context,
+            context_method=self.context_method,
+            expert=self.expert,
+            sequence_parallel=self.sequence_parallel,
+            reshard=self.reshard,
+            grad_dtype=self.grad_dtype or "",
+            attention=self.attention,
+            fp8=self.dtype == FP8,
+            compiled=self.compiled,
         )
 
     @property
@@ -200,6 +239,7 @@ class AskedNetwork:
         assert self._named is not None
         family, said = self._named
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
+        given["context"] = given.pop("tokens_before")
         if self.dtype == FP8:
             given["dtype"] = "bf16"
         given |= assignments(self.sizes or ())

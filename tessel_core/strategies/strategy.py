@@ -242,17 +242,17 @@ def program_of_one(
     if strategy.compiled and optimizer is not None and recompute == Recompute.NONE:
         recompute = Recompute.SELECTIVE  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
     model = recomputing(recompute, model)
-    if strategy.grad_dtype:
-        model = GradientFormat(strategy.grad_dtype)(model)
     model = ExpertParallel(strategy.expert).of_one(model)
     model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
     model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
     if strategy.compiled:
         model = Compiled()(model)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
+    stage_of = stages_of_layers(model, strategy.stages)
+    model = with_parts_apart(model, stage_of)
+    if strategy.grad_dtype:
+        model = GradientFormat(strategy.grad_dtype)(model)
     if strategy.zero > 1:
-        stage_of = stages_of_layers(model, strategy.stages)
-        model = with_parts_apart(model, stage_of)
         model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
     model = Pipeline(stage_order(strategy.schedule, *shape))(model)
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0

@@ -119,27 +119,40 @@ class Setting:
 
     @property
     def missing(self) -> str:
-        """What cannot be expressed yet, the first of several; empty where all can."""
-        row = self.row
-        lacks = (
-            (not row["model"].startswith("gpt:") and row["model"] not in PRESETS, f"family of {row['model']}"),
-            (self["context"] > 1, "context parallelism"),
-            (self["expert"] > 1, "expert parallelism"),
-            (self["zero"] > 1, "ZeRO-2 and FSDP"),
-            (self["sequence_parallel"] > 0 and self["tensor"] > 1, "sequence parallelism"),
-        )
-        return next((words for lacking, words in lacks if lacking), "")
+        """What cannot be expressed; empty where all can."""
+        known = self.row["model"].startswith("gpt:") or self.row["model"] in PRESETS
+        return "" if known else f"family of {self.row['model']}"
+
+    @property
+    def memory(self) -> float | None:
+        """GiB that the fullest device held at most; None where it was not published."""
+        return float(self.row["memory_gib"]) if self.row["memory_gib"] else None
 
 
-def simulated(setting: Setting) -> float:
-    """Seconds of a step of a strategy."""
+@dataclass(frozen=True)
+class Predicted:
+    """What the simulator says of a row."""
+
+    seconds: float
+    memory: float | None = None
+    """GiB of the fullest device."""
+
+
+def simulated(setting: Setting) -> Predicted:
+    """A step of a strategy."""
     family, spec = setting.network
     strategy = Strategy(
         *(setting[name] for name in ("data", "tensor", "pipeline", "micro_batches")),
-        setting.row["schedule"] or "1f1b",
-        Recompute(setting.row["recompute"] or "none"),
-        setting["zero"] == 1,
-        setting["virtual"],
+        schedule=setting.row["schedule"] or "1f1b",
+        recompute=Recompute(setting.row["recompute"] or "none"),
+        zero=setting["zero"],
+        stages_per_device=setting["virtual"],
+        context=setting["context"],
+        expert=setting["expert"],
+        sequence_parallel=setting["sequence_parallel"] == 1,
+        # torchtitan keeps gathered weights over a pipeline's micro-batches, and reduces in fp32 as Megatron-LM does.
+        reshard=setting["pipeline"] == 1,
+        grad_dtype="fp32",
         fp8=setting.fp8,
         compiled=setting["compiled"] == 1,
     )
@@ -147,7 +160,7 @@ def simulated(setting: Setting) -> float:
     (found,) = evaluate(family, [Configuration(spec, strategy)], mesh)
     if found.reason and not found.peaks:
         raise SystemExit(f"error: {setting.row['id']}: {found.reason}")
-    return found.latency
+    return Predicted(found.latency, max(found.peaks) / 2**30)
 
 
 @lru_cache(maxsize=16)
@@ -169,8 +182,8 @@ def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchP
     return plan_of(placement, PlanOptions(1, split))
 
 
-def scheduled(setting: Setting) -> float:
-    """Seconds of a step of a placed graph in a published order, which needs its backward in halves or whole."""
+def scheduled(setting: Setting) -> Predicted:
+    """A step of a placed graph in a published order, which needs its backward in halves or whole."""
     names = ("micro_batch_size", "pipeline", "devices")
     sizes = (*setting.sizes, setting.vocabulary, setting["sequence"], *(setting[name] for name in names))
     order = setting.row["schedule"]
@@ -179,10 +192,10 @@ def scheduled(setting: Setting) -> float:
     if schedule is None:
         raise SystemExit(f"error: {setting.row['id']}: {order} finds no schedule")
     if not order.startswith("zb-"):
-        return schedule.makespan / 1e9
+        return Predicted(schedule.makespan / 1e9)
     ends = schedule.start + schedule.duration
     mine = [schedule.runs_on(device) for device in range(len(plan.devices))]
-    return float(max(ends[runs].max() - schedule.start[runs].min() for runs in mine)) / 1e9
+    return Predicted(float(max(ends[runs].max() - schedule.start[runs].min() for runs in mine)) / 1e9)
 
 
 def dumbest(setting: Setting) -> float:
@@ -200,34 +213,36 @@ def read_rows() -> list[Setting]:
         return [Setting(row) for row in csv.DictReader(file)]
 
 
-def table_of(console: Console, settings: list[Setting]) -> dict[str, float]:
-    """Rows with predicted and published steps; returns predicted seconds by the row's id."""
-    table = Table("row", "published s", "predicted s", "error", "45 % of peak s", "error", box=None)
-    found: dict[str, float] = {}
+def table_of(console: Console, settings: list[Setting]) -> dict[str, Predicted]:
+    """Rows with predicted and published steps; returns what is predicted by the row's id."""
+    names = "row", "published s", "predicted s", "error", "45 % of peak", "error", "GiB", "predicted", "error"
+    table, found = Table(*names, box=None), dict[str, Predicted]()
     for setting in settings:
-        way: Callable[[Setting], float] = scheduled if setting.zero_bubble else simulated
-        step, usual, published = way(setting), dumbest(setting), setting.published
-        found[setting.row["id"]] = step
-        errors = (f"{each / published - 1:+.1%}" for each in (step, usual))
-        error, usual_error = errors
-        table.add_row(setting.row["id"], f"{published:.3f}", f"{step:.3f}", error, f"{usual:.3f}", usual_error)
+        way: Callable[[Setting], Predicted] = scheduled if setting.zero_bubble else simulated
+        said, usual, published = way(setting), dumbest(setting), setting.published
+        found[setting.row["id"]] = said
+        error, usual_error = (f"{each / published - 1:+.1%}" for each in (said.seconds, usual))
+        cells = [f"{published:.3f}", f"{said.seconds:.3f}", error, f"{usual:.3f}", usual_error]
+        if setting.memory is not None and said.memory is not None:
+            cells += [f"{setting.memory:.1f}", f"{said.memory:.1f}", f"{said.memory / setting.memory - 1:+.1%}"]
+        table.add_row(setting.row["id"], *cells)
     console.print(table)
     return found
 
 
-def by_source(console: Console, settings: list[Setting], found: dict[str, float]) -> None:
+def by_source(console: Console, settings: list[Setting], found: dict[str, Predicted]) -> None:
     """Median and largest absolute error per source, beside the dumbest competitor's."""
     table = Table("source", "rows", "median", "largest", "45 % of peak: median", "largest", box=None)
     for source in dict.fromkeys(setting.row["source"] for setting in settings):
         mine = [setting for setting in settings if setting.row["source"] == source]
-        ours = [abs(found[each.row["id"]] / each.published - 1) for each in mine]
+        ours = [abs(found[each.row["id"]].seconds / each.published - 1) for each in mine]
         theirs = [abs(dumbest(each) / each.published - 1) for each in mine]
         cells = [f"{each:.1%}" for each in (median(ours), max(ours), median(theirs), max(theirs))]
         table.add_row(source[:60], str(len(mine)), *cells)
     console.print(table)
 
 
-def ratios(settings: list[Setting], found: dict[str, float]) -> Iterator[tuple[str, float]]:
+def ratios(settings: list[Setting], found: dict[str, Predicted]) -> Iterator[tuple[str, float]]:
     """Per zero-bubble row, how far its ratio to the 1F1B row of the same setting is from the published one."""
     plain = {
         (each.row["model"], each["micro_batches"]): each
@@ -237,7 +252,7 @@ def ratios(settings: list[Setting], found: dict[str, float]) -> Iterator[tuple[s
     for each in settings:
         base = plain.get((each.row["model"], each["micro_batches"]))
         if each.zero_bubble and base is not None and base is not each:
-            ours = found[base.row["id"]] / found[each.row["id"]]
+            ours = found[base.row["id"]].seconds / found[each.row["id"]].seconds
             yield each.row["id"], ours / (base.published / each.published) - 1
 
 
@@ -263,9 +278,9 @@ def main() -> int:
     found = table_of(console, known)
     by_source(console, known, found)
     good = scaling(console)
-    strategies = [abs(found[s.row["id"]] / s.published - 1) for s in known if not s.zero_bubble]
+    strategies = [abs(found[s.row["id"]].seconds / s.published - 1) for s in known if not s.zero_bubble]
     good &= max(strategies, default=0.0) <= REACH_STRATEGY
-    errors = [abs(found[s.row["id"]] / s.published - 1) for s in known if s.zero_bubble]
+    errors = [abs(found[s.row["id"]].seconds / s.published - 1) for s in known if s.zero_bubble]
     apart = dict(ratios(known, found))
     console.print(
         f"zero-bubble rows: median error {median(errors):.1%} (reach {REACH_ZERO_BUBBLE:.0%}), ratios to 1F1B at most "
