@@ -9,7 +9,7 @@ some operations of its own: thin products, which reuse little, run slower.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 
@@ -20,6 +20,9 @@ from tessel_core.formats.record import Codec, Record, codec_of, list_of, or_null
 from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
+_POWER = {"h100-500w-96gb": 500 / 700}
+"""Share of an H200's power limit that a kind has.  Products and attention draw an H200's 700 W, and its voltage is at its
+floor then, so that their speed is proportional to the power."""
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
 """Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
 
@@ -105,6 +108,13 @@ class CostFit:
         """The class of that name; KeyError where there is none."""
         return self._by_name[name]
 
+    def at_power(self, share: float) -> CostFit:
+        """The same with matrix units that get a share of the power."""
+        kernels = (
+            each if each.compute is None else replace(each, compute=each.compute * share) for each in self.kernels
+        )
+        return replace(self, kernels=tuple(kernels))
+
     @cached_property
     def _by_name(self) -> dict[str, KernelFit]:
         return {each.name: each for each in self.kernels}
@@ -146,7 +156,8 @@ def kind_fit(kind: str) -> CostFit:
     Those of a B200 and of an A100 PCIe card are the H200's but for matrix products, of experts too, and attention.
     """
     name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
-    return read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)
+    found = read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)
+    return found.at_power(_POWER[kind]) if kind in _POWER else found
 
 
 def h200_fit() -> CostFit:

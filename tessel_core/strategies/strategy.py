@@ -11,7 +11,7 @@ from tessel_core.ir.distributed import Distributed, check_degree
 from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.attention import AttentionKernel
-from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.checkpoint import Recompute, keeping_products, recomputing
 from tessel_core.ir.transforms.compiled import Compiled
 from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
@@ -137,6 +137,17 @@ class Strategy:
         return Ranks(self.data, self.tensor, self.pipeline, order, self.context, self.expert)
 
     @property
+    def scatters_at_once(self) -> bool:
+        """Whether every micro-batch gathers weights or scatters gradients.
+
+        Stage 3 that keeps gathered weights does so once a step where there are several micro-batches: they are gathered
+        before the first and gradients scattered after the last, as PyTorch's FSDP does in a pipeline.  That takes as
+        much traffic and memory as stage 1, whose weights are gathered at the end of the step before.
+        """
+        once = self.zero == ZERO_STAGES[-1] and not self.reshard and self.micro_batches > 1
+        return self.zero > 1 and not once
+
+    @property
     def plain(self) -> bool:
         """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
         as a network is written."""
@@ -238,10 +249,9 @@ def program_of_one(
     model = family.build(spec, split_weights=split, attention=strategy.attention)
     if strategy.fp8:
         model = Fp8Linears()(model)
-    recompute = strategy.recompute
-    if strategy.compiled and optimizer is not None and recompute == Recompute.NONE:
-        recompute = Recompute.SELECTIVE  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
-    model = recomputing(recompute, model)
+    if strategy.compiled and optimizer is not None and strategy.recompute == Recompute.NONE:
+        model = keeping_products(model)  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+    model = recomputing(strategy.recompute, model)
     model = ExpertParallel(strategy.expert).of_one(model)
     model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
     model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
@@ -252,7 +262,7 @@ def program_of_one(
     model = with_parts_apart(model, stage_of)
     if strategy.grad_dtype:
         model = GradientFormat(strategy.grad_dtype)(model)
-    if strategy.zero > 1:
+    if strategy.scatters_at_once:
         model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
     model = Pipeline(stage_order(strategy.schedule, *shape))(model)
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0

@@ -78,7 +78,9 @@ class Setting:
         common = {"sequence": self["sequence"], "batch": self.batch, "dtype": dtype}
         if name in PRESETS:
             family = find_family(PRESETS[name])
-            return family, family.spec(size=name, layers=self["layers"], **common)
+            # "DeepSeekV3 formal rows use dense_layers=1" [SimuMax, docs/b200/b200_release_v1.2_summary.md].
+            dense = {"dense_layers": 1} if name == "deepseek-v3" and "SimuMax" in self.row["source"] else {}
+            return family, family.spec(size=name, layers=self["layers"], **common, **dense)
         layers, hidden, heads = self.sizes
         sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": self.vocabulary}
         return find_family("gpt"), find_family("gpt").spec(size="gpt3-175b", **sizes, **common)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -28,9 +29,9 @@ class Recompute(StrEnum):
 
     NONE = "none"
     SELECTIVE = "selective"
-    """With fused attention, all but products and attention: norms, activation functions, sums and views, which take
-    little time.  The outputs of products and attention are kept: a fused kernel keeps no scores, so that recomputing it
-    would free little [torchtitan's selective checkpointing].  With unfused attention, the attention core alone, as in
+    """With fused attention, every second product of a layer and all that takes little time: norms, activation
+    functions, sums and views.  Attention is kept, whose kernel keeps no scores, and the other products [torchtitan,
+    selective checkpointing by operator].  With unfused attention, the attention core alone, as in
     Megatron-LM [Korthikanti 2022, section 5]: scores, softmax and dropout, which are large and take little time.  What
     the core makes is kept for the projection, so the sum of the values is not repeated."""
     FULL = "full"
@@ -68,7 +69,28 @@ def recomputing(how: Recompute, model: Distributed) -> Distributed:
     if how == Recompute.FULL:
         return Checkpoint()(model)
     core = _attention_cores(model.program)
-    return Checkpoint((lambda op: core.isdisjoint(op.outputs)) if core else (lambda op: op.kind in PRODUCTS))(model)
+    if core:
+        return Checkpoint(lambda op: core.isdisjoint(op.outputs))(model)
+    kept = _every_second_product(model.program)
+    return Checkpoint(lambda op: not kept.isdisjoint(op.outputs))(model)
+
+
+def keeping_products(model: Distributed) -> Distributed:
+    """The model on its one device, which keeps what products and attention make and makes the rest again."""
+    return Checkpoint(lambda op: op.kind in PRODUCTS)(model)
+
+
+def _every_second_product(program: Program) -> set[int]:
+    """What attention makes, and the first, third … product of each layer."""
+    found, count = set[int](), Counter[Scope]()
+    for op in program.ops:
+        if op.kind not in PRODUCTS or op.tag.phase in _BACK:
+            continue
+        attends = op.kind.startswith("attention")
+        count[op.tag.scope] += not attends
+        if attends or count[op.tag.scope] % 2:
+            found.update(op.outputs)
+    return found
 
 
 def _attention_cores(program: Program) -> set[int]:
