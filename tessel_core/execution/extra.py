@@ -13,8 +13,9 @@ _INSTALL = "pip install 'tessel-explorer[torch]'"
 
 def why_no_torch() -> str:
     """Why nothing can run on PyTorch, in one sentence without its full stop; empty where it can."""
-    if importlib.util.find_spec("torch") is None:
-        return f"needs PyTorch: {_INSTALL}"
+    for module, name in (("torch", "PyTorch"), ("array_api_compat", "array-api-compat")):
+        if importlib.util.find_spec(module) is None:
+            return f"needs {name}: {_INSTALL}"
     try:
         found = version("torch")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Attention over heads, and the columns that hold queries, keys and values together."""
+"""Attention over heads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of, wide
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors, gradient_of
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.operator import Values
+from tessel_core.ir.operators.operator import Values, wide
 
 
 def _heads(tensor: Tensor, values: Values) -> Tensor:
@@ -83,23 +83,9 @@ def _attention_bias(tensors: Tensors, values: Values) -> Sequence[Tensor]:
     return [_columns(_biased_weights(q, k, wide(tensors[3]), values) @ v, tensors[0])]
 
 
-def _unpack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    batch, tokens, columns = tensors[0].shape
-    packed = tensors[0].reshape(batch, tokens, -1, 3, integer(values, "head_size", 1))
-    return [packed[:, :, :, i].reshape(batch, tokens, columns // 3) for i in range(3)]
-
-
-def _pack_qkv(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    batch, tokens, columns = tensors[0].shape
-    parts = [each.reshape(batch, tokens, -1, integer(values, "head_size", 1)) for each in tensors]
-    return [torch.stack(parts, dim=3).reshape(batch, tokens, 3 * columns)]
-
-
 ATTENTION: dict[str, Meaning] = {
     "attention": _attention,
     "attention_grad": gradient_of(_attention),
     "attention_bias": _attention_bias,
     "attention_bias_grad": gradient_of(_attention_bias),
-    "unpack_qkv": _unpack_qkv,
-    "pack_qkv": _pack_qkv,
 }

@@ -10,7 +10,18 @@ from dataclasses import replace
 import numpy as np
 
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, wide
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    WorkRule,
+    namespace,
+    need,
+    wide,
+)
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
 from tessel_core.ir.types import TensorType
 
@@ -238,7 +249,7 @@ def _pack(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     batch, tokens, columns = arrays[0].shape
     parts = [each.reshape(batch, tokens, -1, integer(values, "head_size", 1)) for each in arrays]
-    return [np.stack(parts, axis=3).reshape(batch, tokens, 3 * columns)]
+    return [namespace(parts[0]).stack(parts, axis=3).reshape(batch, tokens, 3 * columns)]
 
 
 _OF_HEADS = ("causal", "head_size")
