@@ -16,7 +16,6 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.certificate import Channels
-from tessel_core.execution.extra import need_torch
 from tessel_core.execution.hang import check_channels
 from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory, needed_memory
@@ -39,6 +38,7 @@ from tessel_core.ir.execute import execute
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Op
 from tessel_core.ir.types import WIDTHS
+from tessel_core.torch_extra import need_torch
 
 MOST_STEPS = 1_000_000
 

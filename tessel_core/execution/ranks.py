@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.execution.extra import need_torch
 from tessel_core.execution.rank_process import Done, Failed, News, Notes, Start, Work, command
+from tessel_core.torch_extra import need_torch
 
 MOST_RANKS = 64
 _LOOK_S = 0.1

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Compute, Values, in_format, wide
+from tessel_core.torch_extra import TORCH_NAMES
 
 Tensor: TypeAlias = Any
 """torch.Tensor, which is looked at with PyTorch installed or not."""
@@ -16,20 +17,8 @@ Tensors = Sequence[Tensor]
 Meaning = Compute
 """The outputs, from input tensors of one device and the attributes."""
 
-TORCH_TYPES: dict[str, Any] = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "int16": torch.int16,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-}
-"""How each format is computed; what is not here has no arithmetic in PyTorch."""
+TORCH_TYPES: dict[str, Any] = {name: getattr(torch, theirs) for name, theirs in TORCH_NAMES.items()}
+"""PyTorch's number formats by our names."""
 
 
 def from_numpy(array: Array, dtype: str, place: Any = "cpu") -> Tensor:

@@ -1,4 +1,4 @@
-"""The optional extra `torch`: whether it is there."""
+"""The optional extra `torch`: whether it is there, and what it calls number formats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tessel_core.errors import InputError
 
+TORCH_NAMES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    **{name: name for name in ("int64", "int32", "int16", "int8", "uint8", "bool")},
+}
+"""How each format is computed in PyTorch; what is not here has no arithmetic there."""
 _LEAST = (2, 10)
 _INSTALL = "pip install 'tessel-explorer[torch]'"
 
