@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from tessel_core.control import Control
+from tessel_core.deadlock.certificate import Channels
+from tessel_core.deadlock.hang import check_channels
+from tessel_core.deadlock.orders import program_actions
 from tessel_core.errors import InputError
-from tessel_core.execution.certificate import Channels
-from tessel_core.execution.hang import check_channels
 from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory, needed_memory
-from tessel_core.execution.orders import program_actions
 from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
 from tessel_core.execution.share import (
     LOSS,

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tessel_core.control import Control
+from tessel_core.deadlock.certificate import Channels
+from tessel_core.deadlock.hang import check_channels
+from tessel_core.deadlock.orders import schedule_actions
 from tessel_core.errors import InputError
-from tessel_core.execution.certificate import Channels
-from tessel_core.execution.hang import check_channels
 from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory
-from tessel_core.execution.orders import schedule_actions
 from tessel_core.execution.ranks import RankError, Ranks
 from tessel_core.execution.share import RankResult, Run, Timed, run_share, shares_of
 from tessel_core.execution.stand_ins import COMPUTE, SLEEP, Scale, StandIns

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from torch_steps import Steps, step_seconds
 
-from tessel_core.execution import (
+from tessel_core.deadlock import (
     ActionKind,
     Channels,
     RankActions,
