@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from helpers.ranks import ENDS, ends, total, total_of_some, waits
+from helpers.ranks import ENDS, ends, run_on_ranks, total, total_of_some, waits
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.rank_process import command
-from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks, run_on_ranks
+from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
 
 SOON_S = 5.0
 """Until all ranks have ended."""

@@ -15,10 +15,10 @@ from tessel_core.ir.operators.operator import (
     Values,
     Work,
     copied,
+    equal_parts,
     in_format,
     namespace,
     need,
-    parts_of,
     rounded,
 )
 from tessel_core.ir.operators.rules import (
@@ -86,8 +86,7 @@ def _split_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _chunk_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (x,), parts, axis = arrays, integer(values, "parts"), axis_of(values, arrays[0].ndim)
-    return parts_of(x, (x.shape[axis] // parts,) * parts, axis)
+    return equal_parts(arrays[0], integer(values, "parts"), axis_of(values, arrays[0].ndim))
 
 
 def _part_compute(arrays: Arrays, values: Values) -> Sequence[Array]:

@@ -188,6 +188,11 @@ def parts_of(array: Array, sizes: Sequence[int], axis: int) -> list[Array]:
     return [array[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
+def equal_parts(array: Array, parts: int, axis: int) -> list[Array]:
+    """Views of so many parts along an axis, which they divide."""
+    return parts_of(array, (array.shape[axis] // parts,) * parts, axis)
+
+
 def summed_rows(rows: Array, places: Array, size: int) -> Array:
     """Rows [n, ..] added up by their places, as [size, ..]; each of the n places is below `size`."""
     if not _in_numpy(rows):

@@ -24,9 +24,9 @@ from tessel_core.ir.operators.operator import (
     Values,
     Work,
     copied,
+    equal_parts,
     namespace,
     need,
-    parts_of,
     rounded,
 )
 from tessel_core.ir.operators.reductions import Reduction, end_of, largest_of, mean_of
@@ -108,16 +108,11 @@ def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
     *bias, values = rest
     groups, spatial = integer(values, "groups"), w.ndim - 2
-    xp, seen = namespace(x), _in_groups(_windows(x, tuple(w.shape[2:]), values, 0.0), groups, 1)
+    xp, seen = namespace(x), equal_parts(_windows(x, tuple(w.shape[2:]), values, 0.0), groups, 1)
     inner = [1, *range(2 + spatial, 2 + 2 * spatial)], [1, *range(2, 2 + spatial)]
-    parts = [xp.tensordot(a, b, axes=inner) for a, b in zip(seen, _in_groups(w, groups, 0), strict=True)]
+    parts = [xp.tensordot(a, b, axes=inner) for a, b in zip(seen, equal_parts(w, groups, 0), strict=True)]
     made = xp.moveaxis(xp.concat(parts, axis=-1), -1, 1)
     return made + bias[0].reshape(-1, *[1] * spatial) if bias else made
-
-
-def _in_groups(array: Array, groups: int, axis: int) -> list[Array]:
-    """So many equal parts along an axis."""
-    return parts_of(array, (array.shape[axis] // groups,) * groups, axis)
 
 
 def _conv_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -145,7 +140,7 @@ def _conv_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _input_slope(w: Array, dz: Array, sizes: tuple[int, ...], values: Values) -> Array:
     xp, groups, spatial = namespace(w), integer(values, "groups"), w.ndim - 2
-    pairs = zip(_in_groups(dz, groups, 1), _in_groups(w, groups, 0), strict=True)
+    pairs = zip(equal_parts(dz, groups, 1), equal_parts(w, groups, 0), strict=True)
     parts = [xp.moveaxis(xp.tensordot(a, b, axes=([1], [0])), 1 + spatial, 1) for a, b in pairs]
     return _folded(xp.concat(parts, axis=1), sizes, values)
 
@@ -153,8 +148,8 @@ def _input_slope(w: Array, dz: Array, sizes: tuple[int, ...], values: Values) ->
 def _weight_slope(x: Array, dz: Array, kernel: tuple[int, ...], values: Values) -> Array:
     xp, groups = namespace(x), integer(values, "groups")
     over = [0, *range(2, 2 + len(kernel))]
-    seen = _in_groups(_windows(x, kernel, values, 0.0), groups, 1)
-    pairs = zip(_in_groups(dz, groups, 1), seen, strict=True)
+    seen = equal_parts(_windows(x, kernel, values, 0.0), groups, 1)
+    pairs = zip(equal_parts(dz, groups, 1), seen, strict=True)
     return xp.concat([xp.tensordot(a, b, axes=(over, over)) for a, b in pairs])
 
 
