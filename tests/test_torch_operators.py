@@ -182,3 +182,20 @@ def test_formats_and_memory_of_what_is_made() -> None:
                     memory = made.untyped_storage()
                     assert memory.data_ptr() not in given, kind
                     assert memory.nbytes() == made.nbytes, kind
+
+
+def test_what_is_made_is_where_inputs_are() -> None:
+    """On a device of which no number can be read, as GPUs are for NumPy; only some kinds have to look at numbers."""
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy
+
+    looking = set[str]()
+    for kind, meaning in TORCH_OPERATORS.items():
+        types, attributes = EXAMPLES[kind]
+        tensors = [from_numpy(each, of.dtype, "meta") for each, of in zip(drawn(types, 1), types, strict=True)]
+        try:
+            made = meaning(tensors, dict(attributes))
+        except (NotImplementedError, RuntimeError):
+            looking.add(kind.partition("_")[0])
+            continue
+        assert all(each.device.type == "meta" for each in made), kind
+    assert looking == {"take", "embedding", "grouped", "adam"}  # places, rows, experts and the number of the step
