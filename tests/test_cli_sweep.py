@@ -1,7 +1,9 @@
-"""`tessel sweep schedules`: files, resumption, kill -9 and Ctrl-C, one line for every error."""
+"""`tessel sweep`: of schedules, files, resumption, kill -9 and Ctrl-C; of strategies, presets and configs."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import os
 import signal
@@ -248,3 +250,78 @@ def test_graphs_need_names_of_their_own(tessel: Tessel) -> None:
     Path("same.json").write_text(graph_text(OperatorGraph("network", NETWORK.operators[:1], ())))
     ended = tessel(*WORDS, "--graph", "same.json", "--out", "r.sqlite")
     assert ended.err == "error: graphs: duplicate name 'network'\n"
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+    "max_position_embeddings": 32,
+}
+DEGREES = ("--data", 1, "--pipeline", 1, "--micro-batches", 1, "--tensor", "1,2,4,8")
+
+
+@pytest.fixture
+def config(tessel: Tessel) -> str:
+    """A Hugging Face config in the present folder."""
+    Path("config.json").write_text(json.dumps(CONFIG))
+    return "config.json"
+
+
+def test_strategies_of_a_config_are_those_that_simulate_times(tessel: Tessel, config: str) -> None:
+    said = tessel("sweep", config, *DEGREES, "--batch", 8, "--json").document
+    assert (said["configurations"], said["feasible"]) == (4, 3)
+    (why,) = said["reasons"]
+    assert "must divide the number of key-value heads, which is 4, got 8" in why
+    best = said["best"]["throughput"]
+    alone = tessel("simulate", config, "--tensor", best["tensor"], "--batch", 8, "--json").document
+    assert (best["hidden"], best["kv_heads"], best["vocabulary"]) == (64, 4, 100)
+    assert best["latency_s"] == pytest.approx(alone["latency_s"])
+    assert best["peak_memory"] == max(alone["peak_memory"])
+
+
+def test_options_of_a_config_are_ranges_and_lists(tessel: Tessel, config: str) -> None:
+    axes = ("--layers", "1..3", "--set", "window=0,16", "--set", "style=llama,gemma2")
+    ended = tessel("sweep", config, "--tensor", 1, *DEGREES[:-2], *axes, "--out", "r.json", "--json")
+    rows = json.loads(Path("r.json").read_text())["rows"]
+    found = {(row["layers"], row["window"], row["style"]) for row in rows}
+    assert found == {
+        (layers, *more) for layers in (1, 2, 3) for more in itertools.product((0, 16), ("llama", "gemma2"))
+    }
+    assert ended.document["feasible"] == len(rows) == 12
+    latency = {(row["layers"], row["window"], row["style"]): row["latency_s"] for row in rows}
+    assert latency[3, 0, "llama"] > latency[2, 0, "llama"] > latency[1, 0, "llama"]
+
+
+def test_a_preset_stands_in_place_of_a_family(tessel: Tessel) -> None:
+    few = ("--layers", 1, "--sequence", 128, "--batch", 8, *DEGREES, "--json")
+    by_preset = tessel("sweep", "llama-2-7b", *few).document
+    assert by_preset["best"] == tessel("sweep", "llama", "--size", "llama-2-7b", *few).document["best"]
+    assert by_preset["best"]["throughput"]["inner"] == 11_008
+
+
+def test_what_all_strategies_have_is_said_once(tessel: Tessel, config: str) -> None:
+    lines = tessel("sweep", config, *DEGREES, "--batch", 8).out.splitlines()
+    assert lines[1].startswith("llama, layers 2, hidden 64, ")
+    assert lines[2].split()[:5] == ["best", "D", "H", "P", "K"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("network.json", "network.json: is no Hugging Face config; strategies are swept of a family, a preset or a "),
+        ("llama-4", "tessel sweep: No such command 'llama-4'"),
+        ("config.json --set color=1", "--color: is no size of llama, which has "),
+        ("config.json --set window", "--set: wants NAME=VALUE, got 'window'"),
+        ("config.json --set style=gemma3", "--set style: must be one of llama, gemma2, got 'gemma3'"),
+        ("config.json --layers 0", "--layers: must be between 1 and 1000, got 0"),
+    ],
+)
+def test_what_no_strategies_are_of_is_one_line(tessel: Tessel, config: str, words: str, why: str) -> None:
+    ended = tessel("sweep", *words.split(), *DEGREES)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {why}")

@@ -85,6 +85,18 @@ BY_HAND: dict[str, tuple[Sequence[TensorType], float, dict[str, AttributeValue]]
     "cross_entropy_grad": ((HALF, TensorType("int32", (6,), 1), COUNT), 2 * ENTROPY, {}),
     "attention": ((TOKENS,) * 3, ATTENTION, {"causal": 1, "head_size": 4}),
     "attention_grad": ((TOKENS,) * 4, 2 * (ATTENTION - MASK), {"causal": 0, "head_size": 4}),
+    "attention_scores": ((TOKENS,) * 2, (SPREAD + PAIRS) / 2, {"head_size": 4}),
+    "attention_scores_grad": ((TOKENS, TOKENS, half(2, 3, 3, 3)), SPREAD + PAIRS, {"head_size": 4}),
+    "masked_softmax": ((half(2, 3, 3, 3),), moved(SCORES, 2) + MASK + moved(SCORES), {"causal": 1, "scale": 0.5}),
+    "masked_softmax_grad": (
+        (half(2, 3, 3, 3),) * 2,
+        2 * (moved(SCORES, 2) + moved(SCORES)),
+        {"causal": 0, "scale": 0.5},
+    ),
+    "attention_context": ((half(2, 3, 3, 3), TOKENS), (SPREAD + PAIRS) / 2, {"head_size": 4}),
+    "attention_context_grad": ((half(2, 3, 3, 3), TOKENS, TOKENS), SPREAD + PAIRS, {"head_size": 4}),
+    "dropout": ((HALF,), moved(240), {"rate": 0.1, "seed": 0}),
+    "dropout_grad": ((HALF, TensorType("uint8", (6, 40), 1)), moved(240, 2), {"rate": 0.1, "seed": 0}),
     "unpack_qkv": ((TOKENS,), OV, {"head_size": 2}),
     "pack_qkv": ((TOKENS,) * 3, OV, {"head_size": 4}),
     "write": ((TOKENS, half(2, 1, 12)), OV, {"at": 2, "axis": 1}),
@@ -217,8 +229,9 @@ def programs(seed: int) -> Program:
     kind = seed % 4
     if kind < 2:
         model = gpt_training(spec)
-        model = spread(Checkpoint()(model) if kind else model, data, tensor, stages, micro_batches)
-        return (ShardedOptimizer(AdamUpdate()) if choose.random() < 0.5 else AdamUpdate())(model).program
+        step = ShardedOptimizer(AdamUpdate()) if choose.random() < 0.5 else AdamUpdate()
+        degrees = data, tensor, stages, micro_batches
+        return spread(Checkpoint()(model) if kind else model, *degrees, step=step).program
     return spread(
         gpt_inference(spec) if kind == 2 else gpt_decode(spec, 4), data, tensor, stages, micro_batches
     ).program

@@ -220,7 +220,8 @@ def test_tensor_parallelism_divides_all_matrices_and_sums_as_megatron_does(tenso
 def test_printed_programs_are_read_back(degrees: tuple[int, int, int, int]) -> None:
     spec = small_gpt(2, 4)
     step = ShardedOptimizer(AdamUpdate())
-    programs = [step(spread(Checkpoint()(gpt_training(spec)), *degrees)), forward_spread(gpt_decode(spec, 2), *degrees)]
+    trained = spread(Checkpoint()(gpt_training(spec)), *degrees, step=step)
+    programs = [trained, forward_spread(gpt_decode(spec, 2), *degrees)]
     for each in programs:
         text = program_text(each.program)
         read = read_program(text)

@@ -19,6 +19,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.checkpoint import Checkpoint, Recompute
 from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.expansion import expanded
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
@@ -230,10 +231,11 @@ def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     flags = ("--recompute", "full", *(("--zero",) if zero else ()))
     code, out, _ = tessel("simulate", "gpt", *words.split(), *flags, "--schedule", "1f1b", "--json")
     spec = _gpt2(3, 64, 8)
-    model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2)(Checkpoint()(gpt_training(spec))))
+    ranks = Ranks(2, 2, 2)
+    model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2).of_one(Checkpoint()(gpt_training(spec))))
     step = ShardedOptimizer(AdamUpdate()) if zero else AdamUpdate()
-    ranks, spread = Ranks(2, 2, 2), step(DataParallel(2, bucket_bytes=BUCKET_BYTES)(model))
-    trace = simulate(ranks.numbered(spread).program, find_mesh("h200-8"))
+    model = step(DataParallel(2, bucket_bytes=BUCKET_BYTES).of_one(model, ranks.degrees))
+    trace = simulate(ranks.numbered(expanded(model, ranks.degrees)).program, find_mesh("h200-8"))
     document = json.loads(out)
     assert (code, document["latency_s"], document["events"]) == (0, trace.latency, trace.events)
     assert document["peak_memory"] == list(trace.peak_memory)

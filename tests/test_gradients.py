@@ -49,6 +49,8 @@ _SHARED = _TOKENS, _TOKENS.shaped((4, 5, 6)), _TOKENS.shaped((4, 5, 8))
         ("attention_bias", (*(_TOKENS,) * 3, _BIAS), (("consecutive", 1), ("head_size", 6))),
         ("attention", _SHARED, (("cap", 2.0), ("causal", 1), ("head_size", 3), ("window", 2))),
         ("attention", _SHARED, (("causal", 0), ("head_size", 3))),
+        ("attention", _SHARED, (("causal", 1), ("head_size", 3), ("rate", 0.25), ("seed", 1))),
+        ("masked_softmax", (_BIAS,), (("causal", 1), ("scale", 2.0), ("window", 2))),
         ("route", (_TOKENS,), (("normed", 1), ("scale", 1.0), ("score", "softmax"), ("top", 3))),
         ("route", (_TOKENS,), (("normed", 0), ("scale", 1.0), ("score", "softmax"), ("top", 3))),
         ("rotary", (_TOKENS,), (("at", 3), ("base", 10.0), ("first", 2), ("head_size", 6), ("size", 4))),

@@ -165,7 +165,7 @@ def test_orders_of_any_schedule_and_of_its_program_need_no_room(seed: int) -> No
 @pytest.mark.parametrize("degrees", [(2, 1, 1, 1), (2, 2, 2, 2), (3, 2, 3, 4)])
 def test_programs_need_no_room(degrees: tuple[int, int, int, int]) -> None:
     network = gpt_training(GptSpec(layers=3, hidden=12, heads=6, vocabulary=7, sequence=4, batch=12))
-    program = ShardedOptimizer(AdamUpdate())(spread(network, *degrees)).program
+    program = spread(network, *degrees, step=ShardedOptimizer(AdamUpdate())).program
     actions = program_actions(program)
     assert [len(mine) for mine in actions.values()] == [len(rank.ops) for rank in project(program).values()]
     assert {each.kind for mine in actions.values() for each in mine} >= {ActionKind.LOCAL, ActionKind.COLLECTIVE}

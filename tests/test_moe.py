@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from helpers.decoders import by_hand, decoded, parameters, weights
 
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
+from tessel_core.model import PlacementLoads, Status
+from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.networks.moe import MOE, MoeSpec, moe
+from tessel_core.placement import PlacementProblem, solve_placement
 
 PARAMETERS = {
     "mixtral-8x7b": 46_702_792_704,
@@ -88,6 +93,46 @@ def test_stages_of_deepseek_are_uneven() -> None:
     spec = replace(MOE.presets["deepseek-v3"], training=True, granularity="layers")
     flops = {each.name: each.flops for each in build_graph("moe", spec).operators}
     assert flops["layer0"] != flops["layer3"] == flops["layer4"]
+
+
+def test_placements_of_deepseek_have_uneven_stages() -> None:
+    """Three dense layers at the front make room for a fifth layer in the first stage; without them stages are even."""
+    loads, layers = dict[int, list[float]](), dict[int, list[int]]()
+    mesh = find_mesh("h200-4")
+    for dense in (3, 0):
+        spec = replace(MOE.presets["deepseek-v3"], layers=16, dense_layers=dense, training=True, granularity="layers")
+        problem = PlacementProblem.on_mesh(costed(build_graph("moe", spec), mesh, CostOptions()), mesh)
+        # Four devices are few for the weights of 16 layers: times alone count here.
+        problem = replace(problem, devices=tuple(replace(each, memory_capacity=None) for each in problem.devices))
+        report = solve_placement("dp", problem)
+        assert report.solution is not None
+        assert report.status is Status.PROVED_OPTIMAL
+        names = [layer_of(operator) for operator in problem.graph.operators]
+        layers[dense] = [
+            len({names[i] for i in on if names[i].startswith("layer")}) for on in report.solution.operators_on
+        ]
+        place = {"embedding": 0, "head": 3, **{f"layer{i}": i // 4 for i in range(16)}}
+        equal = problem.placement([(place[name],) for name in names])
+        loads[dense] = [PlacementLoads.of(each).largest for each in (report.solution, equal)]
+    assert layers == {3: [5, 4, 4, 3], 0: [4, 4, 4, 4]}
+    assert loads[3] == [pytest.approx(0.843 * loads[3][1], rel=5e-3), pytest.approx(loads[0][0])]
+    assert loads[3][0] == pytest.approx(0.843 * loads[3][1], rel=5e-3)
+
+
+def test_the_imbalance_of_tokens_is_read_from_the_dispatches_and_changes_no_number() -> None:
+    even, uneven = moe(GROUPED), moe(replace(GROUPED, imbalance=1.5))
+    dispatches = [[op.attributes for op in each.program.ops if op.kind == "dispatch"] for each in (even, uneven)]
+    assert dispatches == [[()] * GROUPED.layers, [(("imbalance", 1.5),)] * GROUPED.layers]
+    given = {**weights(even), "tokens": np.ones((2, GROUPED.sequence), int)}
+    (before,), (after,) = ([a for p, a in model.run(given) if p.name == "logits"] for model in (even, uneven))
+    np.testing.assert_array_equal(after, before)
+
+
+def test_an_imbalance_below_1_is_refused() -> None:
+    with pytest.raises(InputError, match="Token imbalance: must be between 1 and 1024, got"):
+        build_graph("moe", replace(GROUPED, dtype="bf16", imbalance=0.5))
+    with pytest.raises(InputError, match="imbalance must be at least 1, got"):
+        moe(replace(GROUPED, imbalance=0.5))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ DEGREES = [(1, 1, 1, 1), (2, 1, 1, 1), (1, 3, 1, 1), (1, 1, 3, 4), (2, 2, 2, 2),
 def model(family: str, degrees: tuple[int, int, int, int]) -> Distributed:
     if family == "mlp":
         return spread(mlp_training(MlpSpec(5, 12, 24)), *degrees)
-    return ShardedOptimizer(AdamUpdate())(spread(gpt_training(SPEC), *degrees))
+    return spread(gpt_training(SPEC), *degrees, step=ShardedOptimizer(AdamUpdate()))
 
 
 @pytest.mark.parametrize("family", ["mlp", "gpt"])

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from helpers.onnx_nodes import CASES, node
 from helpers.onnx_programs import imported
-from helpers.operators import EXAMPLES, drawn
+from helpers.operators import EXAMPLES, WITH_STATISTICS, drawn
 
 from tessel_core.ir.operators import OPERATORS, inferred
-from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import REAL, TensorType
@@ -52,15 +51,15 @@ def check(kind: str, types: Sequence[TensorType], attributes: Attributes, arrays
 def test_the_table_has_every_operator_with_a_meaning_on_one_device() -> None:
     from tessel_core.execution.torch_operators import TORCH_OPERATORS
 
-    apart = {each.kind for each in COMMUNICATION} | {"block", "delay", "opaque"}
+    apart = {each.kind for each in OPERATORS.values() if each.pattern} | {"block", "delay", "opaque"}
     assert TORCH_OPERATORS.keys() == OPERATORS.keys() - apart
 
 
-@pytest.mark.parametrize("more", [(), (("cap", 2.0), ("window", 2))], ids=str)
+@pytest.mark.parametrize("more", [(), (("cap", 2.0), ("window", 2)), (("rate", 0.25), ("seed", 1))], ids=str)
 def test_attention_of_shared_heads_means_the_same(more: Attributes) -> None:
     """Four heads of queries, two of keys and values, which are four wide."""
     q, k, v = (TensorType("fp64", (2, tokens, columns), 1) for tokens, columns in ((3, 12), (5, 6), (5, 8)))
-    attributes = (*more, ("causal", 1), ("head_size", 3))
+    attributes = (("causal", 1), ("head_size", 3), *more)
     types = [q, k, v, TensorType("fp64", (2, 3, 16), 1)]
     check("attention", types[:3], attributes, drawn(types[:3], 1))
     check("attention_grad", types, attributes, drawn(types, 2))
@@ -171,7 +170,7 @@ def test_formats_and_memory_of_what_is_made() -> None:
     for kind, meaning in TORCH_OPERATORS.items():
         for dtype in ("fp32", "bf16"):
             types, attributes = EXAMPLES[kind]
-            types = in_format(types, dtype) if kind != "adam" else types
+            types = in_format(types, dtype) if kind not in WITH_STATISTICS else types
             tensors = [from_numpy(array, each.dtype) for array, each in zip(drawn(types, 1), types, strict=True)]
             given = {each.untyped_storage().data_ptr() for each in tensors}
             for of_type, made in zip(

@@ -15,7 +15,6 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms.checkpoint import Checkpoint, Recompute, recomputing
-from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate, ShardedOptimizer
 from tessel_core.ir.verify import verify
 from tessel_core.networks.gpt import GptSpec, gpt_training
@@ -125,7 +124,7 @@ def test_a_step_of_adam_moves_all_copies_alike(degrees: tuple[int, int, int, int
     given = gpt_inputs(original, spec, 6)
     gradients = {piece.name[2:]: array.astype(np.float32) for piece, array in original.run(given)[1:]}
     update = ShardedOptimizer(optimizer) if sharded else optimizer
-    changed = update(spread(original, *degrees))
+    changed = spread(original, *degrees, step=update)
     verify(changed.program)
     found = changed.run(adam_inputs(spec, gradients))
     wanted = adam_by_hand(given, gradients, master=dtype == "fp16")
@@ -139,8 +138,10 @@ def test_a_step_of_adam_moves_all_copies_alike(degrees: tuple[int, int, int, int
 def test_a_sharded_optimizer_holds_its_part_of_the_state() -> None:
     """Twelve bytes of state a parameter in fp16, over four replicas; gradients are scattered, weights gathered."""
     spec = GptSpec(4, 64, 4, 100, 64, 8, "fp16")
-    model = spread(gpt_training(spec), 4, 1, 1, 1)
-    plain, sharded = (update(model).program for update in (AdamUpdate(), ShardedOptimizer(AdamUpdate())))
+    plain, sharded = (
+        spread(gpt_training(spec), 4, 1, 1, 1, step=update).program
+        for update in (AdamUpdate(), ShardedOptimizer(AdamUpdate()))
+    )
     whole, part = (simulate(program, costs=uniform_workers(4)).peak_memory for program in (plain, sharded))
     state = 12 * gpt_parameters(spec)
     assert all(more - less >= 0.99 * state * 3 / 4 for more, less in zip(whole, part, strict=True))
@@ -151,10 +152,12 @@ def test_a_sharded_optimizer_holds_its_part_of_the_state() -> None:
 
 
 def test_weights_that_no_replica_count_divides_stay_whole() -> None:
-    model = DataParallel(5)(mlp_training(MlpSpec(2, 6, 10)))
-    changed = ShardedOptimizer(SgdUpdate(0.5))(model)
-    given = random_inputs(mlp_training(MlpSpec(2, 6, 10)), 1)
-    plain = {(piece, i): array for i, (piece, array) in enumerate(SgdUpdate(0.5)(model).run(given))}
+    model = mlp_training(MlpSpec(2, 6, 10))
+    changed, updated = (
+        spread(model, 5, 1, 1, 1, step=step) for step in (ShardedOptimizer(SgdUpdate(0.5)), SgdUpdate(0.5))
+    )
+    given = random_inputs(model, 1)
+    plain = {(piece, i): array for i, (piece, array) in enumerate(updated.run(given))}
     assert "reduce_scatter" not in {op.kind for op in changed.program.ops}
     for i, (piece, array) in enumerate(changed.run(given)):
         np.testing.assert_array_equal(array, plain[piece, i])

@@ -39,6 +39,9 @@ FREE: dict[str, tuple[str, ...]] = {
     "attention": ("compute", "per_output", "even_head"),
     "attention_backward": ("compute", "per_output", "even_head"),
 }
+GROUPED_SHARE = 1.075
+"""Share of the peak of products of experts over that of plain ones, as fitted on a B200 (`tools/measured_rows.py`).  On
+an H200 none were measured.  Their outputs cost nothing besides: arithmetic and memory take turns."""
 Measured = dict[str, list[KernelRow]]
 MODE_OF = {"layer_infer": "inference", "layer_fwd": "forward"}
 """Of passes that are no backward."""
@@ -77,11 +80,15 @@ def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[
         fitted[name] = fit_kernel(name, tuple(measured[name]), wait_alone, plain.memory, overlap)
     product = fitted["matmul"]
     general = replace(product, name="general", memory=min(product.memory, plain.memory))
+    assert product.compute is not None
+    grouped = replace(
+        product, name="grouped_matmul", compute=product.compute * GROUPED_SHARE, per_output=0.0, serial=True
+    )
     derived = [replace(fitted[name.removesuffix("_backward")], name=name) for name in FROM_LAYERS]
     loss = replace(plain, name="loss_backward", launch=fitted["loss"].launch, memory=plain.memory * LOGIT_SHARE)
     optimizer = replace(plain, name="optimizer")
     collective = replace(plain, name="collective", memory=NVLINK.bandwidth / H200.memory_bandwidth)
-    return (*fitted.values(), *derived, loss, optimizer, collective, general)
+    return (*fitted.values(), grouped, *derived, loss, optimizer, collective, general)
 
 
 def best_wait(measured: Measured, overlap: float) -> float:
@@ -148,7 +155,7 @@ def rounded(fit: CostFit) -> CostFit:
     def shorter(kernel: KernelFit) -> KernelFit:
         compute = None if kernel.compute is None else short(kernel.compute)
         numbers = (short(kernel.launch), short(kernel.memory), compute, short(kernel.per_output))
-        return KernelFit(kernel.name, *numbers, short(kernel.even_head))
+        return KernelFit(kernel.name, *numbers, short(kernel.even_head), kernel.serial)
 
     launches = Launches(short(fit.launches.inference), short(fit.launches.forward), short(fit.launches.backward))
     return replace(fit, launches=launches, kernels=tuple(map(shorter, fit.kernels)))

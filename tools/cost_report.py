@@ -35,9 +35,11 @@ An operator is of a class of kernels by its kind (`costs/kernels.py`). A kernel 
 and takes (launch^p + busy^p)^(1/p) with p = 3: launches run ahead of the device, so the longer of the two counts, and
 near a tie a little more. `per_output` is what makes thin products slow, which reuse little; `even_head` is attention's
 softmax, which costs as much as the products at that head size. Classes without `compute` do arithmetic on vector units,
-at the fp32 peak. Kernels measured alone wait for part of their launch besides (`wait_alone`); in a stream they do not.
-Autograd makes launches longer, by a factor for each pass. A GPT layer (`tools/gpt_layer.py`) joins the sum of its
-launches and the sum of its work in the same way; its whole backward also launches an accumulation per parameter tensor.
+at the fp32 peak. Of `grouped_matmul`, the products of experts, arithmetic and memory take turns: busy is their sum, so
+experts with few rows each are slow. Kernels measured alone wait for part of their launch besides (`wait_alone`); in a
+stream they do not. Autograd makes launches longer, by a factor for each pass. A GPT layer (`tools/gpt_layer.py`) joins
+the sum of its launches and the sum of its work in the same way; its whole backward also launches an accumulation per
+parameter tensor.
 
 No estimate is below the data sheet's roofline, and more FLOPs, bytes or outputs never take less time. Every device
 takes its own peaks at the same shares: for an H200 that is the fit, for others **an estimate**.
@@ -57,6 +59,8 @@ _UNKNOWN = """\
 - The backward of the loss has no rows either. It is taken to move 14 bytes for each logit at the speed of other
   elementwise kernels: an fp32 gradient is made from fp32 probabilities, and returned to bf16.
 - Softmax rows of 12,288 run twice as fast as rows of 4,096 or 8,192, another kernel; the model knows bytes alone.
+- Products of experts were not measured on an H200: their share of the peak is that of plain products times 1.075, as on
+  a B200. On the A100 PCIe card the ratio is 1.19.
 - Convolutions were not measured: they run as the matrix products that they are. Unknown kinds run as matrix products
   or at the speed of memory, whichever takes longer. Collectives move their bytes at NVLink's share of the bandwidth.
 - Wave and tile quantisation on 132 multiprocessors was tried for products and lowered their loss by 2 % at most. So was
@@ -64,6 +68,11 @@ _UNKNOWN = """\
   Forwards of 1 to 6 ms run up to 10 % faster than predicted.
 - Other number formats, other devices, compiled graphs and CUDA graphs were not measured; launches are those of eager
   mode on the host of the H200, on every device.
+- Products in FP8 are taken to reach the same share of their peak as in bf16, and their outputs to cost as long as
+  there. Before them each operand is read for its largest magnitude, read again and written as one byte, by elementwise
+  kernels.
+- Fused kernels of compiled programs are taken to move bytes as fast as elementwise ones, and to launch as in inference.
+  Kernels for products and attention stay as they are, and so do their launches.
 - Activation bytes are those of a layer alone on its device, as measured: PyTorch's allocator is simulated. Among other
   layers blocks are cut otherwise, by up to 1 MiB for each tensor.
 """
@@ -104,9 +113,10 @@ def kinds_section() -> str:
     """Kinds with measured fractions of the peak, and how far the parameters are from sizes that they did not see."""
     head = (
         "## Other kinds\n\n"
-        "A B200 and an A100 PCIe card have parameters of their own for matrix products and fused attention. They are "
-        "fitted on\nfractions of the peak that others measured (`costs/data/measured_operators.csv`, taken from the "
-        "system files of SimuMax,\nApache-2.0, © Moore Threads). All else is as on an H200. Each row is predicted by a "
+        "A B200 and an A100 PCIe card have parameters of their own for matrix products, of experts too, and fused "
+        "attention. They\nare fitted on fractions of the peak that others measured "
+        "(`costs/data/measured_operators.csv`, taken from\nthe system files of SimuMax, Apache-2.0, © Moore Threads). "
+        "All else is as on an H200. Each row is predicted by a "
         "fit that saw no row of its size.\nThe constant, the dumbest competitor, is the median fraction of the same "
         "rows. Errors are in per cent of the measured time.\n\n"
         "| kind | rows | fitted: median | mean | 90th | constant: median | mean | 90th |\n"

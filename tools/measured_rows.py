@@ -20,8 +20,11 @@ ROWS = Path(__file__).resolve().parent.parent / "tessel_core" / "costs" / "data"
 KINDS = ("b200", "a100-pcie")
 FREE = ("matmul" + COMPUTE, "matmul" + PER_OUTPUT, "attention" + COMPUTE, "attention_backward" + COMPUTE)
 """What the rows say; launches and kernels bound by memory stay as fitted on an H200."""
+GROUPED = "grouped_matmul"
 
-_PASSES = {"matmul": "inference", "sdp_fwd": "forward", "sdp_bwd": "backward"}
+_PASSES = {"matmul": "inference", "sdp_fwd": "forward", "sdp_bwd": "backward", "group_matmul": "inference"}
+_ACCUMULATED_BYTES = {"bf16": 4, "fp32": 8}
+"""Read and written per gradient of a weight that is added to a sum in this format."""
 _BACKWARD_FORWARDS = 2.5
 
 
@@ -33,17 +36,28 @@ def measured_runs(kind: str) -> list[KernelRun]:
 
 
 def _run(row: dict[str, str]) -> Iterator[KernelRun]:
-    if row["operator"] not in _PASSES:
-        return  # grouped products of experts are no kernel class yet
     shape = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", row["shape"])}
-    if row["operator"] == "matmul":
+    if row["operator"] == "group_matmul":
+        work, counted = _grouped(shape, row["shape"]), 1.0
+        group = tuple(sorted((shape["M"], shape["K"], shape["N"])))
+    elif row["operator"] == "matmul":
         work, counted = matmul(shape["m"], shape["k"], shape["n"]), 1.0
         group = tuple(sorted((shape["m"], shape["k"], shape["n"])))
     else:
         work = _attention(shape, backward=row["operator"] == "sdp_bwd")
         group, counted = tuple(shape.values()), 2.0
     seconds = counted * work.flops / (float(row["peak_tflops"]) * 1e12 * float(row["fraction_of_peak"]))
-    yield KernelRun((row["operator"] == "matmul", group), (work,), _PASSES[row["operator"]], seconds)
+    yield KernelRun((row["operator"], group), (work,), _PASSES[row["operator"]], seconds)
+
+
+def _grouped(shape: dict[str, int], said: str) -> Work:
+    """Products of `ng` experts of M rows each: forward, by the rows, or by the weights, then added to a sum."""
+    experts, m, k, n = (shape[name] for name in ("ng", "M", "K", "N"))
+    flops, rows, weights, width = 2.0 * experts * m * k * n, experts * m * (k + n), experts * k * n, 2
+    if "stage=bwd_grad_w" not in said:
+        return Work(GROUPED, flops, (rows + weights) * width, 0.0)
+    accumulated = _ACCUMULATED_BYTES["fp32" if "main_grad_dtype=fp32" in said else "bf16"]
+    return Work(GROUPED, flops, rows * width + weights * accumulated, 0.0)
 
 
 def _attention(shape: dict[str, int], *, backward: bool) -> Work:
@@ -63,8 +77,11 @@ def kind_rates(kind: str) -> Rates:
 
 
 def fit_kind(kind: str, runs: list[KernelRun] | None = None) -> CostFit:
-    """The H200's parameters with those that the runs of a kind say."""
-    return calibrated(h200_fit(), measured_runs(kind) if runs is None else runs, kind_rates(kind), FREE)
+    """The H200's parameters with those that the runs of a kind say; products of experts are fitted apart."""
+    runs, rates = measured_runs(kind) if runs is None else runs, kind_rates(kind)
+    plain, grouped = ([run for run in runs if (run.works[0].kernel == GROUPED) is asked] for asked in (False, True))
+    fit = calibrated(h200_fit(), plain, rates, FREE)
+    return calibrated(fit, grouped, rates, (GROUPED + COMPUTE, GROUPED)) if grouped else fit
 
 
 def unseen(kind: str, parts: int = 5) -> tuple[list[float], list[float], list[float]]:

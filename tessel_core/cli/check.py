@@ -31,6 +31,7 @@ from tessel_core.formats.run_file import RunFile
 from tessel_core.ir.program import Program
 from tessel_core.networks.graphs.files import with_graph
 from tessel_core.networks.programs.program_file import read_program_file
+from tessel_core.placement.branches import branches_apart
 from tessel_core.rules import (
     Violation,
     check_allowances,
@@ -209,6 +210,7 @@ def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
     placement, report = bind_placement(found, graphs, meshes), found.report
     without = () if report is None or report.contiguous else ("contiguous",)
     broken = [*check_placement(placement, without=without), *check_allowances(placement, found.terms.allowances)]
+    broken += branches_apart(placement) if report is not None and report.branches_apart else ()
     if report is None or broken:
         return broken
     return list(check_placement_claims(placement, report.status, report.objective_name, report.objective, report.bound))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tessel_core.cli.graph import asked_config, asked_module
+from tessel_core.cli.graph import asked_module
 from tessel_core.cli.output import as_typed, option, print_notes
-from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, bucket_bytes, given_sizes
+from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, assignments, bucket_bytes, given_sizes, named_family
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
+from tessel_core.ir.operators.formats import FP8
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
-from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
-from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec, find_family
+from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, DISTIR_RANK_ORDER, read_rank_order
 from tessel_core.strategies.strategy import Strategy
@@ -29,7 +30,7 @@ _OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
 _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "context")
 _OF_STRATEGIES = (
     *("tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
-    *("stages_per_device", "rank_order", "bucket"),
+    *("stages_per_device", "rank_order", "bucket", "attention", "compiled"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -63,9 +64,23 @@ _StagesPerDevice = Annotated[
 ]
 _Recompute = Annotated[
     Recompute,
-    typer.Option(help="What runs again for the backward: nothing, all but products and attention, or whole layers."),
+    typer.Option(
+        help="What runs again for the backward: nothing, all but products and attention, or whole layers. "
+        "Selective repeats only the core of unfused attention."
+    ),
+]
+_Attention = Annotated[
+    AttentionKernel,
+    typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
 ]
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
+_Dtype = Annotated[
+    str | None,
+    typer.Option(help="Number format: fp32, fp16, bf16, or fp8 for bf16 with linear layers in FP8."),
+]
+_Compiled = Annotated[
+    bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
+]
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,16 +98,14 @@ def _names() -> list[str]:
     return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
 
 
-def _sizes_said(family: Family, spec: GraphSpec) -> dict[str, Any]:
-    """What a spec of the table of graphs says that may be asked of the family."""
-    common = {each.name for each in fields(GraphSpec)}
-    known = {size.name for size in family.sizes} | set(family.options)
-    return {each.name: getattr(spec, each.name) for each in fields(spec) if each.name in known - common}
-
-
 def _number(value: Any) -> Any:
-    """A whole number from its text, as the command line gives those of options."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    """A number from its text, as the command line gives those of options; other texts as they are."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
 
 
 @dataclass(frozen=True)
@@ -114,7 +127,7 @@ class AskedNetwork:
     vocabulary: _Vocabulary = None
     sequence: _Sequence = None
     batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None
-    dtype: Annotated[str | None, typer.Option(help="Number format: fp32, fp16, bf16 …")] = None
+    dtype: _Dtype = None
     mode: Annotated[str | None, typer.Option(help=f"What a GPT does: {_choices('gpt', 'mode')}.")] = None
     context: _Context = None
     data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
@@ -125,6 +138,7 @@ class AskedNetwork:
     micro_batch_size: _MicroBatchSize = None
     schedule: _Order = None
     recompute: _Recompute = Recompute.NONE
+    attention: _Attention = AttentionKernel.FUSED
     zero: _Zero = False
     rank_order: Annotated[
         str | None,
@@ -135,6 +149,7 @@ class AskedNetwork:
         ),
     ] = None
     bucket: Bucket = BUCKET_MIB
+    compiled: _Compiled = False
     sizes: _Sizes = None
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
@@ -147,20 +162,7 @@ class AskedNetwork:
 
     @cached_property
     def _named(self) -> tuple[Family, Mapping[str, Any]] | None:
-        """The family, and the sizes that a preset or a config of it says; None for another file."""
-        from tessel_core.networks.graphs.table import GRAPHS
-
-        if self.torch:
-            return None
-        if self.what in FAMILIES:
-            return find_family(self.what), {}
-        for known in GRAPHS.values():
-            if self.what in known.presets:
-                return find_family(known.name), _sizes_said(find_family(known.name), known.presets[self.what])
-        config = asked_config(self.what) if Path(self.what).is_file() else None
-        if config is None:
-            return None
-        return find_family(config.family), _sizes_said(find_family(config.family), config.spec)
+        return None if self.torch else named_family(self.what)
 
     @property
     def strategy(self) -> Strategy:
@@ -176,6 +178,9 @@ class AskedNetwork:
             self.stages_per_device,
             None if self.rank_order is None else read_rank_order(self.rank_order, "--rank-order"),
             bucket_bytes(self.bucket),
+            self.attention,
+            self.dtype == FP8,
+            self.compiled,
         )
 
     @property
@@ -195,11 +200,9 @@ class AskedNetwork:
         assert self._named is not None
         family, said = self._named
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
-        for each in self.sizes or ():
-            name, mark, value = each.partition("=")
-            if not mark:
-                raise InputError("--set", f"wants NAME=VALUE, got {each[:80]!r}")
-            given[name.strip().replace("-", "_")] = value.strip()
+        if self.dtype == FP8:
+            given["dtype"] = "bf16"
+        given |= assignments(self.sizes or ())
         if isinstance(family, ExampleFamily):
             given = {name: _number(value) for name, value in given.items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:

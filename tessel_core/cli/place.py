@@ -52,6 +52,10 @@ def place(
     objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
     placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
     contiguous: options.Contiguous = True,
+    branches_apart: Annotated[
+        bool,
+        typer.Option("--branches-apart", help="No device has parts of two branches, such as the two encoders of CLIP."),
+    ] = False,
     subgraphs: Annotated[
         int | None, typer.Option(help="Number of subgraphs that a device runs in turn, for the objective latency.")
     ] = None,
@@ -72,7 +76,7 @@ def place(
         check_place(out, source)
     find(_MEASURES, objective, "--objective")
     file = read_graph_file(source, graph)
-    placing = replace(asked.posed_on(file), objective=objective, contiguous=contiguous)
+    placing = replace(asked.posed_on(file), objective=objective, contiguous=contiguous, branches_apart=branches_apart)
     by_hand = None if split is None else _by_hand(split, file, placing)
     if layout is not None:
         if split is not None:

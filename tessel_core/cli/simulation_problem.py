@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tessel_core.cli.graph import asked_config
 from tessel_core.cli.output import print_notes
 from tessel_core.cli.problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.model.mesh import MOST_DEVICES
-from tessel_core.strategies.families import Family
+from tessel_core.networks.graphs.spec import GraphSpec
+from tessel_core.strategies.families import FAMILIES, Family, find_family
 from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, equal_devices
 
 _DISTIR_MESH = "1.4e13,9e11,25"
@@ -38,6 +42,42 @@ def bucket_bytes(mebibytes: float) -> int:
     if not math.isfinite(mebibytes):
         raise InputError("--bucket", f"must be a finite number of MiB, got {mebibytes}")
     return round(mebibytes * 2**20)
+
+
+def named_family(what: str) -> tuple[Family, Mapping[str, Any]] | None:
+    """The family of this name, of a preset's or of a Hugging Face config's, and the sizes that these say.
+
+    None for another name or file.  Raises InputError as `config_network`.
+    """
+    from tessel_core.networks.graphs.table import GRAPHS
+
+    if what in FAMILIES:
+        return find_family(what), {}
+    for known in GRAPHS.values():
+        if what in known.presets:
+            return find_family(known.name), _sizes_said(find_family(known.name), known.presets[what])
+    config = asked_config(what) if Path(what).is_file() else None
+    if config is None:
+        return None
+    return find_family(config.family), _sizes_said(find_family(config.family), config.spec)
+
+
+def _sizes_said(family: Family, spec: GraphSpec) -> dict[str, Any]:
+    """What a spec of the table of graphs says that may be asked of the family."""
+    common = {each.name for each in fields(GraphSpec)}
+    known = {size.name for size in family.sizes} | set(family.options)
+    return {each.name: getattr(spec, each.name) for each in fields(spec) if each.name in known - common}
+
+
+def assignments(given: Iterable[str]) -> dict[str, str]:
+    """The values of `--set NAME=VALUE` by name; InputError for what is no assignment."""
+    found = dict[str, str]()
+    for each in given:
+        name, mark, value = each.partition("=")
+        if not mark:
+            raise InputError("--set", f"wants NAME=VALUE, got {each[:80]!r}")
+        found[name.strip().replace("-", "_")] = value.strip()
+    return found
 
 
 def given_sizes(family: Family, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tessel_core.cli import options
-from tessel_core.cli.output import Json, console, print_json, print_notes, table
+from tessel_core.cli.output import Json, as_typed, console, option, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import (
     BUCKET_MIB,
     Bucket,
+    assignments,
     bucket_bytes,
     given_mesh,
     given_sizes,
+    named_family,
     note_what_is_shared,
     semantics_of,
 )
@@ -29,7 +32,7 @@ from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.strategies.evaluation import NOT_REACHED
-from tessel_core.strategies.families import FAMILIES, Family, Value, find_family
+from tessel_core.strategies.families import FAMILIES, Family, Value
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.ranks import RankOrder, every_rank_order, read_rank_order
@@ -84,17 +87,26 @@ class AskedGrid:
         ),
     ] = None
     bucket: Bucket = BUCKET_MIB
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUES", help="Any option of the network: a range or list; repeatable."),
+    ] = None
 
-    def of(self, network: Family, most: int) -> Grid:
-        """The grid of a network on up to `most` devices; InputError for what is no range, and sizes that it has not."""
+    def of(self, network: Family, said: Mapping[str, Value], most: int) -> Grid:
+        """The grid of a network on up to `most` devices, of the sizes that are said where no others are asked for.
+
+        InputError for what is no range, and sizes that it has not.
+        """
         if self.micro_batches is not None and self.micro_batch_size is not None:
             raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
-        numbers = given_sizes(network, {name: getattr(self, name) for name in _NUMBERS})
-        names = given_sizes(network, {name: getattr(self, name) for name in _NAMES})
-        sizes: dict[str, Sequence[Value]] = {name: read_range(each, f"--{name}") for name, each in numbers.items()}
+        asked = given_sizes(network, {name: getattr(self, name) for name in _SIZES} | assignments(self.changes or ()))
+        numbers = {each.name for each in network.sizes if not each.choices and each.name != "dtype"}
+        sizes: dict[str, Sequence[Value]] = {name: (value,) for name, value in said.items()}
+        for name, text in asked.items():
+            sizes[name] = read_range(text, option(name)) if name in numbers else _names(text)
         micro_batches = _range_or_all(self.micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
         return Grid(
-            ranges(**sizes, **{name: _names(each) for name, each in names.items()}),
+            ranges(**sizes),
             _range_or_all(self.data, "--data", most),
             _range_or_all(self.tensor, "--tensor", most),
             _range_or_all(self.pipeline, "--pipeline", most),
@@ -109,13 +121,12 @@ class AskedGrid:
         )
 
 
-_NUMBERS = ("layers", "width", "hidden", "heads", "vocabulary", "sequence", "batch", "context")
-_NAMES = ("size", "dtype", "mode")
-"""Fields that are sizes of a network: ranges of numbers, and lists."""
+_SIZES = ("size", "layers", "width", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype", "mode", "context")
+"""Fields that are sizes of a network."""
 
 
 def strategies(
-    family: str,
+    what: str,
     *,
     devices: Annotated[
         int | None, typer.Option(min=1, help="Most devices that a strategy may take. Default: all of --mesh, else 8.")
@@ -135,16 +146,20 @@ def strategies(
         check_place(out)
         if out.suffix not in _WRITERS:
             raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
-    network, semantics = find_family(family), semantics_of(compat)
+    named = named_family(what)
+    if named is None:
+        raise InputError(what, "is no Hugging Face config; strategies are swept of a family, a preset or a config")
+    (network, said), semantics = named, semantics_of(compat)
     place = given_mesh(mesh, uniform_mesh, devices or 8, semantics, per_node)
     most = min(devices or len(place.devices), len(place.devices))
-    grid = asked.of(network, most)
+    grid = asked.of(network, said, most)
     if semantics is Semantics.DISTIR:
         print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
     simulated = partial(
         evaluate_grid, network, grid, place, semantics, most=most, overlap=overlap, link_sharing=link_sharing
     )
-    found = solve(simulated, "ns")
+    with as_typed(lambda name: option(name) if name in _SIZES else f"--set {name}"):
+        found = solve(simulated, "ns")
     note_what_is_shared(place, range(1, most + 1), semantics, link_sharing=link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))
@@ -177,11 +192,15 @@ def _recomputations(text: str) -> tuple[Recompute, ...]:
 def _show(found: GridResult, most: int) -> None:
     feasible = int(found.feasible.sum())
     screen = console(f"{len(found):,} configurations on {found.mesh.name}, {feasible:,} feasible")
-    headings = ("best", "sizes", "D", "H", "P", "K", "order", "step", "samples/s", "peak memory")
+    sizes = ("sizes",) if found.several_networks else ()
+    headings = ("best", *sizes, "D", "H", "P", "K", "order", "step", "samples/s", "peak memory")
     best_ones = table(*headings, padding=(0, 1))
     for objective in OBJECTIVES.values():
         for i in found.ranked(objective.name)[:1]:
-            best_ones.add_row(objective.title.lower(), *_row(found, i))
+            network = (found.family.describe(found.configurations[i].spec),) if sizes else ()
+            best_ones.add_row(objective.title.lower(), *network, *_row(found, i))
+    if not sizes and len(found):
+        screen.print(found.family.describe(found.configurations[0].spec), soft_wrap=True)
     if feasible:
         screen.print(best_ones)
     best = found.configurations[found.ranked("throughput")[0]] if feasible else None
@@ -201,11 +220,9 @@ def _show(found: GridResult, most: int) -> None:
 
 
 def _row(found: GridResult, i: int) -> tuple[str, ...]:
-    spec, strategy = found.configurations[i].spec, found.configurations[i].strategy
-    columns = found.columns
+    strategy, columns = found.configurations[i].strategy, found.columns
     degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
     return (
-        found.family.describe(spec),
         *map(str, degrees),
         strategy.how,
         show_time(float(columns["latency"][i]) * 1e9, "ns"),
@@ -214,9 +231,31 @@ def _row(found: GridResult, i: int) -> tuple[str, ...]:
     )
 
 
-sweep = typer.Typer(help="Many questions at once, the best answers first.", no_args_is_help=True)
+class Networks(TyperGroup):
+    """Its own commands, and one for each preset and each file, such as a Hugging Face config."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name; None where it names nothing."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and (Path(cmd_name).is_file() or named_family(cmd_name) is not None):
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+            alone.command(cmd_name, help=strategies.__doc__)(_strategies_of(cmd_name))
+            return typer.main.get_command(alone)
+        return found
+
+
+def _strategies_of(what: str) -> Any:
+    return options.field_by_field(partial(strategies, what))
+
+
+sweep = typer.Typer(
+    cls=Networks,
+    help="Many questions at once, the best answers first. A preset, such as llama-3-8b, and the config.json of a "
+    "Hugging Face model may stand in place of a family.",
+    no_args_is_help=True,
+)
 sweep.command()(schedules)
 
 
 for _family in FAMILIES:
-    sweep.command(_family, help=strategies.__doc__)(options.field_by_field(partial(strategies, _family)))
+    sweep.command(_family, help=strategies.__doc__)(_strategies_of(_family))

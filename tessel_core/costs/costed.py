@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessel_core.costs.fit import CostFit, kind_fit, rates_of
-from tessel_core.costs.kernels import BYTES_OF, Work, is_gradient, kernel_of, launches_of, outputs_of, width_of
+from tessel_core.costs.kernels import (
+    BYTES_OF,
+    PRODUCTS,
+    Work,
+    is_gradient,
+    kernel_of,
+    launches_of,
+    outputs_of,
+    width_of,
+)
 from tessel_core.errors import InputError, find
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
@@ -93,7 +102,7 @@ def _made_bytes(operator: Operator, weights: Mapping[str, int]) -> int | None:
 
 
 def _is_whole_backward(kind: str) -> bool:
-    return kernel_of(kind) == "matmul" and launches_of(kind) > 1
+    return kernel_of(kind) in PRODUCTS and launches_of(kind) > 1
 
 
 def _timed(
@@ -117,14 +126,35 @@ class OperatorTerms:
     computing: float
     moving: float
     seconds: float
+    casting: float = 0.0
+    """Of kernels that cast its operands to another format before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What an operator launches besides its own kernel: bytes that elementwise kernels move, and their number."""
+
+    bytes: float = 0.0
+    launches: int = 0
+
+
+_ALONE = Beside()
 
 
 def operator_terms(
-    operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
+    operator: Operator,
+    device: Device,
+    dtype: str,
+    training: bool = False,
+    fit: CostFit | None = None,
+    *,
+    launches: int | None = None,
+    casts: Beside = _ALONE,
 ) -> OperatorTerms:
     """The cost of an operator in a stream of operators in eager mode, where launch and work overlap (`CostFit`).
 
     By the shipped parameters of the device's kind, or by `fit`.  0 for an operator without work, which is a view.
+    `launches` are those of a part of a fused kernel; `casts` come before the operator.
 
     Raises InputError for a device whose rates are not known.
     """
@@ -133,11 +163,16 @@ def operator_terms(
         return OperatorTerms(0.0, 0.0, 0.0, 0.0)
     fit, rates = fit or kind_fit(device.kind), rates_of(device, dtype)
     kernel, forward = fit.kernel(work.kernel), fit.launches.forward if training else fit.launches.inference
-    launch = (
-        (fit.launches.backward if is_gradient(operator.kind) else forward) * launches_of(operator.kind) * kernel.launch
-    )
+    mode = fit.launches.backward if is_gradient(operator.kind) else forward
+    launch = mode * (launches_of(operator.kind) if launches is None else launches) * kernel.launch
+    casting = 0.0
+    if casts.launches:
+        cast = fit.kernel("elementwise")
+        launch += mode * casts.launches * cast.launch
+        casting = casts.bytes / (rates.bandwidth * cast.memory)
     computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
-    return OperatorTerms(launch, computing, moving, fit.joined(launch, max(computing, moving)))
+    seconds = fit.joined(launch, kernel.busy(work, rates) + casting)
+    return OperatorTerms(launch, computing, moving, seconds, casting)
 
 
 def operator_work(operator: Operator, dtype: str) -> Work:

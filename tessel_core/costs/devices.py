@@ -35,7 +35,7 @@ H200 = DeviceKind(
     "h200",
     "NVIDIA H200 SXM",
     150_000_000_000,
-    _rates(bf16=989e12, fp16=989e12, tf32=494e12, fp32=67e12),
+    _rates(fp8=1979e12, bf16=989e12, fp16=989e12, tf32=494e12, fp32=67e12),
     4.8e12,
     "NVIDIA H200 data sheet; 141 GiB, of which programs can use about 139",
 )
@@ -51,7 +51,7 @@ H100 = DeviceKind(
     "h100",
     "NVIDIA H100 SXM, 80 GB",
     85_000_000_000,
-    _rates(bf16=989e12, fp16=989e12, tf32=494e12, fp32=67e12),
+    _rates(fp8=1979e12, bf16=989e12, fp16=989e12, tf32=494e12, fp32=67e12),
     3.35e12,
     "NVIDIA H100 data sheet; 80 GB, of which CUDA reports 79.15 GiB",
 )

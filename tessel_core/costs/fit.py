@@ -16,14 +16,12 @@ from importlib.resources import files
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import as_number, document_text, read_with
-from tessel_core.formats.record import Codec, Record, list_of, or_null
+from tessel_core.formats.record import Codec, Record, codec_of, list_of, or_null
 from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
 """Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
-_NEXT_BEST = {"fp8": ("bf16", "fp16")}
-"""Devices without units for a format compute in another one; in fp32 where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,13 @@ class KernelFit:
     """Operations that an output element costs besides the products."""
     even_head: float = 0.0
     """The head size of attention at which its softmax takes as long as its products."""
+    serial: bool = False
+    """Whether arithmetic and traffic with memory take turns, as in products of experts of few rows each."""
 
     def busy(self, work: Work, rates: Rates) -> float:
         """Seconds that the device works."""
-        return max(self.computing(work, rates), self.moving(work, rates))
+        parts = self.computing(work, rates), self.moving(work, rates)
+        return sum(parts) if self.serial else max(parts)
 
     def computing(self, work: Work, rates: Rates) -> float:
         """Seconds of arithmetic."""
@@ -68,8 +69,11 @@ class Rates:
 
 @lru_cache(maxsize=64)
 def rates_of(device: Device, dtype: str) -> Rates:
-    """The device's own peaks; InputError naming the rate that is missing."""
-    peaks = (device.peak(each) for each in (dtype, *_NEXT_BEST.get(dtype, ()), "fp32"))
+    """The device's own peaks; InputError naming the rate that is missing.
+
+    A format without units is computed in fp32, but for FP8, which is asked for to be faster.
+    """
+    peaks = (device.peak(each) for each in (dtype, "fp32")[: 1 if dtype == "fp8" else 2])
     matrix = next((each for each in peaks if each is not None), None)
     if matrix is None or device.memory_bandwidth is None:
         missing = f"flops.{dtype}" if matrix is None else "memory_bandwidth"
@@ -128,7 +132,9 @@ class CostFit:
         return sum(self.kernel(work.kernel).launch for work in works)
 
 
-_KERNEL = Record(KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse())
+_KERNEL = Record(
+    KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse(), serial=codec_of(bool).sparse()
+)
 FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
 """A file of parameters."""
 
@@ -137,7 +143,7 @@ FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
 def kind_fit(kind: str) -> CostFit:
     """The shipped parameters of a kind of device; the H200's where it has none of its own.
 
-    Those of a B200 and of an A100 PCIe card are the H200's but for matrix products and attention.
+    Those of a B200 and of an A100 PCIe card are the H200's but for matrix products, of experts too, and attention.
     """
     name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
     return read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)

@@ -14,9 +14,10 @@ GENERAL = "general"
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "matmul": (
-        *("matmul", "matmul_transposed", "batch_matmul", "grouped_matmul", "linear", "gemm", "dense", "einsum"),
+        *("matmul", "matmul_transposed", "batch_matmul", "linear", "gemm", "dense", "einsum"),
         *("conv", "conv_transpose", "lstm", "gru"),
     ),
+    "grouped_matmul": ("grouped_matmul",),
     "attention": ("attention", "attention_bias", "self_attention", "cross_attention", "scaled_dot_product_attention"),
     "normalisation": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
     "softmax": ("softmax", "log_softmax"),
@@ -25,13 +26,15 @@ _KINDS: dict[str, tuple[str, ...]] = {
         *("relu", "leaky_relu", "clip", "add", "sub", "mul", "div", "sqrt", "pow", "neg", "where", "mask", "dropout"),
         *("copy", "cast", "transpose", "concat", "split", "slice", "pad", "reshape", "gradient", "pool", "reduce"),
         *("max_pool", "average_pool", "global_average_pool", "sum", "mean", "residual", "bias", "scale", "roll"),
-        *("rotary", "route", "dispatch", "combine"),
+        *("rotary", "route", "dispatch", "combine", "fused"),
     ),
     "embedding": ("embedding", "gather", "scatter", "lookup"),
     "loss": ("cross_entropy", "loss", "nll_loss"),
     "optimizer": ("adam",),
     "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"),
 }
+PRODUCTS = ("matmul", "grouped_matmul")
+"""Classes of products of matrices; the backward of one has a gradient per operand."""
 _CLASS_OF = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
 _BACKWARD_CLASSES = ("attention", "normalisation", "activation", "loss")
 """Their backward is another kernel, not the forward's with more work."""
@@ -94,7 +97,7 @@ def launches_of(kind: str) -> int:
     >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
     (1, 2, 1)
     """
-    both = kind.lower().endswith("_backward") and kernel_of(kind) in ("matmul", "normalisation_backward")
+    both = kind.lower().endswith("_backward") and kernel_of(kind) in (*PRODUCTS, "normalisation_backward")
     return 2 if both else 1
 
 

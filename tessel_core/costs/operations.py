@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tessel_core.costs.kernels import BYTES_OF, kernel_of
+from tessel_core.costs.kernels import BYTES_OF, PRODUCTS, kernel_of, width_of
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.formats import FORMAT, FUSED, fused_bytes
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.model import Operator
 
@@ -21,6 +22,9 @@ _KNOWN_AS = {
     "linear": "matmul",
     "residual": "add",
     "attention_bias": "attention",
+    "attention_scores": "batch_matmul",
+    "attention_context": "batch_matmul",
+    "masked_softmax": "softmax",
     "bias": "add",
     "grouped_matmul_input_grad": "grouped_matmul_input_gradient",
     "grouped_matmul_weight_grad": "grouped_matmul_weight_gradient",
@@ -37,16 +41,27 @@ listed is the backward of its forward kind."""
 
 
 def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
-    """A computation as the cost model knows it."""
+    """A computation as the cost model knows it; arithmetic of a fused kernel takes less time than its traffic."""
+    if FUSED in values:
+        return Operator(kind, "fused", flops=0.0, bytes=fused_bytes(types, outputs, values))
     work = find_operator(kind).work(types, outputs, values)
     backward, forward = kind.endswith("_grad"), kind.removesuffix("_grad")
     known_as = _KNOWN_AS.get(kind) or _KNOWN_AS.get(forward, forward) + "_backward" * backward
     if kind == "opaque":
         known_as = str(values["operator"])
-    made = sum(each.bytes for each in outputs) if kernel_of(known_as) == "matmul" else None
-    return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, output_bytes=made, backward=backward)
+    made = sum(each.bytes for each in outputs) if kernel_of(known_as) in PRODUCTS else None
+    moved = work.bytes
+    if made is not None and FORMAT in values:
+        narrow, wide = width_of(format_of(types, values)), width_of(format_of(types))
+        moved = made + (moved - made) * narrow / wide
+    return Operator(kind, known_as, flops=work.flops, bytes=moved, output_bytes=made, backward=backward)
 
 
-def format_of(types: Types) -> str:
-    """The first format that the cost model knows; whole numbers alone are taken to go as fast as fp32."""
+def format_of(types: Types, values: Values | None = None) -> str:
+    """The format that attributes say, else the first that the cost model knows.
+
+    Whole numbers alone are taken to go as fast as fp32.
+    """
+    if values is not None and FORMAT in values:
+        return str(values[FORMAT])
     return next((each.dtype for each in types if each.dtype in BYTES_OF), "fp32")

@@ -10,6 +10,7 @@ from operator import or_
 
 from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import quotient, topological_order
+from tessel_core.placement.branches import branches_apart
 from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, ROUNDING, with_rounding
 from tessel_core.units import show_memory
 
@@ -26,6 +27,7 @@ class Movable:
     placement: Placement
     pins: tuple[Allowance, ...] = ()
     contiguous: bool = True
+    branches_apart: bool = False
 
     def why_not(self, operators: Iterable[int]) -> tuple[str, ...]:
         """Per device, why these operators with what must share their device cannot go there; empty where they can."""
@@ -36,6 +38,7 @@ class Movable:
             or self._lacks_time(going, d)
             or self._full(going, d)
             or circle
+            or self._mixing(going, d)
             or self._late(going, d)
             for d, circle in enumerate(circles)
         )
@@ -72,6 +75,16 @@ class Movable:
         if held <= with_rounding(to.memory_capacity):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
+
+    def _mixing(self, going: Sequence[int], device: int) -> str:
+        """Where branches that are to be apart would meet on a device."""
+        if not self.branches_apart or self._is_mixed:
+            return ""
+        return next((f"{found.where}: {found.why}" for found in branches_apart(self.moved(going, device))), "")
+
+    @cached_property
+    def _is_mixed(self) -> bool:
+        return any(branches_apart(self.placement))
 
     def _late(self, going: Sequence[int], device: int) -> str:
         """Where subgraphs would wait for each other, of a placement for the latency of one sample."""

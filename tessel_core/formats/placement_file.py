@@ -43,6 +43,7 @@ class PlacementFileReport(ScheduleFileReport):
 
     placer: str = ""
     contiguous: bool = False
+    branches_apart: bool = False
     terms: PlacementTerms = PlacementTerms()
 
 
@@ -67,7 +68,7 @@ _TERMS = Record(
     costs=or_null(Codec(options_from, dict), {}),
     allowances=or_null(by_name(Codec(_devices_from, list), Allowance, "operator", "devices"), ()).sparse(),
 )
-_REPORT = Record(PlacementFileReport, inline={"terms": _TERMS})
+_REPORT = Record(PlacementFileReport, inline={"terms": _TERMS}, branches_apart=codec_of(bool).sparse())
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +154,13 @@ def placement_text(
     terms: PlacementTerms = PlacementTerms(),
     *,
     contiguous: bool,
+    branches_apart: bool = False,
 ) -> str:
     """The text of a tessel-placement file."""
     assert report.solution is not None, "only a placement that was found is kept"
-    claims = PlacementFileReport.of(report, placer=report.solver, contiguous=contiguous, terms=terms)
+    claims = PlacementFileReport.of(
+        report, placer=report.solver, contiguous=contiguous, branches_apart=branches_apart, terms=terms
+    )
     mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
     named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
     kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)

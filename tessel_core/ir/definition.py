@@ -13,6 +13,8 @@ from tessel_core.ir.types import TensorType
 
 SAMPLES = Role(batch_axis=0)
 """Of tensors whose first axis is that of the samples."""
+SEQUENCES = Role(batch_axis=0, sequence_axis=1)
+"""Of the tokens of samples, [samples, tokens], where all of a network's activations are [samples, tokens, channels]."""
 
 
 class Definition:
@@ -52,9 +54,22 @@ class Definition:
         self._roles[name] = role
         return self._inputs[name]
 
-    def weight(self, name: str, dtype: str, shape: tuple[int, ...], cut: int | None = None, grain: int = 1) -> int:
-        """A weight; tensor parallelism cuts it along axis `cut` into whole groups of `grain`, or copies it."""
-        return self.input(name, dtype, shape, Role(shard_axis=cut, shard_grain=grain, weight=True))
+    def weight(
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        cut: int | None = None,
+        grain: int = 1,
+        vocabulary: int | None = None,
+        experts: int | None = None,
+    ) -> int:
+        """A weight; tensor parallelism cuts it along axis `cut` into whole groups of `grain`, or copies it.
+
+        `vocabulary` and `experts` are its axes of these, by which other kinds of parallelism cut it.
+        """
+        cuts = {"shard_axis": cut, "shard_grain": grain, "vocabulary_axis": vocabulary, "expert_axis": experts}
+        return self.input(name, dtype, shape, Role(weight=True, **cuts))  # type: ignore[arg-type]
 
     def all(self, name: str, kind: str, *inputs: int, **attributes: AttributeValue) -> tuple[int, ...]:
         """An operation; its outputs."""

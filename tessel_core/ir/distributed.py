@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes, AttributeValue, Program
-from tessel_core.ir.types import TensorType, interned
+from tessel_core.ir.types import TensorType, interned, places_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,14 @@ class Cut:
     axis: int
     parts: int
     index: int
+    over: str = ""
+    """In a program of one device of several, the dimension of parallelism along which devices have the parts."""
+    balanced: bool = False
+    """Whether part i is chunks i and 2 parts - 1 - i of twice as many, so that a causal mask hides as much of each."""
 
-    def of(self, array: Array) -> Array:
-        """That part."""
-        return np.split(array, self.parts, axis=self.axis)[self.index]
+    def places(self, size: int) -> NDArray[np.int64]:
+        """Which of `size` places along the axis it takes."""
+        return places_here(size // self.parts, self.index, self.parts, self.balanced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Piece:
 
     name: str
     cuts: tuple[Cut, ...] = ()
+    sums: tuple[str, ...] = ()
+    """Of an output, dimensions of parallelism over whose devices it is still to be summed."""
 
     def cut(self, axis: int, parts: int, index: int) -> Piece:
         """A part of this piece."""
@@ -43,11 +50,16 @@ class Piece:
         """The same piece of a part: the whole tensor is cut along this axis before it is cut any further."""
         return self if parts == 1 else replace(self, cuts=(Cut(axis, parts, index), *self.cuts))
 
+    def places(self, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+        """Per axis of the whole tensor, which places it takes."""
+        found = [np.arange(size) for size in shape]
+        for each in self.cuts:
+            found[each.axis] = found[each.axis][each.places(len(found[each.axis]))]
+        return tuple(found)
+
     def of(self, array: Array) -> Array:
         """The piece of the whole tensor."""
-        for each in self.cuts:
-            array = each.of(array)
-        return array
+        return array[np.ix_(*self.places(array.shape))] if self.cuts else array
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +68,16 @@ class Role:
 
     batch_axis: int | None = None
     """The axis along which samples lie; None for weights, gradients and scalars, which every sample shares."""
+    sequence_axis: int | None = None
+    """The axis along which the tokens of a sample lie, where context parallelism cuts it."""
     shard_axis: int | None = None
     """The axis along which tensor parallelism cuts a weight; None to replicate it."""
     shard_grain: int = 1
     """How many neighbours along that axis stay together, as the columns of a head do."""
+    vocabulary_axis: int | None = None
+    """The axis of the vocabulary, along which tensor parallelism with sequence parallelism cuts instead."""
+    expert_axis: int | None = None
+    """The axis of experts, along which expert parallelism cuts a weight."""
     weight: bool = False
     """Whether training changes it."""
     trained: bool = True
@@ -110,7 +128,7 @@ class Distributed:
             of_type = types[piece.name]
             if piece.name not in whole:
                 whole[piece.name] = np.zeros(of_type.shape, array.dtype)
-            piece.of(whole[piece.name])[...] = array
+            whole[piece.name][np.ix_(*piece.places(of_type.shape)) if piece.cuts else ...] = array
         return whole
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:

@@ -11,6 +11,8 @@ from tessel_core.ir.types import TensorType
 AttributeValue = int | float | str | tuple[int, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
 """Names and values, in alphabetical order."""
+Scope = str | int | None
+"""A layer: the first step of the names of its operations, else its stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Tag:
     """The operator of the network that it belongs to, as a path: `layer3/mlp/up`."""
 
     @property
-    def scope(self) -> str | int | None:
+    def scope(self) -> Scope:
         """The layer that it belongs to: the first step of its name, else its stage."""
         return self.name.lstrip("/").partition("/")[0] or self.stage
 

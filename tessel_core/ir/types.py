@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tessel_core.errors import InputError
 from tessel_core.units import MAGNITUDE
 
@@ -82,3 +85,17 @@ _known: dict[TensorType, TensorType] = {}
 def interned(of_type: TensorType) -> TensorType:
     """The one object for all types that equal it, so that types can be compared by identity."""
     return _known.setdefault(of_type, of_type)
+
+
+def places_here(tokens: int, index: int, parts: int, balanced: bool = False) -> NDArray[np.int64]:
+    """The places, of a sequence cut into equal parts, of the `tokens` that part `index` has.
+
+    With `balanced`, part i is chunks i and 2 parts - 1 - i of twice as many.
+
+    >>> places_here(4, 1, 2, balanced=True).tolist()
+    [2, 3, 4, 5]
+    """
+    if not balanced:
+        return np.arange(tokens) + index * tokens
+    half = tokens // 2
+    return np.concatenate([np.arange(half) + chunk * half for chunk in (index, 2 * parts - 1 - index)])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError, find
-from tessel_core.ir.definition import Definition
+from tessel_core.ir.definition import SEQUENCES, Definition
 from tessel_core.ir.distributed import Distributed, Role, check_degree
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.types import check_real
@@ -18,7 +18,7 @@ from tessel_core.options import Option, option
 class GptSpec:
     """A decoder with learned positions, norms before each half of a layer, and an output projection of its own.
 
-    Raises InputError for a size below 1, or a hidden size that the heads do not divide.
+    Raises InputError for a size below 1, a hidden size that the heads do not divide, or a rate outside of [0, 1).
     """
 
     layers: int
@@ -31,6 +31,9 @@ class GptSpec:
     dtype: str = "fp32"
     positions: int = 0
     """Rows of the table of positions; 0 for as many as the sequence has."""
+    dropout: float = 0.0
+    """Rate of dropout in training: of the weights of attention, after its projection and after the MLP, where
+    Megatron-LM has it [Korthikanti 2022, section 4]; 0 for no dropout at all."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch"):
@@ -38,6 +41,8 @@ class GptSpec:
         if self.hidden % self.heads:
             raise InputError("heads", f"hidden size {self.hidden} does not divide into {self.heads} equal heads")
         check_real(self.dtype)
+        if isinstance(self.dropout, str) or not 0 <= self.dropout < 1:
+            raise InputError("dropout", f"must be a rate of at least 0 and below 1, got {self.dropout}")
         if self.positions:
             check_positions("sequence", self.sequence, self.positions)
 
@@ -91,11 +96,11 @@ def gpt_training(spec: GptSpec, *, split_weights: bool = False) -> Distributed:
 def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
     """The forward pass of training, up to the losses; or without targets, up to the logits."""
     net = Definition(f"gpt-{spec.layers}x{spec.hidden}")
-    logits, _ = _decoder(net, spec, spec.sequence)
+    logits, _ = _decoder(net, spec if training else replace(spec, dropout=0.0), spec.sequence)
     if not training:
         return net.finish({"logits": logits})
     with net.layer("head", spec.layers - 1):
-        targets = net.input("targets", "int32", (spec.batch, spec.sequence))
+        targets = net.input("targets", "int32", (spec.batch, spec.sequence), SEQUENCES)
         loss = net("loss", "cross_entropy", logits, targets, net.input("n", "int32", (), Role()))
     return net.finish({"loss": loss})
 
@@ -122,7 +127,7 @@ def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
     if before < 0 or new < 1 or before + new > spec.sequence:
         raise InputError("tokens", f"{before} and {new} more must be at most the {spec.sequence} that have a position")
     net = Definition(name)
-    logits, written = _decoder(net, spec, new, before)
+    logits, written = _decoder(net, replace(spec, dropout=0.0), new, before)
     names = [f"l{layer}.{what}" for layer in range(spec.layers) for what in "kv"]
     return net.finish({"logits": logits} | dict(zip(names, written, strict=True)))
 
@@ -131,9 +136,9 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
     """Logits of `tokens` new ones, and the cache after them where there were `before` in it; without one, no cache."""
     h, dtype, written = spec.hidden, spec.dtype, list[int]()
     with net.layer("embedding", 0):
-        ids = net.input("tokens", "int32", (spec.batch, tokens))
-        places = net.input("positions", "int32", (tokens,), Role())
-        x = net("tokens", "embedding", net.weight("embedding", dtype, (spec.vocabulary, h), cut=1), ids)
+        ids = net.input("tokens", "int32", (spec.batch, tokens), SEQUENCES)
+        places = net.input("positions", "int32", (tokens,), Role(sequence_axis=0))
+        x = net("tokens", "embedding", net.weight("embedding", dtype, (spec.vocabulary, h), cut=1, vocabulary=0), ids)
         y = net(
             "positions", "embedding", net.weight("position", dtype, (spec.positions or spec.sequence, h), cut=1), places
         )
@@ -146,7 +151,9 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
     with net.layer("head", spec.layers - 1):
         scale, shift = (net.weight(f"norm.{what}", dtype, (h,)) for what in ("scale", "shift"))
         x = net("norm", "layer_norm", x, scale, shift)
-        return net("projection", "matmul", x, net.weight("head", dtype, (h, spec.vocabulary), cut=0)), written
+        return net(
+            "projection", "matmul", x, net.weight("head", dtype, (h, spec.vocabulary), cut=0, vocabulary=1)
+        ), written
 
 
 class _Layer:
@@ -168,7 +175,7 @@ class _Layer:
             if before is not None:
                 k, v = (self._cached(what, new, before) for what, new in (("k", k), ("v", v)))
                 written += k, v
-            y = net("core", "attention", q, k, v, causal=1, head_size=size)
+            y = net("core", "attention", q, k, v, causal=1, head_size=size, **self._dropout("core"))
             return self._added("projection", "out", x, y, grain=size)
 
     def mlp(self, x: int) -> int:
@@ -191,10 +198,19 @@ class _Layer:
         return self._net(name, "linear", x, w, self._weight(f"{name}.bias", (times * h,), 0, grain))
 
     def _added(self, name: str, weight: str, stream: int, x: int, grain: int = 1) -> int:
-        """Back to the hidden size, cut by rows: the bias comes after the sum over devices."""
-        h = self._spec.hidden
-        product = self._net(name, "matmul", x, self._weight(weight, (self._net.type_of(x).shape[-1], h), 0, grain))
-        return self._net("add", "residual", stream, product, self._weight(f"{weight}.bias", (h,)))
+        """Back to the hidden size, cut by rows: the bias comes after the sum over devices, and after it dropout."""
+        net, h, dropout = self._net, self._spec.hidden, self._dropout(name)
+        product = net(name, "matmul", x, self._weight(weight, (net.type_of(x).shape[-1], h), 0, grain))
+        bias = self._weight(f"{weight}.bias", (h,))
+        if not dropout:
+            return net("add", "residual", stream, product, bias)
+        kept, _ = net.all("dropout", "dropout", net("bias", "bias", product, bias), **dropout)
+        return net("add", "add", stream, kept)
+
+    def _dropout(self, place: str) -> dict[str, float | int]:
+        """The attributes of dropout at one of three places; each has a seed of its own."""
+        seed = 3 * self._number + ("core", "projection", "down").index(place)
+        return {"rate": self._spec.dropout, "seed": seed} if self._spec.dropout else {}
 
     def _cached(self, what: str, new: int, before: int) -> int:
         """The cache with the new keys or values in it, behind those `before`."""
@@ -215,6 +231,9 @@ class GptOptions(GraphSpec):
     sequence: int = option(1024, Option("Sequence length", "Tokens of a sample", 1, 1_048_576))
     positions: int = option(1024, Option("Positions", "Rows of the learned position table", 1, 1_048_576))
     vocabulary: int = option(50_257, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+    dropout: float = option(
+        0.0, Option("Dropout", "Rate in training: of attention and after each half of a layer", 0, 0.99)
+    )
 
 
 def _as_options(name: str) -> GptOptions:
@@ -234,7 +253,8 @@ def _program(asked: GptOptions) -> Distributed:
     check_divides("the number of heads", asked.heads, "Tensor-parallel degree", asked.tensor_parallel)
     check_positions("Sequence length", asked.sequence, asked.positions)
     sizes = asked.layers, asked.hidden, asked.heads, asked.vocabulary, asked.sequence
-    return gpt_forward(GptSpec(*sizes, asked.micro_batch, asked.dtype, asked.positions), training=asked.training)
+    spec = GptSpec(*sizes, asked.micro_batch, asked.dtype, asked.positions, asked.dropout)
+    return gpt_forward(spec, training=asked.training)
 
 
 GPT = GraphFamily(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import TypeVar
 
 from tessel_core.errors import InputError
+from tessel_core.ir.definition import SEQUENCES
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.networks.modules import Network
@@ -93,8 +95,8 @@ def check_decoder(spec: DecoderSpec) -> None:
 def embedded(net: Network, spec: DecoderSpec) -> tuple[int, int]:
     """The rows of the tokens, [batch, tokens, hidden], and the table."""
     with net.layer("embedding", 0):
-        ids = net.ids("tokens", spec.micro_batch, spec.tokens)
-        table = net.parameter("tokens.table", spec.vocabulary, spec.hidden, cut=1)
+        ids = net.ids("tokens", spec.micro_batch, spec.tokens, role=SEQUENCES)
+        table = net.parameter("tokens.table", spec.vocabulary, spec.hidden, cut=1, vocabulary=0)
         return net("tokens", "embedding", table, ids), table
 
 
@@ -107,12 +109,12 @@ def finished(
         if spec.tied:
             logits = net("projection", "matmul_transposed", y, table)
         else:
-            weight = net.parameter("projection.weight", spec.hidden, spec.vocabulary, cut=0)
+            weight = net.parameter("projection.weight", spec.hidden, spec.vocabulary, cut=0, vocabulary=1)
             logits = net("projection", "matmul", y, weight)
         if cap:
             logits = net("cap", "scale", net("cap", "tanh", net("cap", "scale", logits, by=1 / cap)), by=cap)
         if spec.training:
-            return net.finish({"loss": net.cross_entropy(logits)})
+            return net.finish({"loss": net.cross_entropy(logits, SEQUENCES)})
     return net.finish({"logits": logits, **cache})
 
 
@@ -177,28 +179,22 @@ def _added(net: Network, stream: int, x: int, spec: LlamaSpec, grain: int = 1) -
     return net("add", "add", stream, net.rms_norm("norm_behind", net("projection", "matmul", x, weight)))
 
 
-def _llama3(layers: int, hidden: int, heads: int, inner: int, **more: object) -> LlamaSpec:
-    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "inner": inner, "head_size": hidden // heads, **more}
-    return replace(LlamaSpec(), **sizes)  # type: ignore[arg-type]
+Decoder = TypeVar("Decoder", bound=LlamaSpec)
 
 
-def _llama2(layers: int, hidden: int, heads: int, inner: int, **more: object) -> LlamaSpec:
-    usual = {"kv_heads": heads, "vocabulary": 32_000, "sequence": 4096, "rotary_base": 10_000.0}
-    return _llama3(layers, hidden, heads, inner, **usual | more)
+def sized(
+    like: Decoder, layers: int, hidden: int, heads: int, kv_heads: int, inner: int, head_size: int = 0, **more: object
+) -> Decoder:
+    """A spec like another one, with these sizes; heads share the hidden size where no `head_size` is given."""
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "inner": inner, **more}
+    return replace(like, head_size=head_size or hidden // heads, **sizes)  # type: ignore[arg-type]
 
 
-def _qwen(
-    layers: int, hidden: int, heads: int, inner: int, kv_heads: int, vocabulary: int, **more: object
-) -> LlamaSpec:
-    usual = {"kv_heads": kv_heads, "vocabulary": vocabulary, "sequence": 4096, "rotary_base": 1e6}
-    return _llama3(layers, hidden, heads, inner, **usual | more)
-
-
-def _gemma(layers: int, hidden: int, heads: int, inner: int, kv_heads: int, head_size: int) -> LlamaSpec:
-    usual = {"kv_heads": kv_heads, "head_size": head_size, "vocabulary": 256_000, "rotary_base": 10_000.0}
-    return _llama3(layers, hidden, heads, inner, **usual, tied=True, window=4096, style=GEMMA_STYLE)
-
-
+_LLAMA_3 = LlamaSpec()
+_LLAMA_2 = LlamaSpec(vocabulary=32_000, sequence=4096, rotary_base=10_000.0)
+_QWEN_2 = LlamaSpec(vocabulary=152_064, sequence=4096, rotary_base=1e6, qkv_bias=True)
+_QWEN_3 = LlamaSpec(vocabulary=151_936, sequence=4096, rotary_base=1e6, qk_norm=True)
+_GEMMA_2 = LlamaSpec(vocabulary=256_000, rotary_base=10_000.0, tied=True, window=4096, style=GEMMA_STYLE)
 LLAMA = GraphFamily(
     "llama",
     "Llama and its like",
@@ -207,23 +203,23 @@ LLAMA = GraphFamily(
     "2024, arXiv 2408.00118; Phi-3: Abdin et al. 2024, arXiv 2404.14219; sizes as in the published configs",
     LlamaSpec,
     {
-        **dict.fromkeys(("llama-3-8b", "llama-3.1-8b"), LlamaSpec()),
-        **dict.fromkeys(("llama-3-70b", "llama-3.1-70b"), _llama3(80, 8192, 64, 28_672)),
-        **dict.fromkeys(("llama-3-405b", "llama-3.1-405b"), _llama3(126, 16_384, 128, 53_248)),
-        "llama-3.2-1b": _llama3(16, 2048, 32, 8192, tied=True),
-        "llama-3.2-3b": _llama3(28, 3072, 24, 8192, tied=True),
-        "llama-2-7b": _llama2(32, 4096, 32, 11_008),
-        "llama-2-13b": _llama2(40, 5120, 40, 13_824),
-        "llama-2-70b": _llama2(80, 8192, 64, 28_672, kv_heads=8),
-        "mistral-7b": _llama2(32, 4096, 32, 14_336, kv_heads=8, sequence=8192, window=4096),
-        "qwen2.5-0.5b": _qwen(24, 896, 14, 4864, 2, 151_936, tied=True, qkv_bias=True),
-        "qwen2.5-7b": _qwen(28, 3584, 28, 18_944, 4, 152_064, qkv_bias=True),
-        "qwen2.5-72b": _qwen(80, 8192, 64, 29_568, 8, 152_064, qkv_bias=True),
-        "qwen3-8b": _qwen(36, 4096, 32, 12_288, 8, 151_936, qk_norm=True),
-        "qwen3-32b": _qwen(64, 5120, 64, 25_600, 8, 151_936, qk_norm=True, head_size=128),
-        "gemma-2-9b": _gemma(42, 3584, 16, 14_336, 8, 256),
-        "gemma-2-27b": _gemma(46, 4608, 32, 36_864, 16, 128),
-        "phi-3-mini": _llama2(32, 3072, 32, 8192, vocabulary=32_064, window=2047),
+        **dict.fromkeys(("llama-3-8b", "llama-3.1-8b"), _LLAMA_3),
+        **dict.fromkeys(("llama-3-70b", "llama-3.1-70b"), sized(_LLAMA_3, 80, 8192, 64, 8, 28_672)),
+        **dict.fromkeys(("llama-3-405b", "llama-3.1-405b"), sized(_LLAMA_3, 126, 16_384, 128, 8, 53_248)),
+        "llama-3.2-1b": sized(_LLAMA_3, 16, 2048, 32, 8, 8192, tied=True),
+        "llama-3.2-3b": sized(_LLAMA_3, 28, 3072, 24, 8, 8192, tied=True),
+        "llama-2-7b": sized(_LLAMA_2, 32, 4096, 32, 32, 11_008),
+        "llama-2-13b": sized(_LLAMA_2, 40, 5120, 40, 40, 13_824),
+        "llama-2-70b": sized(_LLAMA_2, 80, 8192, 64, 8, 28_672),
+        "mistral-7b": sized(_LLAMA_2, 32, 4096, 32, 8, 14_336, sequence=8192, window=4096),
+        "qwen2.5-0.5b": sized(_QWEN_2, 24, 896, 14, 2, 4864, vocabulary=151_936, tied=True),
+        "qwen2.5-7b": sized(_QWEN_2, 28, 3584, 28, 4, 18_944),
+        "qwen2.5-72b": sized(_QWEN_2, 80, 8192, 64, 8, 29_568),
+        "qwen3-8b": sized(_QWEN_3, 36, 4096, 32, 8, 12_288),
+        "qwen3-32b": sized(_QWEN_3, 64, 5120, 64, 8, 25_600, 128),
+        "gemma-2-9b": sized(_GEMMA_2, 42, 3584, 16, 8, 14_336, 256),
+        "gemma-2-27b": sized(_GEMMA_2, 46, 4608, 32, 16, 36_864, 128),
+        "phi-3-mini": sized(_LLAMA_2, 32, 3072, 32, 32, 8192, vocabulary=32_064, window=2047),
     },
     program=llama,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessel_core.ir.definition import Definition
+from tessel_core.ir.definition import SAMPLES, Definition
 from tessel_core.ir.distributed import Role
 from tessel_core.ir.program import AttributeValue
 from tessel_core.networks.graphs.spec import check_divides
@@ -22,9 +22,17 @@ class Network(Definition):
         super().__init__(name)
         self.dtype = dtype
 
-    def parameter(self, name: str, *shape: int, cut: int | None = None, grain: int = 1) -> int:
+    def parameter(
+        self,
+        name: str,
+        *shape: int,
+        cut: int | None = None,
+        grain: int = 1,
+        vocabulary: int | None = None,
+        experts: int | None = None,
+    ) -> int:
         """A weight called `name` here; tensor parallelism cuts it along axis `cut`."""
-        return self.weight(self.path(name), self.dtype, shape, cut, grain)
+        return self.weight(self.path(name), self.dtype, shape, cut, grain, vocabulary, experts)
 
     def linear(self, name: str, x: int, outputs: int, *, bias: bool = True, cut: bool = False, grain: int = 1) -> int:
         """[.., k] to [.., outputs]."""
@@ -83,9 +91,9 @@ class Network(Definition):
         """Row numbers that come from outside; by default each sample has its own."""
         return self.input(name, "int32", shape) if role is None else self.input(name, "int32", shape, role)
 
-    def cross_entropy(self, logits: int) -> int:
+    def cross_entropy(self, logits: int, role: Role = SAMPLES) -> int:
         """The loss of logits [.., n]; inputs are `targets` [..] and `n`, predictions of the whole batch."""
-        targets = self.ids("targets", *self.type_of(logits).shape[:-1])
+        targets = self.ids("targets", *self.type_of(logits).shape[:-1], role=role)
         return self("loss", "cross_entropy", logits, targets, self.ids("n", role=Role()))
 
     def squared_loss(self, y: int) -> int:

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.networks.graphs.spec import GraphFamily, check_divides
-from tessel_core.networks.llama import LlamaSpec, attention_half, cached, check_decoder, embedded, finished, gated_mlp
+from tessel_core.networks.llama import (
+    LlamaSpec,
+    attention_half,
+    cached,
+    check_decoder,
+    embedded,
+    finished,
+    gated_mlp,
+    sized,
+)
 from tessel_core.networks.modules import Network
 from tessel_core.options import Option, option
 
@@ -27,6 +36,15 @@ class MoeSpec(LlamaSpec):
         SOFTMAX,
         Option(
             "Router", "Sigmoid adds a bias to the choice, by which experts are balanced", choices=(SOFTMAX, SIGMOID)
+        ),
+    )
+    imbalance: float = option(
+        1.0,
+        Option(
+            "Token imbalance",
+            "Tokens of the busiest device of experts over the average; has an effect with expert parallelism",
+            1.0,
+            1024.0,
         ),
     )
     latent: int = option(0, Option("Latent size", "Of keys and values together; 0 for heads of their own", 0, 65_536))
@@ -80,11 +98,14 @@ def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
         role = Role(weight=True, trained=False)
         given.append(net.input(net.path("router.bias"), spec.dtype, (spec.experts,), role))
     share, choice = net.all("route", "route", *given, top=spec.active, score=spec.router, normed=1, scale=1.0)
-    rows = net("dispatch", "dispatch", y, choice)
+    uneven = {"imbalance": spec.imbalance} if spec.imbalance != 1 else {}
+    rows = net("dispatch", "dispatch", y, choice, **uneven)
     h, inner = spec.hidden, spec.expert_inner
 
     def product(name: str, x: int, *shape: int, cut: int) -> int:
-        return net(name, "grouped_matmul", x, choice, net.parameter(f"{name}.weight", spec.experts, *shape, cut=cut))
+        return net(
+            name, "grouped_matmul", x, choice, net.parameter(f"{name}.weight", spec.experts, *shape, cut=cut, experts=0)
+        )
 
     gate = net("silu", "silu", product("gate", rows, h, inner, cut=2))
     gated = net("gated", "mul", gate, product("up", rows, h, inner, cut=2))
@@ -132,54 +153,18 @@ def _latent_attention(net: Network, x: int, spec: MoeSpec, layer: int, cache: di
         return net.residual("projection", x, mixed, bias=False, grain=spec.value_size)
 
 
-def _qwen(layers: int, hidden: int, heads: int, expert_inner: int) -> MoeSpec:
-    return MoeSpec(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=4,
-        qk_norm=True,
-        experts=128,
-        active=8,
-        expert_inner=expert_inner,
-        vocabulary=151_936,
-        sequence=4096,
-        rotary_base=1e6,
-    )
-
-
-_DEEPSEEK = MoeSpec(
-    layers=60,
-    hidden=5120,
-    heads=128,
-    kv_heads=128,
-    head_size=192,
-    inner=12_288,
-    sequence=4096,
-    vocabulary=102_400,
-    rotary_base=10_000.0,
-    experts=160,
-    active=6,
-    expert_inner=1536,
-    shared=2,
-    dense_layers=1,
-    latent=512,
-    query_latent=1536,
+_MIXTRAL = MoeSpec(vocabulary=32_000, rotary_base=1e6)
+_QWEN_3 = MoeSpec(kv_heads=4, qk_norm=True, experts=128, active=8, vocabulary=151_936, sequence=4096, rotary_base=1e6)
+_LATENT = MoeSpec(
+    sequence=4096, vocabulary=102_400, rotary_base=10_000.0, active=6, shared=2, dense_layers=1, latent=512
 )
+_DEEPSEEK_2 = sized(_LATENT, 60, 5120, 128, 128, 12_288, 192, experts=160, expert_inner=1536, query_latent=1536)
 _DEEPSEEK_3 = replace(
-    _DEEPSEEK,
-    layers=61,
-    hidden=7168,
-    inner=18_432,
+    sized(_DEEPSEEK_2, 61, 7168, 128, 128, 18_432, 192, experts=256, active=8, expert_inner=2048, dense_layers=3),
     vocabulary=129_280,
-    experts=256,
-    active=8,
-    expert_inner=2048,
     shared=1,
-    dense_layers=3,
     router=SIGMOID,
 )
-_MIXTRAL = MoeSpec(vocabulary=32_000, rotary_base=1e6)
 MOE = GraphFamily(
     "moe",
     "Mixture of experts",
@@ -189,20 +174,10 @@ MOE = GraphFamily(
     {
         "mixtral-8x7b": _MIXTRAL,
         "mixtral-8x22b": replace(_MIXTRAL, layers=56, hidden=6144, heads=48, expert_inner=16_384, vocabulary=32_768),
-        "qwen3-30b-a3b": _qwen(48, 2048, 32, 768),
-        "qwen3-235b-a22b": _qwen(94, 4096, 64, 1536),
-        "deepseek-v2": _DEEPSEEK,
-        "deepseek-v2-lite": replace(
-            _DEEPSEEK,
-            layers=27,
-            hidden=2048,
-            heads=16,
-            kv_heads=16,
-            inner=10_944,
-            experts=64,
-            expert_inner=1408,
-            query_latent=0,
-        ),
+        "qwen3-30b-a3b": replace(_QWEN_3, layers=48, hidden=2048, heads=32, expert_inner=768),
+        "qwen3-235b-a22b": replace(_QWEN_3, layers=94, hidden=4096, heads=64, expert_inner=1536),
+        "deepseek-v2": _DEEPSEEK_2,
+        "deepseek-v2-lite": sized(_LATENT, 27, 2048, 16, 16, 10_944, 192, experts=64, expert_inner=1408),
         "deepseek-v3": _DEEPSEEK_3,
         "kimi-k2": replace(
             _DEEPSEEK_3, heads=64, kv_heads=64, experts=384, dense_layers=1, vocabulary=163_840, rotary_base=50_000.0

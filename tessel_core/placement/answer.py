@@ -11,7 +11,6 @@ from tessel_core.placement.bounds import lower_bound
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.rules import check_allowances, check_placement
 
 
 def answer(
@@ -79,10 +78,7 @@ def evaluate_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Seq
 
 def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport:
     """The placement with its objective and a bound; INFEASIBLE with the first rule that it breaks, if it does."""
-    broken = [
-        *check_placement(placement, without=problem.waived_rules),
-        *check_allowances(placement, problem.allowances),
-    ]
+    broken = problem.violations(placement)
     if broken:
         only_memory = all(each.rule == "memory" for each in broken)
         return infeasible(problem, f"{broken[0].where}: {broken[0].why}", relaxed=placement if only_memory else None)

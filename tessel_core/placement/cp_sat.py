@@ -108,4 +108,5 @@ CP_SAT = Placer(
     "Integer programs of Tarnawski et al., NeurIPS 2020, with positions in a chain; or any sets, from annealing",
     solve,
     CpSatConfig,
+    keeps_branches_apart=True,
 )

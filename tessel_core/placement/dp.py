@@ -115,6 +115,7 @@ DP = Placer(
     "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020",
     solve,
     DpConfig,
+    keeps_branches_apart=True,
     objectives=(THROUGHPUT,),
     contiguous=(True,),
 )

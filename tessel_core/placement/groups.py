@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tessel_core.errors import InputError
 from tessel_core.model import PlacementDevice
 from tessel_core.model.checks import circles, joined, quotient, topological_order
+from tessel_core.placement.branches import branches_of
 from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
@@ -97,7 +98,17 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
         np.array([sum(graph.operators[i].memory for i in group) for group in members]),
         _classes(problem, members),
         _nets(problem, members, costs),
+        _branches(problem, members),
     )
+
+
+def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
+    """The branches that must be apart, in groups: each is in one branch or in none, since layers are."""
+    if not problem.branches_apart:
+        return ()
+    first = {members[0]: group for group, members in enumerate(groups)}
+    stretches = branches_of(problem.graph)
+    return tuple(tuple(tuple(first[i] for i in each if i in first) for each in branches) for branches in stretches)
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
@@ -149,8 +160,8 @@ def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, .
     """The groups that may be joined, each set by its least group.
 
     A group joins its only neighbour along the flow when it takes no time anywhere, every tensor that it touches
-    touches that neighbour too, and it may go wherever the neighbour may.  Moving it there then adds no load to any
-    device: no tensor is cut that was whole.  Where memory binds it must hold none.
+    touches that neighbour too, and it may go wherever the neighbour may, in the same branch.  Moving it there then adds
+    no load to any device: no tensor is cut that was whole.  Where memory binds it must hold none.
     """
     graph = _Neighbours(pipeline, memory_binds)
     links, waiting = [], list(range(len(pipeline.members)))
@@ -185,6 +196,7 @@ class _Neighbours:
         self._nets = [set(net.groups) for net in pipeline.nets]
         self._nets_of = [set(nets) for nets in pipeline.nets_of]
         self._left = dict.fromkeys(range(count))
+        self._branch_of = {v: branch for stretch in pipeline.branches for branch in stretch for v in branch}
 
     def host_of(self, group: int) -> int | None:
         """The neighbour that may take the group in, if it needs no place of its own."""
@@ -194,8 +206,9 @@ class _Neighbours:
         if self._touches[group] or self._nets_of[group]:
             shared = (self._nets[net] for net in self._nets_of[group])
             hosts = sorted(set.intersection(*filter(None, (self._touches[group], *shared))))
-        elsewhere = ~self._allowed[:, group]
-        return next((host for host in hosts if host != group and not (self._allowed[:, host] & elsewhere).any()), None)
+        elsewhere, branch = ~self._allowed[:, group], self._branch_of.get(group)
+        alike = (host for host in hosts if host != group and self._branch_of.get(host) == branch)
+        return next((host for host in alike if not (self._allowed[:, host] & elsewhere).any()), None)
 
     def remove(self, group: int) -> None:
         """Remove a group that has joined another."""

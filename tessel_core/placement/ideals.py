@@ -96,13 +96,16 @@ class Ideals:
     """Cost of the nets that an ideal meets and does not hold."""
     cut_nets: Bits
     """Those nets, as bit sets."""
+    branches: tuple[Floats, ...]
+    """Per stretch, shape (branches, ideals): number of groups of branches that must be apart."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
         """`work` is per group."""
         times = np.array([each.time for each in pipeline.classes])
         allowed = np.isfinite(times)
-        columns = np.vstack([work, pipeline.memory, np.where(allowed, times, 0.0), ~allowed]).T
+        apart = [_indicator(branch, len(work)) for stretch in pipeline.branches for branch in stretch]
+        columns = np.vstack([work, pipeline.memory, np.where(allowed, times, 0.0), ~allowed, *apart]).T
         sums = np.empty((len(bits), columns.shape[1] + 1))
         chunk = max(64, SMALL_PRODUCT // columns.size)
         for first in range(0, len(bits), chunk):
@@ -113,11 +116,21 @@ class Ideals:
         bits, sums, kinds = bits[order], sums[order], len(pipeline.classes)
         cut, cut_nets = _cuts(pipeline, bits)
         time, banned = sums[:, 2 : 2 + kinds].T, sums[:, 2 + kinds : 2 + 2 * kinds].T
-        copy = np.ascontiguousarray
-        return cls(bits, copy(sums[:, 0]), copy(time), copy(banned), copy(sums[:, 1]), cut, cut_nets)
+        copy, first, branches = np.ascontiguousarray, 2 + 2 * kinds, list[Floats]()
+        for stretch in pipeline.branches:
+            branches.append(copy(sums[:, first : first + len(stretch)].T))
+            first += len(stretch)
+        return cls(bits, copy(sums[:, 0]), copy(time), copy(banned), copy(sums[:, 1]), cut, cut_nets, tuple(branches))
 
     def __len__(self) -> int:
         return len(self.bits)
+
+
+def _indicator(groups: Sequence[int], count: int) -> Floats:
+    """1 at `groups`, else 0."""
+    found = np.zeros(count)
+    found[list(groups)] = 1.0
+    return found
 
 
 def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:

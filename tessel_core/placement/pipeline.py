@@ -55,6 +55,8 @@ class Pipeline:
     memory: Floats
     classes: tuple[DeviceClass, ...]
     nets: tuple[Net, ...]
+    branches: tuple[Groups, ...] = ()
+    """Per stretch of the flow, branches that must be apart: of each, its groups."""
 
     @cached_property
     def supported(self) -> NDArray[np.bool_]:

@@ -10,7 +10,6 @@ from tessel_core.errors import InputError, RefereeError
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport, Status
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.registry import Registry, Solver
-from tessel_core.rules import check_allowances, insist_placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,8 @@ class Placer(Solver):
     """The objectives that it serves."""
     contiguous: tuple[bool, ...] = (True, False)
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
+    keeps_branches_apart: bool = False
+    """Whether it serves problems that ask for it."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""
 
@@ -32,6 +33,8 @@ class Placer(Solver):
             return f"does not serve the objective {problem.objective}, it serves {' and '.join(self.objectives)}"
         if problem.contiguous not in self.contiguous:
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
+        if problem.branches_apart and not self.keeps_branches_apart:
+            return "cannot keep branches apart"
         return ""
 
 
@@ -91,10 +94,8 @@ def solve_placement(
     control = Control() if control is None else control
 
     def referee(report: PlacementReport) -> None:
-        if report.solution is not None:
-            insist_placement(report.solution, name, without=problem.waived_rules)
-            for violation in check_allowances(report.solution, problem.allowances):
-                raise RefereeError(f"{name} returned an invalid placement: {violation}")
+        for violation in problem.violations(report.solution) if report.solution is not None else ():
+            raise RefereeError(f"{name} returned an invalid placement: {violation}")
 
     report = placer.ask((problem,), config, control, referee)
     if report.status is Status.CANCELLED:

@@ -22,6 +22,8 @@ from tessel_core.model import (
 )
 from tessel_core.model.checks import check_unique
 from tessel_core.model.transfers import OWN_COSTS
+from tessel_core.placement.branches import branches_apart
+from tessel_core.rules import Violation, check_allowances, check_placement
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class PlacementProblem:
 
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
-    Raises InputError where an allowance names an operator or a device that there is not.
+    Raises InputError where an allowance names an operator or a device that there is not, and for branches that are to
+    be apart in other placements than contiguous ones for the throughput.
     """
 
     graph: OperatorGraph
@@ -39,10 +42,14 @@ class PlacementProblem:
     allowances: tuple[Allowance, ...] = ()
     objective: str = THROUGHPUT
     contiguous: bool = True
+    branches_apart: bool = False
+    """Whether no device may have operators of two branches that run side by side."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
 
     def __post_init__(self) -> None:
+        if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
+            raise InputError("branches", f"are kept apart in contiguous placements for the {THROUGHPUT} only")
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -102,6 +109,12 @@ class PlacementProblem:
         assert found is not None, "a placer returns what its objective can be measured on"
         return found
 
+    def violations(self, placement: Placement) -> list[Violation]:
+        """The rules of the problem that a placement breaks."""
+        apart = branches_apart(placement) if self.branches_apart else ()
+        broken = check_placement(placement, without=self.waived_rules)
+        return [*broken, *check_allowances(placement, self.allowances), *apart]
+
     @property
     def waived_rules(self) -> tuple[str, ...]:
         """The referee's rules that placements need not keep."""
@@ -117,6 +130,7 @@ def placement_problem(
     allowances: tuple[Allowance, ...] = (),
     objective: str = THROUGHPUT,
     contiguous: bool = True,
+    branches_apart: bool = False,
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
@@ -129,4 +143,4 @@ def placement_problem(
     else:
         priced = costed(graph, devices, costs or CostOptions())
         problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
-    return replace(problem, objective=objective, contiguous=contiguous)
+    return replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import permutations
 
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
+from tessel_core.model.checks import quotient, topological_order
 from tessel_core.placement.bounds import priced_work
 from tessel_core.placement.chain import SAME_SUMS, ChainSearch
 from tessel_core.placement.ideals import Ideals, prefixes, promising_orders
@@ -24,7 +27,8 @@ def rebalanced(
     """The report with a placement of the same objective whose squares of loads sum to less, where one is near.
 
     In a chain, devices take groups from their neighbours, which takes no longer than the first of the limits under
-    which the objective was found; elsewhere groups move one by one.  Only where the search knows loads exactly.
+    which the objective was found; elsewhere groups move one by one.  Branches that are kept apart join where that keeps
+    the longest way through the stages short.  Only where the search knows loads exactly.
     """
     exact = problem.has_equal_links and problem.objective == THROUGHPUT
     if report.solution is None or not exact or control.stopped:
@@ -34,6 +38,8 @@ def rebalanced(
     found = find(within_memory(pipeline), Split(float(report.objective or 0), device_of), control)
     if found is None:
         return report
+    if pipeline.branches:
+        found = _joined_late(within_memory(pipeline), found, float(report.objective or 0))
     placement = pipeline.placement(problem, found.device_of)
     return replace(report, solution=placement) if problem.measure(placement) <= (report.objective or 0) else report
 
@@ -46,6 +52,38 @@ def _evenest(pipeline: Pipeline, split: Split, control: Control) -> Split | None
     orders = [sorted(order, key=stage_of.__getitem__) for order in promising_orders(pipeline)]
     search = ChainSearch(pipeline, Ideals.of(pipeline, prefixes(orders), priced.work), priced)
     return search.evenest(split.load * (1 + SAME_SUMS), control)
+
+
+def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:
+    """With what joins branches on devices where the longest way through the stages is shorter; no load above `most`.
+
+    A stage that joins two branches begins after both, so it should not be the whole of the shorter one.
+    """
+    moves, limit = Moves((pipeline,), split.device_of), most * (1 + SAME_SUMS)
+    in_branches = {v for stretch in pipeline.branches for branch in stretch for v in branch}
+    longest = _longest_way(pipeline, moves)
+    for source, target in permutations(moves.devices, 2):
+        joins = [v for v, device in enumerate(moves.on) if device == source and v not in in_branches]
+        if not joins or not all(target in moves.allowed[v] for v in joins):
+            continue
+        for v in joins:
+            moves.shift(v, target)
+        way = _longest_way(pipeline, moves)
+        if way < longest * (1 - _LESS) and moves.objective <= limit and not moves.overfull(target):
+            longest = way
+            continue
+        for v in joins:
+            moves.shift(v, source)
+    return moves.split
+
+
+def _longest_way(pipeline: Pipeline, moves: Moves) -> float:
+    """The largest sum of loads along a path of stages; infinite where tensors would flow in a circle."""
+    before = quotient(len(moves.devices), ((moves.on[one], moves.on[other]) for one, other in pipeline.arcs))
+    order, (load,), ends = topological_order(before), moves.load, dict[int, float]()
+    for device in order:
+        ends[device] = load[device] + max((ends[each] for each in before[device]), default=0.0)
+    return max(ends.values()) if len(order) == len(before) else math.inf
 
 
 def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | None:

@@ -34,11 +34,12 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
     if reason:
         return infeasible(problem, reason, least)
     enough = _enough_accelerators(problem, search)
+    stages = "stages that follow the flow" + (" and keep branches apart" if problem.branches_apart else "")
     limited = any(np.isfinite(each.capacity) for each in pipeline.classes)
     if not limited or (held.split is None and held.complete):
-        how = "no stages that follow the flow" if problem.contiguous else "no parts"
+        how = f"no {stages}" if problem.contiguous else "no parts"
         return infeasible(problem, f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
-    how = "stages that follow the flow" if problem.contiguous else "any parts of the graph"
+    how = stages if problem.contiguous else "any parts of the graph"
     reason = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}"
     if least is None and held.split is not None:
         reason += f"; {math.ceil(held.split.load):,} bytes each would do"

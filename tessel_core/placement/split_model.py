@@ -97,6 +97,7 @@ class SplitModel:
         self._largest = [self._model.new_int_var(0, self._most, f"largest {i}") for i, _ in enumerate(parts)]
         self._one_class_a_seat()
         self._one_seat_a_group()
+        self._one_branch_a_seat()
         if contiguous:
             self._prefixes()
         elif ordered:
@@ -145,6 +146,16 @@ class SplitModel:
                     self._on[v, s] = self._model.new_bool_var(f"on {v} {s}")
                     self._model.add(sum(self._uses[v, s, c] for c in found) == self._on[v, s])
             self._model.add_exactly_one(self._on[v, s] for s in range(len(self._classes_at)))
+
+    def _one_branch_a_seat(self) -> None:
+        """on[v, s] => has[b, s] for v in branch b; sum over the branches b of a stretch of has[b, s] <= 1."""
+        for i, stretch in enumerate(self._pipeline.branches):
+            for s in range(len(self._classes_at)):
+                has = [self._model.new_bool_var(f"has {i} {b} {s}") for b in range(len(stretch))]
+                self._model.add_at_most_one(has)
+                for branch, literal in zip(stretch, has, strict=True):
+                    for v in self._while_asked(range(len(branch))):
+                        self._model.add_implication(self._on[branch[v], s], literal)
 
     def _prefixes(self) -> None:
         """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for u before v: ideals."""

@@ -32,13 +32,17 @@ class StageLoads:
         self._masks = [bit_set(net.groups, len(pipeline.members)) for net in pipeline.nets]
 
     def work(self, kind: int, sources: Rows, targets: Rows) -> Floats:
-        """Time on a device of class `kind`; infinite where it does not support a group or the memory does not fit."""
+        """Time on a device of class `kind`; infinite where it does not support a group or the memory does not fit, and
+        where branches that must be apart meet."""
         each, ideals = self._classes[kind], self._ideals
         time: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
         if ideals.banned[kind][-1]:
             time[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
         if ideals.memory[-1] > each.capacity:
             time[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
+        for stretch in ideals.branches:
+            met = sum(np.subtract.outer(branch[targets], branch[sources]) > 0 for branch in stretch)
+            time[met > 1] = np.inf
         return time
 
     def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:

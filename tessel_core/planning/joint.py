@@ -22,7 +22,6 @@ from tessel_core.model import (
 from tessel_core.options import Option, check_options, option
 from tessel_core.placement import PlacementProblem, default_placer, find_placer, solve_placement
 from tessel_core.planning.plan import PlanOptions, plan_of
-from tessel_core.rules import check_placement
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
@@ -227,7 +226,7 @@ def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list
         if i >= _MOST_MOVES or control.stopped:
             break
         placement = problem.placement(assignment)
-        if not check_placement(placement, without=problem.waived_rules):
+        if not problem.violations(placement):
             found.append(_candidate(placement, f"{name} moved"))
     return sorted(found, key=lambda each: each.load)
 

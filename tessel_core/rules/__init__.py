@@ -2,7 +2,7 @@
 
 from tessel_core.rules.claims import check_claims, check_placement_claims
 from tessel_core.rules.measured import check_run
-from tessel_core.rules.placement_referee import check_allowances, check_placement, insist_placement
+from tessel_core.rules.placement_referee import check_allowances, check_placement
 from tessel_core.rules.referee import Violation, check_schedule, insist
 
 __all__ = [
@@ -14,5 +14,4 @@ __all__ = [
     "check_run",
     "check_schedule",
     "insist",
-    "insist_placement",
 ]

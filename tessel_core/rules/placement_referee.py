@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tessel_core.errors import RefereeError
 from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import find_cycle, path_text, quotient
 from tessel_core.model.latency import circle_of
@@ -161,13 +160,6 @@ def check_allowances(placement: Placement, allowances: Iterable[Allowance]) -> I
             if name not in each.devices:
                 why = f"is on {name}, but is only for {' and '.join(each.devices) or 'no device'}"
                 yield Violation("allowances", f"operator {each.operator}", why)
-
-
-def insist_placement(placement: Placement, placer: str, *, without: Iterable[str] = ()) -> None:
-    """Raise RefereeError when a placement that `placer` returned breaks a rule."""
-    violations = check_placement(placement, without=without)
-    if violations:
-        raise RefereeError(f"{placer} returned an invalid placement: {violations[0]}")
 
 
 def _on(placement: Placement, operator: int) -> str:

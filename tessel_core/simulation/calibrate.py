@@ -153,7 +153,8 @@ class _Table:
         moving = self._bytes / (rates.bandwidth * np.array([each.memory for each in fit.kernels])[of])
         launch = np.array([each.launch for each in fit.kernels])[of]
         count = len(self._mode)
-        busy = np.bincount(self._run, np.maximum(computing, moving), count)
+        serial = np.array([each.serial for each in fit.kernels])[of]
+        busy = np.bincount(self._run, np.where(serial, computing + moving, np.maximum(computing, moving)), count)
         factors = np.array([getattr(fit.launches, mode) for mode in MODES])
         launching = factors[self._mode] * np.bincount(self._run, launch, count)
         found: Vector = (launching**fit.overlap + busy**fit.overlap) ** (1 / fit.overlap)

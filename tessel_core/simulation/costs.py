@@ -15,12 +15,13 @@ from tessel_core.costs.collectives import (
     send_link,
     wires_of,
 )
-from tessel_core.costs.costed import OperatorTerms, operator_terms
+from tessel_core.costs.costed import Beside, OperatorTerms, operator_terms
 from tessel_core.costs.fit import CostFit
 from tessel_core.costs.operations import as_operator, format_of
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.attributes import number
+from tessel_core.ir.operators.formats import FUSED, casts_of
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
@@ -113,8 +114,12 @@ class MeshCosts(Costs):
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """The terms of the time of an operation on one worker."""
         device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
-        asked = as_operator(kind, types, outputs, values)
-        return operator_terms(asked, device, format_of((*types, *outputs)), self.training, self.fit)
+        asked, dtype = as_operator(kind, types, outputs, values), format_of((*types, *outputs), values)
+        fused = values.get(FUSED)
+        if isinstance(fused, tuple):
+            return operator_terms(asked, device, dtype, fit=self.fit, launches=fused[0])
+        casts = Beside(*casts_of(kind, types, values))
+        return operator_terms(asked, device, dtype, self.training, self.fit, casts=casts)
 
     def position(self, device: int) -> int:
         """The place of a worker among the devices of the mesh."""
@@ -147,13 +152,15 @@ def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
     if operator.pattern:
         amount = show_memory(max(each.bytes for each in types), "B")
         return f"{amount} from each" if costs is None else _moved(costs.transfers(op.kind, types, outputs))
-    work = operator.work(types, outputs, values)
+    work = as_operator(op.kind, types, outputs, values)
+    flops, moved = work.flops or 0.0, work.bytes or 0.0
     if costs is None or operator.view or (*types, *outputs)[0].device == HOST:
-        return f"{show_flops(work.flops)}, {show_memory(work.bytes, 'B')} moved"
+        return f"{show_flops(flops)}, {show_memory(moved, 'B')} moved"
     terms = costs.terms(op.kind, types, outputs, values)
     parts = [
-        _over(show_flops(work.flops), work.flops, terms.computing, show_flops),
-        _over(show_memory(work.bytes, "B"), work.bytes, terms.moving, lambda rate: show_memory(rate, "B")),
+        _over(show_flops(flops), flops, terms.computing, show_flops),
+        _over(show_memory(moved, "B"), moved, terms.moving, lambda rate: show_memory(rate, "B")),
+        f"casts to FP8 {show_time(terms.casting, 's')}" if terms.casting else "",
         f"launch {show_time(terms.launch, 's')}",
     ]
     return "; ".join(filter(None, parts))

@@ -147,14 +147,37 @@ def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Heads apart, scores, their quotient, the mask, softmax, and the way back; masking slices twice and multiplies."""
+    """Heads apart, scores, their quotient, the mask, softmax, and the way back."""
     q, k, v = types[:3]
-    batch, queries, keys, heads = *q.shape[:2], k.shape[1], q.shape[2] // integer(values, "head_size", 1)
-    scores, mask = q.shaped((batch, heads, queries, keys)), q.shaped((1, 1, queries, keys))
-    moved = 4 * LAUNCH_S + sum(map(costs.unary, (q, k, v, q)))
-    products = 2 * costs.product(q, (batch, heads), (batch, heads))
+    scores = q.shaped((q.shape[0], q.shape[2] // integer(values, "head_size", 1), q.shape[1], k.shape[1]))
+    softmax = _masked_softmax(costs, (scores,), values)
+    return _attention_product(costs, (q, k), scores) + softmax + _attention_product(costs, (v, q), scores)
+
+
+def _attention_product(costs: DistIrCosts, moved: Types, scores: TensorType) -> float:
+    """One of the two products, and the two tensors that are reshaped and transposed for it or after it."""
+    pair = scores.shape[:2]
+    return 2 * LAUNCH_S + sum(map(costs.unary, moved)) + costs.product(scores, pair, pair)
+
+
+def _masked_softmax(costs: DistIrCosts, types: Types, values: Values) -> float:
+    """The quotient, the mask, softmax; masking slices twice and multiplies."""
+    scores, mask = types[0], types[0].shaped((1, 1, *types[0].shape[2:]))
     masked = 2 * LAUNCH_S + 2 * costs.binary(scores) + costs.binary(mask) if values["causal"] else 0.0
-    return moved + products + costs.binary(scores) + masked + costs.unary(scores)
+    return costs.binary(scores) + masked + costs.unary(scores)
+
+
+def _attention_scores(costs: DistIrCosts, types: Types, values: Values) -> float:
+    q, k = types[:2]
+    heads = q.shape[2] // integer(values, "head_size", 1)
+    return _attention_product(costs, (q, k), q.shaped((q.shape[0], heads, q.shape[1], k.shape[1])))
+
+
+def _attention_context(costs: DistIrCosts, types: Types, values: Values) -> float:
+    weights, v = types[:2]
+    batch, heads, queries, _ = weights.shape
+    made = weights.shaped((batch, queries, heads * integer(values, "head_size", 1)))
+    return _attention_product(costs, (v, made), weights)
 
 
 def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -280,6 +303,14 @@ _ON_ONE: Mapping[str, OnOne] = {
     "cross_entropy_grad": _twice(_cross_entropy),
     "attention": _attention,
     "attention_grad": _twice(_attention),
+    "attention_scores": _attention_scores,
+    "attention_scores_grad": _twice(_attention_scores),
+    "masked_softmax": _masked_softmax,
+    "masked_softmax_grad": _twice(_masked_softmax),
+    "attention_context": _attention_context,
+    "attention_context_grad": _twice(_attention_context),
+    "dropout": _unary,
+    "dropout_grad": _binary,
     "attention_bias": _attention_bias,
     "attention_bias_grad": _twice(_attention_bias),
 }

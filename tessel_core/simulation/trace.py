@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.project import RankProgram, rank_lines
+from tessel_core.ir.transforms.expansion import over_of
 from tessel_core.ir.types import HOST
 from tessel_core.ir.verify import unfreed
 from tessel_core.model import BlockKind, DeviceMesh
@@ -32,6 +33,8 @@ class Stream(NamedTuple):
     """compute, send, or group for a collective."""
     devices: tuple[int, ...] = ()
     """The sender and the receiver, or the devices of the process group in order; empty for computing."""
+    over: str = ""
+    """In a program of one device of several, the dimension of the process group."""
 
 
 COMPUTE = Stream("compute")
@@ -43,7 +46,11 @@ def stream_of(program: Program, op: Op) -> Stream:
     if not pattern:
         return COMPUTE
     devices = program.devices_of(op)
-    return Stream("send", devices) if pattern == "send" else Stream("group", tuple(sorted(devices)))
+    return (
+        Stream("send", devices)
+        if pattern == "send"
+        else Stream("group", tuple(sorted(devices)), over_of(op.attributes))
+    )
 
 
 def kind_of(op: Op) -> BlockKind:
@@ -170,8 +177,11 @@ class Trace:
         """Sentences about what is odd in the program."""
         program, fresh = self.program, []
         for value in unfreed(program):
-            operator = find_operator(program.ops[self.made_by[value]].kind)
-            if program.types[value].bytes and not (operator.in_place or operator.view):
+            op = program.ops[self.made_by[value]]
+            operator = find_operator(op.kind)
+            # A mask of dropout is made beside what is taken, and nothing takes it where dropout runs again.
+            beside = any(program.uses[each] for each in op.outputs)
+            if program.types[value].bytes and not (operator.in_place or operator.view or beside):
                 fresh.append(value)
         if not fresh:
             return ()

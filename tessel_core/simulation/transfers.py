@@ -109,8 +109,9 @@ def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer,
     workers = tuple(device for mine in by_node for device in mine)
     if len(workers) < 2:
         return ()
-    found = wiring.collective(ALL_TO_ALL, workers, types[0].bytes)
-    paths = round(found.amount * len(workers) / types[0].bytes) if types[0].bytes else 1
+    amount = max(types[0].bytes, outputs[0].bytes)  # experts may send or get more than others
+    found = wiring.collective(ALL_TO_ALL, workers, amount)
+    paths = round(found.amount * len(workers) / amount) if amount else 1
     return (
         Transfer(found.latency, found.amount, found.bandwidth, devices, tuple(permutations(workers, 2)), rails=paths),
     )
@@ -140,6 +141,18 @@ def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ..
     return tuple(found)
 
 
+def _shift(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
+    """Every device sends to the next one, all at once, at the pace of the slowest link."""
+    devices = tuple(dict.fromkeys(each.device for each in types))
+    pairs = tuple(pairwise((*devices, devices[0])))
+    links = [link for pair in pairs if (link := wiring.link(*pair)) is not None]
+    if not links:
+        return ()
+    latency, slowest = max(link.latency for link in links), min(link.bandwidth for link in links)
+    amount = sum(each.bytes for each in types if each.device == devices[0])
+    return (Transfer(latency, amount, slowest, devices, pairs),)
+
+
 _PATTERNS: Mapping[str, Rule] = {
     SEND: _in_turn,
     **{each: _collective(each) for each in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)},
@@ -148,6 +161,7 @@ _PATTERNS: Mapping[str, Rule] = {
     "reduce": _chain,
     "scatter": _in_turn,
     "gather": _in_turn,
+    "shift": _shift,
 }
 
 

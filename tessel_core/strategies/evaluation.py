@@ -13,7 +13,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.simulator import check_semantics
-from tessel_core.simulation.trace import shortage
+from tessel_core.simulation.trace import Trace, shortage
 from tessel_core.strategies.amounts import Amounts, Bytes, CostTable, Seconds, Sizes
 from tessel_core.strategies.families import ExampleFamily, Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of
@@ -21,7 +21,7 @@ from tessel_core.strategies.orders import LOOP, IssueOrder, issue_order
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.ranks import Ranks
-from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy, why_not
+from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, simulate_strategy, why_not
 
 NOT_REACHED = "the sweep was stopped before its turn"
 
@@ -116,7 +116,9 @@ def evaluate_quickly(family: Family, asked: Configuration, mesh: DeviceMesh) -> 
     """
     evaluator = _Evaluator(family, mesh, Semantics.DEFAULT, overlap=True, link_sharing=False)
     places = evaluator.places(asked)
-    return None if places is None else evaluator.together([_Member(0, asked, places)])[0]
+    if places is not None:
+        return evaluator.together([_Member(0, asked, places)])[0]
+    return evaluator.alone(asked) if evaluator.by_places else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class _Evaluator:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
         self._exampled = family if isinstance(family, ExampleFamily) else None
-        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing and self._exampled is not None
+        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing
         self._tables = {training: CostTable(MeshCosts(mesh, training=training)) for training in (False, True)}
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
@@ -164,7 +166,9 @@ class _Evaluator:
 
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
-        strategy = each.strategy
+        strategy, exampled = each.strategy, self._exampled
+        if not strategy.plain or exampled is None or not exampled.has_example(each.spec):
+            return None
         if not self._together or self._nodes is None or strategy.form != LOOP or not self._order(each).in_turn:
             return None
         return places_of(self._nodes, self._ranks(each), strategy.stages_per_device > 1)
@@ -208,10 +212,17 @@ class _Evaluator:
             outcomes.append(Outcome(latency[i], held, reason, tuple(end[:, i].tolist())))
         return outcomes
 
+    @property
+    def by_places(self) -> bool:
+        """Whether one rank stands for all that do the same."""
+        return self._semantics is Semantics.DEFAULT and not self._link_sharing and self._nodes is not None
+
     def alone(self, each: Configuration) -> Outcome:
-        """Simulate one configuration operation by operation."""
+        """Simulate one configuration operation by operation, one rank for all where they do the same."""
         try:
             asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
+            if self.by_places:
+                return self._one_rank(each, simulate_places(*asked[:4], overlap=self._overlap))
             found = simulate_strategy(*asked, overlap=self._overlap, link_sharing=self._link_sharing)
         except InputError as error:
             return Outcome(float("nan"), (), str(error))
@@ -221,6 +232,13 @@ class _Evaluator:
             place = ranks.coordinate(worker, "pipeline")
             peaks[place], ends[place] = max(peaks[place], peak), max(ends[place], end)
         return Outcome(trace.latency, tuple(peaks), found.shortage, tuple(ends))
+
+    def _one_rank(self, each: Configuration, trace: Trace) -> Outcome:
+        """What the places of a pipeline are for all of their ranks."""
+        held = tuple(trace.peak_memory)
+        tight = max(held) > self._limits.min()
+        reason = shortage(self._ranks(each).spread(held), self._mesh) if tight else ""
+        return Outcome(trace.latency, held, reason, tuple(trace.device_end))
 
     def _ranks(self, each: Configuration) -> Ranks:
         return each.strategy.ranks(self._semantics)

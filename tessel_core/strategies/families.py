@@ -11,17 +11,18 @@ from typing import Any, Protocol
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.optimizers import NARROW
+from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_forward, gpt_inference, gpt_spec
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS
 from tessel_core.networks.llama import DecoderSpec
-from tessel_core.networks.mlp import MlpSpec, mlp_training
+from tessel_core.networks.mlp import MlpSpec, mlp_forward
 from tessel_core.options import changed_options, config_from, options_of
 
-Value = int | str
+Value = int | float | str
 
 
 class Spec(Protocol):
@@ -55,14 +56,26 @@ class Family(ABC):
     sizes: tuple[Size, ...]
     options: tuple[str, ...] = ()
     """Names of all that `spec` takes besides, which need not be numbers."""
+    also: tuple[str, ...] = ()
+    """Inputs besides weights whose gradients training makes."""
 
     @abstractmethod
     def spec(self, *values: Any, **named: Any) -> Spec:
         """The spec of values of `sizes`, in their order or by name; raises InputError for impossible values."""
 
     @abstractmethod
-    def build(self, spec: Any, *, split_weights: bool = False) -> Distributed:
-        """The program, without the optimizer's step; in training gradients of weights can be operations apart."""
+    def forward(self, spec: Any) -> Distributed:
+        """The forward pass on one device, in training up to its losses."""
+
+    def build(
+        self, spec: Any, *, split_weights: bool = False, attention: AttentionKernel = AttentionKernel.FUSED
+    ) -> Distributed:
+        """The program, without the optimizer's step; in training gradients of weights can be operations apart.
+
+        Raises InputError where the network has attention with a bias, which is fused alone, and `attention` is unfused.
+        """
+        model = with_attention(attention, self.forward(spec))
+        return model if self.optimizer(spec) is None else Gradients(self.also, split_weights=split_weights)(model)
 
     @abstractmethod
     def optimizer(self, spec: Any) -> Optimizer | None:
@@ -100,6 +113,10 @@ class ExampleFamily(Family):
         Its `dtype` is one that no operation makes on its own.
         """
 
+    def has_example(self, spec: Any) -> bool:
+        """Whether the example has the structure of this network."""
+        return True
+
     @abstractmethod
     def numbers(self, spec: Any, rows: int, tensor: int) -> dict[str, int]:
         """The sizes that tensors have on one of `tensor` devices, by name, for so many samples.
@@ -112,6 +129,7 @@ class MlpFamily(ExampleFamily):
     """Training with stochastic gradient descent."""
 
     name = "mlp"
+    also = ("x",)
     title = "Multi-layer perceptron, training"
     sizes = (
         *(Size("layers", "Layers", 8), Size("width", "Width", 512), Size("batch", "Batch", 256)),
@@ -122,8 +140,8 @@ class MlpFamily(ExampleFamily):
         defaults = {size.name: size.default for size in self.sizes[len(values) :]}
         return MlpSpec(*values, **{**defaults, **named})
 
-    def build(self, spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
-        return mlp_training(spec, split_weights=split_weights)
+    def forward(self, spec: MlpSpec) -> Distributed:
+        return mlp_forward(spec)
 
     def optimizer(self, spec: MlpSpec) -> Optimizer:
         return SgdUpdate()
@@ -209,6 +227,7 @@ class GptFamily(ExampleFamily):
         Size("mode", "Mode", "training", MODES),
         Size("context", "Context"),
     )
+    options = ("dropout",)
 
     def spec(self, *values: Any, **named: Any) -> GptWork:
         """The published size, with other numbers where they are named."""
@@ -220,9 +239,9 @@ class GptFamily(ExampleFamily):
         usual = {"prefill": network.sequence, "decode": network.sequence - 1}.get(mode, 0)
         return GptWork(network, mode, asked.get("context", usual))  # type: ignore[arg-type]
 
-    def build(self, spec: GptWork, *, split_weights: bool = False) -> Distributed:
+    def forward(self, spec: GptWork) -> Distributed:
         if spec.mode == "training":
-            return gpt_training(spec.network, split_weights=split_weights)
+            return gpt_forward(spec.network)
         if spec.mode == "prefill":
             return gpt_inference(spec.network, spec.context)
         return gpt_decode(spec.network, spec.context)
@@ -249,6 +268,10 @@ class GptFamily(ExampleFamily):
         sequence, context = {"training": (5, 0), "prefill": (31, 5), "decode": (31, 12)}[spec.mode]
         return GptWork(GptSpec(layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
 
+    def has_example(self, spec: GptWork) -> bool:
+        """Examples have no dropout."""
+        return not spec.network.dropout
+
     def numbers(self, spec: GptWork, rows: int, tensor: int) -> dict[str, int]:
         """`shard`, `qkv_shard` and `up_shard` are a device's parts; `room` is that of the cache."""
         network = spec.network
@@ -274,13 +297,16 @@ class GptFamily(ExampleFamily):
         """Everything that a published name stands for too."""
         sizes = asdict(spec.network)
         del sizes["positions"]  # of strategies as many as the sequence has
+        if not spec.network.dropout:
+            del sizes["dropout"]
         return {**sizes, "mode": spec.mode, "context": spec.context}
 
     def describe(self, spec: GptWork) -> str:
         """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
         work = f"{spec.mode} {tokens[spec.mode]}"
-        return f"{spec.layers} x {spec.network.hidden}, {work}, batch {spec.batch}, {spec.dtype}"
+        dropout = f", dropout {spec.network.dropout}" if spec.network.dropout else ""
+        return f"{spec.layers} x {spec.network.hidden}, {work}, batch {spec.batch}, {spec.dtype}{dropout}"
 
 
 _TRAINING, _INFERENCE = "training", "inference"
@@ -345,9 +371,8 @@ class NetworkFamily(Family):
         options = config_from(type(preset), changed_options(preset) | own | how)
         return NetworkWork(self.name, options)
 
-    def build(self, spec: NetworkWork, *, split_weights: bool = False) -> Distributed:
-        model = self._known.program(spec.options)
-        return Gradients(split_weights=split_weights)(model) if spec.options.training else model
+    def forward(self, spec: NetworkWork) -> Distributed:
+        return self._known.program(spec.options)
 
     def optimizer(self, spec: NetworkWork) -> Optimizer | None:
         """Adam with its state in fp32."""

@@ -47,7 +47,8 @@ def ranges(**values: Sequence[Value]) -> Ranges:
 class Grid:
     """Every combination of the values of each field, and of a family's sizes; those not named are as usual.
 
-    InputError for a range without values or with one below 1, or, with its size, for a grid of too many configurations.
+    InputError for a range without values, a degree below 1, and, with its size, a grid of too many configurations.
+    Sizes are checked by their family.
     """
 
     sizes: Ranges = ()
@@ -67,11 +68,12 @@ class Grid:
     bucket_bytes: tuple[int, ...] = (BUCKET_BYTES,)
 
     def __post_init__(self) -> None:
+        sizes = dict(self.sizes)
         for name, values in self._all():
             if not values:
                 raise InputError(name, "its range has no values")
             numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
-            least = 0 if name == "bucket_bytes" else 1
+            least = 0 if name == "bucket_bytes" or name in sizes else 1
             if min(numbers, default=least) < least:
                 raise InputError(name, f"must be at least {least}, got {min(numbers)}")
         if self.size > MOST_CONFIGURATIONS:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.expansion import EXPERT, Degrees, groups_of
 
 T = TypeVar("T")
 RankOrder = tuple[str, ...]
@@ -56,32 +57,52 @@ def every_rank_order() -> tuple[RankOrder, ...]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The devices of `data` x `tensor` x `pipeline`, numbered by a rank order; workers are numbered from 1."""
+    """The devices of `data` x `context` x `tensor` x `pipeline`, numbered by a rank order; workers count from 1."""
 
     data: int
     tensor: int
     pipeline: int
     order: RankOrder = DEFAULT_RANK_ORDER
+    context: int = 1
+    expert: int = 1
+
+    @cached_property
+    def dimensions(self) -> tuple[str, ...]:
+        """Dimensions that it counts, innermost first; context follows tensor where the order leaves it out."""
+        named = [name for name in self.order if name in (*CUT_DIMENSIONS, "context")]
+        if "context" not in named:
+            named.insert(named.index("tensor") + 1, "context")
+        return tuple(named)
 
     @cached_property
     def _stride(self) -> dict[str, int]:
         """Per dimension, the distance of neighbours."""
         found, stride = {}, 1
-        for name in self.order:
-            if name in CUT_DIMENSIONS:
-                found[name] = stride
-                stride *= getattr(self, name)
+        for name in self.dimensions:
+            found[name] = stride
+            stride *= getattr(self, name)
         return found
 
     @property
     def count(self) -> int:
         """The number of devices."""
-        return self.data * self.tensor * self.pipeline
+        return self.data * self.context * self.tensor * self.pipeline
 
-    def worker(self, data: int, tensor: int, pipeline: int) -> int:
+    @cached_property
+    def degrees(self) -> Degrees:
+        """How many devices there are along each dimension but the pipeline."""
+        return Degrees(self.tensor, self.context, self.data, self.expert)
+
+    def worker(self, data: int, tensor: int, pipeline: int, context: int = 0) -> int:
         """The worker at these coordinates."""
-        stride = self._stride
-        return 1 + data * stride["data"] + tensor * stride["tensor"] + pipeline * stride["pipeline"]
+        at = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
+        return 1 + sum(at[name] * stride for name, stride in self._stride.items())
+
+    def worker_of(self, rank: int, place: int) -> int:
+        """The worker at a place of the pipeline with a rank of `Degrees`."""
+        data, rest = divmod(rank, self.tensor * self.context)
+        context, tensor = divmod(rest, self.tensor)
+        return self.worker(data, tensor, place, context)
 
     def coordinate(self, worker: int, dimension: str) -> int:
         """The place of a worker along a dimension."""
@@ -89,7 +110,10 @@ class Ranks:
 
     def groups(self, dimension: str) -> list[tuple[int, ...]]:
         """The workers of each process group of a dimension, in the order of their coordinates along it."""
-        others = [name for name in reversed(self.order) if name in CUT_DIMENSIONS and name != dimension]
+        if dimension == "expert":
+            pairs = product(range(self.pipeline), groups_of(self.degrees, EXPERT))
+            return [tuple(self.worker_of(rank, place) for rank in group) for place, group in pairs]
+        others = [name for name in reversed(self.dimensions) if name != dimension]
         places = product(*(range(getattr(self, name)) for name in others))
         along, stride = range(getattr(self, dimension)), self._stride
         firsts = [1 + sum(i * stride[name] for i, name in zip(at, others, strict=True)) for at in places]
@@ -100,12 +124,11 @@ class Ranks:
         return [of_place[self.coordinate(worker, "pipeline")] for worker in range(1, self.count + 1)]
 
     def numbered(self, model: Distributed) -> Distributed:
-        """A model whose device d·H·P + h·P + p (from 1) is stage p of shard h of replica d, with ranks by the order."""
+        """A model whose device r·P + p (from 1) is stage p of rank r, with workers numbered by the order."""
         if self.order[: len(DISTIR_RANK_ORDER)] == DISTIR_RANK_ORDER or self.count == 1:
             return model
-        worker_of = [0]
-        for at in product(range(self.data), range(self.tensor), range(self.pipeline)):
-            worker_of.append(self.worker(*at))
+        pairs = product(range(self.degrees.count), range(self.pipeline))
+        worker_of = [0, *(self.worker_of(rank, place) for rank, place in pairs)]
         return model.on_devices(worker_of.__getitem__)
 
 

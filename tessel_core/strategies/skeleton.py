@@ -19,8 +19,9 @@ from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes, Op, Program
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.data import UPDATE
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import UPDATE, Optimizer
+from tessel_core.ir.transforms.update import Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.families import ExampleFamily, Spec

@@ -8,14 +8,24 @@ from enum import StrEnum
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
+from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.compiled import Compiled
+from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
-from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.expansion import expanded
+from tessel_core.ir.transforms.experts import ExpertParallel
+from tessel_core.ir.transforms.pipeline import Pipeline, stages_of_layers, with_parts_apart
+from tessel_core.ir.transforms.precision import Fp8Linears
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import ShardedOptimizer, with_gradients
+from tessel_core.ir.transforms.update import GradientFormat, ShardedOptimizer, with_gradients
+from tessel_core.ir.transforms.zero import ShardedReplicas
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.ranks import RankCosts
 from tessel_core.simulation.trace import shortage, worker_peaks
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, LOOP, StageForm, order_objection, stage_form, stage_order
@@ -30,6 +40,10 @@ from tessel_core.strategies.ranks import (
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients that PyTorch's DistributedDataParallel reduces together by default (`bucket_cap_mb`)."""
+
+
+ZERO_STAGES = (0, 1, 2, 3)
+GRADIENT_FORMATS = ("", "fp32", "bf16", "fp16")
 
 
 class Semantics(StrEnum):
@@ -61,18 +75,41 @@ class Strategy:
     """The scheduler that orders the micro-batches."""
     recompute: Recompute = Recompute.NONE
     """Which operations run again for their backward, so that what they make need not be kept."""
-    zero: bool = False
-    """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
+    zero: int = 0
+    """The stage of ZeRO: replicas share the optimizer's state (1), gradients too (2), and weights too (3, FSDP)."""
     stages_per_device: int = 1
     """Stages on each device of the pipeline, which then goes round the devices as often (the loop form)."""
     rank_order: RankOrder | None = None
     """Which dimensions are neighbours, innermost first; None for the usual order of the semantics."""
     bucket_bytes: int = BUCKET_BYTES
     """Gradients that replicas reduce together; 0 to reduce them one by one."""
+    context: int = 1
+    """Devices that share the tokens of each sample."""
+    context_method: ContextMethod = ContextMethod.RING
+    """How these meet in the attention."""
+    expert: int = 1
+    """Devices, of those of the other dimensions but the pipeline, that share the experts of each layer."""
+    sequence_parallel: bool = False
+    """Whether devices that share layers cut activations along the tokens between products, and the vocabulary."""
+    reshard: bool = True
+    """Whether ZeRO's third stage frees gathered weights between a layer's forward and its backward."""
+    grad_dtype: str = ""
+    """The format in which gradients are summed; empty for that of the weights."""
+    attention: AttentionKernel = AttentionKernel.FUSED
+    """Whether attention is one kernel, or an operator for each step, which keeps scores in memory."""
+    fp8: bool = False
+    """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
+    compiled: bool = False
+    """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
 
     def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device"):
+        for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
             check_degree(name.replace("_", "-"), getattr(self, name))
+        if self.zero not in ZERO_STAGES:
+            raise InputError("zero", f"must be one of {', '.join(map(str, ZERO_STAGES))}, got {self.zero}")
+        if self.grad_dtype not in GRADIENT_FORMATS:
+            known = ", ".join(GRADIENT_FORMATS[1:])
+            raise InputError("grad-dtype", f"must be one of {known}, got {self.grad_dtype!r}")
         if self.rank_order is not None:
             read_rank_order(",".join(self.rank_order))
         if self.bucket_bytes < 0:
@@ -81,7 +118,7 @@ class Strategy:
     @property
     def devices(self) -> int:
         """The number of devices."""
-        return self.data * self.tensor * self.pipeline
+        return self.data * self.context * self.tensor * self.pipeline
 
     @property
     def form(self) -> StageForm:
@@ -97,7 +134,15 @@ class Strategy:
     def ranks(self, semantics: Semantics) -> Ranks:
         """How its devices are numbered."""
         order = self.rank_order or (DEFAULT_RANK_ORDER if semantics is Semantics.DEFAULT else DISTIR_RANK_ORDER)
-        return Ranks(self.data, self.tensor, self.pipeline, order)
+        return Ranks(self.data, self.tensor, self.pipeline, order, self.context, self.expert)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
+        as a network is written."""
+        apart = self.context > 1 or self.expert > 1 or (self.sequence_parallel and self.tensor > 1)
+        kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
+        return not apart and not kernels and self.zero < ZERO_STAGES[2] and not self.grad_dtype
 
     def __str__(self) -> str:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
@@ -108,22 +153,32 @@ class Strategy:
         degrees = (
             (self.data, f"{self.data} replicas"),
             (self.pipeline, f"{self.stages} stages"),
-            (self.tensor, f"tensors over {self.tensor}"),
+            (self.tensor, f"tensors over {self.tensor}" + " with sequences" * self.sequence_parallel),
+            (self.context, f"sequences over {self.context} ({self.context_method})"),
+            (self.expert, f"experts over {self.expert}"),
             (self.micro_batches, f"{self.micro_batches} micro-batches"),
         )
         words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
-        words += self._saving + self._placed
+        words += self._saving + self._running + self._placed
         return ", ".join(words if self.devices > 1 else ["one device", *words])
 
     @property
     def how(self) -> str:
         """The strategy without its degrees."""
-        return ", ".join([self.schedule, *self._saving, *self._placed])
+        return ", ".join([self.schedule, *self._saving, *self._running, *self._placed])
 
     @property
     def _saving(self) -> list[str]:
-        """How it saves memory, in words."""
-        return _RECOMPUTING[self.recompute] + ["ZeRO"] * self.zero
+        """What its devices keep, in words."""
+        unfused = ["unfused attention"] * (self.attention == AttentionKernel.UNFUSED)
+        more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
+        kept = " keeping weights" * (self.zero == 3 and not self.reshard)
+        return unfused + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
+
+    @property
+    def _running(self) -> list[str]:
+        """How its kernels differ from the usual ones, in words."""
+        return ["FP8"] * self.fp8 + ["compiled"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
@@ -161,24 +216,57 @@ def build_program(
 
     Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
-    optimizer = family.optimizer(spec)
-    model = family.build(spec, split_weights=optimizer is not None and strategy.form.split)
-    model = TensorParallel(strategy.tensor)(recomputing(strategy.recompute, model))
-    shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
-    bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
-    model = Pipeline(stage_order(strategy.schedule, *shape))(model)
-    model = DataParallel(strategy.data, bucket_bytes=bucket)(model)
+    model = program_of_one(family, spec, strategy, semantics, gradients=gradients)
     ranks = strategy.ranks(semantics)
+    return ranks.numbered(expanded(model, ranks.degrees))
+
+
+def program_of_one(
+    family: Family,
+    spec: Spec,
+    strategy: Strategy,
+    semantics: Semantics = Semantics.DEFAULT,
+    *,
+    gradients: bool = False,
+) -> Distributed:
+    """The program of one device for each place of the pipeline, which all ranks there share.
+
+    Raises InputError as `build_program`.
+    """
+    optimizer, degrees = family.optimizer(spec), strategy.ranks(semantics).degrees
+    split = optimizer is not None and strategy.form.split
+    model = family.build(spec, split_weights=split, attention=strategy.attention)
+    if strategy.fp8:
+        model = Fp8Linears()(model)
+    recompute = strategy.recompute
+    if strategy.compiled and optimizer is not None and recompute == Recompute.NONE:
+        recompute = Recompute.SELECTIVE  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+    model = recomputing(recompute, model)
+    if strategy.grad_dtype:
+        model = GradientFormat(strategy.grad_dtype)(model)
+    model = ExpertParallel(strategy.expert).of_one(model)
+    model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
+    model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
+    if strategy.compiled:
+        model = Compiled()(model)
+    shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
+    if strategy.zero > 1:
+        stage_of = stages_of_layers(model, strategy.stages)
+        model = with_parts_apart(model, stage_of)
+        model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
+    model = Pipeline(stage_order(strategy.schedule, *shape))(model)
+    bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
+    model = DataParallel(strategy.data, bucket_bytes=bucket).of_one(model, degrees)
     if optimizer is None:
-        return ranks.numbered(model)
+        return model
     updated = ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
-    return ranks.numbered(with_gradients(model, updated) if gradients else updated)
+    return with_gradients(model, updated) if gradients else updated
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     """About how many its program has, from the program of one device, which is quick to build."""
-    alone = build_program(family, spec, Strategy(recompute=strategy.recompute))
-    return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
+    alone = build_program(family, spec, Strategy(recompute=strategy.recompute, attention=strategy.attention))
+    return len(alone.program.ops) * strategy.devices // strategy.pipeline * strategy.micro_batches
 
 
 def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> str:
@@ -212,14 +300,28 @@ def _objections(
         yield "inference has neither a backward to recompute for nor an optimizer to share"
     if strategy.zero and semantics is Semantics.DISTIR:
         yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
-    if strategy.zero and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
+    if strategy.zero == 1 and strategy.plain and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
         why = f"weights {side} wide do not divide among {strategy.data} replicas"
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
         yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
+    yield from _kernel_objections(spec, strategy, semantics)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection
+
+
+def _kernel_objections(spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
+    if not strategy.plain and semantics is Semantics.DISTIR:
+        yield "DistIR cuts by replicas, layers and stages alone, in one format, so its rules do not say what this costs"
+    if strategy.expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
+        yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
+    if strategy.context > 1 and strategy.attention != AttentionKernel.FUSED:
+        yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
+    if strategy.zero > 1 and strategy.data * strategy.context == 1:
+        yield f"ZeRO-{strategy.zero} shares among replicas, and there is one"
+    if strategy.fp8 and spec.dtype not in NARROW:
+        yield f"linear layers in FP8 take numbers of 16 bits, the network's are {spec.dtype}"
 
 
 def refuse_impossible(
@@ -273,6 +375,21 @@ def simulate_strategy(
     program = build_program(family, spec, strategy, semantics).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     return Simulated(program, trace, strategy.ranks(semantics), shortage(worker_peaks(trace), mesh))
+
+
+def simulate_places(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, *, overlap: bool = True) -> Trace:
+    """The strategy by one rank for all: device p of the trace is what each device at place p of the pipeline does.
+
+    Where groups of ranks lie differently on nodes, the slowest counts.  The mesh has equal devices.
+
+    Raises InputError where it cannot be.
+    """
+    refuse_impossible(family, spec, strategy, mesh, Semantics.DEFAULT)
+    model, ranks = program_of_one(family, spec, strategy), strategy.ranks(Semantics.DEFAULT)
+    of_workers = MeshCosts(mesh, training=model.program.is_training)
+    nodes = [device.node for device in mesh.devices]
+    costs = RankCosts(of_workers, ranks.degrees, ranks.worker_of, nodes)
+    return simulate(model.program, None, costs, overlap=overlap)
 
 
 def equal_devices(count: int, flops: float, bytes_per_second: float, gigabits: float) -> DeviceMesh:

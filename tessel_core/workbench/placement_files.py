@@ -49,7 +49,9 @@ def answer_text(placing: Placing, report: PlacementReport) -> str:
     if placing.on_mesh:
         terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins)
     devices = placing.mesh if placing.on_mesh else placing.pool
-    return placement_text(report, placing.graph, devices, terms, contiguous=placing.contiguous)
+    return placement_text(
+        report, placing.graph, devices, terms, contiguous=placing.contiguous, branches_apart=placing.branches_apart
+    )
 
 
 def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
@@ -65,7 +67,11 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
         if kept.report.objective_name not in ALL_OBJECTIVES:
             why = f"must be one of {', '.join(ALL_OBJECTIVES)}, got {kept.report.objective_name!r}"
             raise InputError("report.objective_name", why)
-        placing = placing.wanting(kept.report.objective_name, contiguous=kept.report.contiguous)
+        placing = placing.wanting(
+            kept.report.objective_name,
+            contiguous=kept.report.contiguous,
+            branches_apart=kept.report.branches_apart,
+        )
     found = bound_placement(kept, file, placing.mesh.mesh if placing.on_mesh else None)
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
     placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone)

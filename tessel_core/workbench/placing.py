@@ -23,6 +23,7 @@ from tessel_core.formats.record import (
     Codec,
     Record,
     by_name,
+    codec_of,
     list_of,
     named,
     one_of,
@@ -106,6 +107,7 @@ class Placing:
     """Whether the mesh says the devices; else the pool does, and the graph its own times."""
     objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
+    branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
@@ -138,7 +140,7 @@ class Placing:
         Raises InputError where the devices or the costs are not known.
         """
         devices = self.mesh.mesh if self.on_mesh else self.pool
-        terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous)
+        terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous, self.branches_apart)
         return placement_problem(self._graph, devices, *terms)
 
     @property
@@ -250,15 +252,19 @@ class Placing:
         return tuple(
             name
             for name, each in PLACERS.items()
-            if self.objective in each.objectives and self.contiguous in each.contiguous and not each.judges
+            if self.objective in each.objectives
+            and self.contiguous in each.contiguous
+            and (each.keeps_branches_apart or not self.branches_apart)
+            and not each.judges
         )
 
-    def wanting(self, objective: str, *, contiguous: bool) -> Placing:
+    def wanting(self, objective: str, *, contiguous: bool, branches_apart: bool = False) -> Placing:
         """With another objective, or on other placements, by a placer that serves it."""
         contiguous = contiguous or objective == LATENCY
-        if (objective, contiguous) == (self.objective, self.contiguous):
+        branches_apart = branches_apart and contiguous and objective == THROUGHPUT
+        if (objective, contiguous, branches_apart) == (self.objective, self.contiguous, self.branches_apart):
             return self
-        found = replace(self, objective=objective, contiguous=contiguous, outcome=None)
+        found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, outcome=None)
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
             found = replace(found, subgraphs=(0,) * len(self.assignment))
@@ -298,7 +304,7 @@ class Placing:
     def movable(self) -> Movable:
         """The placement, which must be there, with what its moves must keep; InputError as for `problem`."""
         assert self.placement is not None
-        return Movable(self.placement, self.pins, self.contiguous)
+        return Movable(self.placement, self.pins, self.contiguous, self.branches_apart)
 
     def dropped(self, operators: Sequence[int], device: int) -> Placing:
         """As `moved`, of a placement and by positions; InputError with the reason where that would break a rule."""
@@ -344,6 +350,8 @@ def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: 
 
 
 def _check(placing: Placing) -> None:
+    if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
+        raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
     if placing.graph is None:
         if placing.pins or placing.assignment is not None or placing.subgraphs is not None:
             raise InputError("placing", "places operators of a graph that is not there")

@@ -74,7 +74,8 @@ class Setting:
     def network(self) -> tuple[Family, Spec]:
         """The family and the network, with so many layers as were run."""
         name = self.row["model"]
-        common = {"sequence": self["sequence"], "batch": self.batch, "dtype": self.row["dtype"]}
+        dtype = "bf16" if self.fp8 else self.row["dtype"]
+        common = {"sequence": self["sequence"], "batch": self.batch, "dtype": dtype}
         if name in PRESETS:
             family = find_family(PRESETS[name])
             return family, family.spec(size=name, layers=self["layers"], **common)
@@ -87,6 +88,11 @@ class Setting:
         """Layers, hidden size and heads."""
         layers, hidden, heads = map(int, self.row["model"].removeprefix("gpt:").split("x"))
         return layers, hidden, heads
+
+    @property
+    def fp8(self) -> bool:
+        """Whether linear layers are computed in FP8."""
+        return self.row["dtype"] == "fp8"
 
     @property
     def zero_bubble(self) -> bool:
@@ -117,7 +123,6 @@ class Setting:
         row = self.row
         lacks = (
             (not row["model"].startswith("gpt:") and row["model"] not in PRESETS, f"family of {row['model']}"),
-            (row["dtype"] == "fp8", "FP8"),
             (self["context"] > 1, "context parallelism"),
             (self["expert"] > 1, "expert parallelism"),
             (self["zero"] > 1, "ZeRO-2 and FSDP"),
@@ -135,6 +140,8 @@ def simulated(setting: Setting) -> float:
         Recompute(setting.row["recompute"] or "none"),
         setting["zero"] == 1,
         setting["virtual"],
+        fp8=setting.fp8,
+        compiled=setting["compiled"] == 1,
     )
     mesh = find_mesh(f"{setting.row['device']}-{setting['devices']}", setting["per_node"])
     (found,) = evaluate(family, [Configuration(spec, strategy)], mesh)

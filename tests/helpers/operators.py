@@ -26,9 +26,17 @@ KERNEL, CONVOLVED = X.shaped((6, 1, 2, 3)), X.shaped((2, 6, 4, 2))
 CHANNELS = X.shaped((3,))
 STRIDES = (("axes", (1, 0)), ("counts", (2, 1)), ("starts", (5, 2)), ("steps", (-3, 1)))
 BIAS = X.shaped((2, 4, 3, 5))
+SCORES = X.shaped((2, 4, 3, 5))
+SOFTMAX = (("causal", 1), ("scale", 0.5))
 ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
 CHOICE, EXPERTS = TensorType("int32", (4, 2), 1), X.shaped((4, 6, 5))
 ROUTE = (("normed", 1), ("scale", 2.5), ("score", "sigmoid"), ("top", 2))
+
+CLASSES, PART = TensorType("int32", (4,), 1), (("index", 1), ("parts", 2))
+CHUNK, CHUNK_LOGS = TOKENS.shaped((2, 4, 12)), TOKENS.shaped((2, 4, 4))
+BLOCK = (("causal", 1), ("head_size", 3), *PART, ("step", 0))
+WITH_STATISTICS = ("adam", "attention_merge", "attention_block_grad", "vocabulary_loss_grad")
+"""Operators that take fp32 numbers beside narrow ones."""
 
 Examples = dict[str, tuple[tuple[TensorType, ...], Attributes]]
 
@@ -80,6 +88,14 @@ EXAMPLES: Examples = {
         (TOKENS.shaped((4, 3, 12)), *(TOKENS.shaped((4, 5, 12)),) * 2, BIAS, TOKENS.shaped((4, 3, 12))),
         HEADS[1:],
     ),
+    "attention_scores": ((TOKENS.shaped((2, 3, 12)), TOKENS.shaped((2, 5, 6))), HEADS[1:]),
+    "attention_scores_grad": ((TOKENS.shaped((2, 3, 12)), TOKENS.shaped((2, 5, 6)), SCORES), HEADS[1:]),
+    "masked_softmax": ((SCORES,), SOFTMAX),
+    "masked_softmax_grad": ((SCORES, SCORES), SOFTMAX),
+    "attention_context": ((SCORES, TOKENS.shaped((2, 5, 6))), HEADS[1:]),
+    "attention_context_grad": ((SCORES, TOKENS.shaped((2, 5, 6)), TOKENS.shaped((2, 3, 12))), HEADS[1:]),
+    "dropout": ((TOKENS,), (("rate", 0.25), ("seed", 3))),
+    "dropout_grad": ((TOKENS, TensorType("uint8", (2, 5, 12), 1)), (("rate", 0.25), ("seed", 3))),
     "rotary": ((TOKENS,), (("at", 2), ("base", 100.0), ("head_size", 6))),
     "route": ((X,), ROUTE),
     "route_grad": ((X, TensorType("int32", (4, 2), 1), X.shaped((4, 2))), ROUTE),
@@ -93,6 +109,12 @@ EXAMPLES: Examples = {
     "grouped_matmul_weight_grad": ((X.shaped((8, 6)), CHOICE, EXPERTS, X.shaped((8, 5))), ()),
     "unpack_qkv": ((TOKENS,), (("head_size", 2),)),
     "pack_qkv": ((TOKENS, TOKENS, TOKENS), (("head_size", 4),)),
+    "vocabulary_scores": ((X, CLASSES), PART),
+    "vocabulary_loss": ((X, COUNT), (("dtype", "fp32"),)),
+    "vocabulary_loss_grad": ((X, CLASSES, X, COUNT), PART),
+    "attention_block": ((CHUNK,) * 3, BLOCK),
+    "attention_merge": ((CHUNK, CHUNK_LOGS) * 2, ()),
+    "attention_block_grad": ((*(CHUNK,) * 4, CHUNK_LOGS, CHUNK), BLOCK),
     "write": ((TOKENS, TOKENS.shaped((2, 2, 12))), (("at", 3), ("axis", 1))),
     "adam": ((*(X, X.shaped((3,))) * 4, COUNT), ADAM),
     "send": ((X,), (("to", 2),)),

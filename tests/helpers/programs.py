@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +12,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.expansion import Degrees, expanded
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.verify import verify
@@ -48,13 +49,21 @@ def chain_schedule(stages: int, micro_batches: int, scheduler: str = "pipedream"
 
 
 def spread(
-    model: Distributed, data: int, tensor: int, stages: int, micro_batches: int, scheduler: str = "pipedream"
+    model: Distributed,
+    data: int,
+    tensor: int,
+    stages: int,
+    micro_batches: int,
+    scheduler: str = "pipedream",
+    step: Callable[[Distributed], Distributed] | None = None,
 ) -> Distributed:
-    """The model on data x tensor x stages devices."""
-    model = TensorParallel(tensor)(model)
+    """The model on data x tensor x stages devices, perhaps with an optimizer's step."""
+    degrees = Degrees(tensor, data=data)
+    model = TensorParallel(tensor).of_one(model)
     if stages > 1 or micro_batches > 1:
         model = Pipeline(chain_schedule(stages, micro_batches, scheduler))(model)
-    return DataParallel(data)(model)
+    model = DataParallel(data).of_one(model, degrees)
+    return expanded(model if step is None else step(model), degrees)
 
 
 def random_inputs(model: Distributed, seed: int) -> dict[str, Array]:

@@ -131,6 +131,14 @@ def test_devices_costs_and_objective_are_part_of_the_question(placed) -> None:
     assert placed.work.placing.objective == "throughput"
 
 
+def test_branches_are_kept_apart_where_that_is_asked(placed) -> None:
+    placed.choose("Objective", "Throughput, branches apart")
+    placed.place()
+    assert placed.says("no contiguous placement with branches apart has a smaller one")
+    assert placed.work.placing.problem.branches_apart
+    assert placed.work.placing.placers == ("dp", "cp-sat")
+
+
 def test_what_does_not_fit_is_told_with_what_would_do_and_the_placement_stays(placed) -> None:
     before = placed.work.placing.assignment
     placed.go("mesh").choose("Preset", "v100-1").press("Open preset").go("placement")

@@ -57,30 +57,32 @@ def why_not(placing: Placing) -> str:
 
 
 _GOALS = {
-    "Throughput, contiguous": (THROUGHPUT, True),
-    "Throughput, any sets": (THROUGHPUT, False),
-    "Forward + backward, contiguous": (FORWARD_BACKWARD, True),
-    "Forward + backward, any sets": (FORWARD_BACKWARD, False),
-    "Latency of one sample": (LATENCY, True),
+    "Throughput, contiguous": (THROUGHPUT, True, False),
+    "Throughput, branches apart": (THROUGHPUT, True, True),
+    "Throughput, any sets": (THROUGHPUT, False, False),
+    "Forward + backward, contiguous": (FORWARD_BACKWARD, True, False),
+    "Forward + backward, any sets": (FORWARD_BACKWARD, False, False),
+    "Latency of one sample": (LATENCY, True, False),
 }
 
 
 def _objective(placing: Placing) -> Placing:
-    now = list(_GOALS.values()).index((placing.objective, placing.contiguous))
+    now = list(_GOALS.values()).index((placing.objective, placing.contiguous, placing.branches_apart))
     chosen = st.selectbox("Objective", list(_GOALS), now, key=session().key("objective"), help=_OBJECTIVE)
-    objective, contiguous = _GOALS[chosen]
-    return placing.wanting(objective, contiguous=contiguous)
+    objective, contiguous, branches_apart = _GOALS[chosen]
+    return placing.wanting(objective, contiguous=contiguous, branches_apart=branches_apart)
 
 
 _OBJECTIVE = (
     "What is to be least. Throughput: the largest load of a device. Forward + backward: the sum of the largest "
-    "loads of the two passes. Contiguous: devices follow each other, and no tensor flows back."
+    "loads of the two passes. Contiguous: devices follow each other, and no tensor flows back. Branches apart: also "
+    "no device has parts of two branches that run side by side, such as the two encoders of CLIP."
 )
 
 
 def _placer(placing: Placing) -> str:
     titles = {name: PLACERS[name].title for name in placing.placers}
-    key = session().key(f"placer-{placing.objective}-{placing.contiguous}")
+    key = session().key(f"placer-{placing.objective}-{placing.contiguous}-{placing.branches_apart}")
     about = "How operators get their devices: proved best, searched, or as published."
     return choose("Placer", titles, placing.placer, key=key, help=about)
 

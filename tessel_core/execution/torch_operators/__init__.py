@@ -5,7 +5,6 @@ bf16, which NumPy has not, is bf16 here.  Of operators in place, those inputs th
 still needs them hands over copies.
 """
 
-from tessel_core.execution.torch_operators.attention import ATTENTION
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, from_numpy, to_numpy
 from tessel_core.execution.torch_operators.in_place import IN_PLACE
 from tessel_core.execution.torch_operators.kernels import KERNELS
@@ -15,7 +14,6 @@ from tessel_core.ir.operators.stated import STATED
 TORCH_OPERATORS: dict[str, Meaning] = {
     **{each.kind: each.compute for each in OPERATORS.values() if not each.pattern and each not in STATED},
     **KERNELS,
-    **ATTENTION,
     **IN_PLACE,
 }
 """Per kind, a function of tensors and attributes; `block`, `delay` and `opaque` say no meaning."""

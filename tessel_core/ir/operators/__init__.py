@@ -2,27 +2,34 @@
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attention import ATTENTION
+from tessel_core.ir.operators.attention_steps import ATTENTION_STEPS
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators.dropout import DROPOUT
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.experts import EXPERTS
+from tessel_core.ir.operators.formats import CASTS, FORMAT, FUSED, check_costs
 from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
 from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
+from tessel_core.ir.operators.ring import RING
 from tessel_core.ir.operators.shaping import SHAPING
 from tessel_core.ir.operators.stated import STATED
 from tessel_core.ir.operators.transformers import TRANSFORMERS
+from tessel_core.ir.operators.vocabulary import VOCABULARY
 from tessel_core.ir.operators.windows import WINDOWS
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType, interned
 
 _TABLES = (
     *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, REDUCTION_GRADIENTS, NORMALIZATION, NORMALIZATION_GRADIENTS, WINDOWS),
-    *(TRANSFORMERS, ATTENTION, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
+    *(TRANSFORMERS, VOCABULARY, DROPOUT, ATTENTION, ATTENTION_STEPS, RING, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""
+_OF_COSTS = (CASTS, FORMAT, FUSED)
+"""Attributes that every operator on one device may have besides."""
 
 
 def find_operator(kind: str) -> Operator:
@@ -39,11 +46,14 @@ def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorTyp
     """
     operator, values = find_operator(kind), dict(attributes)
     missing = [name for name in operator.attributes if name not in values]
-    unknown = [name for name in values if name not in (*operator.attributes, *operator.optional)]
+    of_costs = () if operator.pattern or operator.stated else _OF_COSTS
+    unknown = [name for name in values if name not in (*operator.attributes, *operator.optional, *of_costs)]
     if missing or unknown:
         why = f"has no attribute {missing[0]}" if missing else f"takes no attribute {unknown[0]}"
         raise InputError(kind, why)
-    return tuple(map(interned, operator.infer(types, values)))
+    outputs = tuple(map(interned, operator.infer(types, values)))
+    check_costs(kind, types, outputs, values)
+    return outputs
 
 
 __all__ = ["OPERATORS", "Operator", "Work", "find_operator", "inferred"]

@@ -4,12 +4,12 @@ Narrow formats are computed in fp32 and rounded once at the end, as frameworks d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.dropout import check_dropout, kept_columns
 from tessel_core.ir.operators.operator import (
     Array,
     Arrays,
@@ -18,6 +18,7 @@ from tessel_core.ir.operators.operator import (
     Values,
     Work,
     WorkRule,
+    in_format,
     namespace,
     need,
     wide,
@@ -45,22 +46,30 @@ def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
     need(fits, f"takes [batch, tokens, columns] of {what}, {size} columns each, got {columns}")
 
 
-def _attention(types: Types, values: Values) -> tuple[TensorType, ...]:
+def check_mask(queries: int, keys: int, values: Values) -> None:
+    """Raise InputError where `causal` and `window` do not say a mask of so many queries and keys."""
+    causal = integer(values, "causal")
+    need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
+    need(not causal or keys >= queries, f"takes a key for each query, got {queries} queries and {keys} keys")
+    if "window" in values:
+        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+
+
+def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
-    causal = integer(values, "causal")
     _whole_heads(k, 1, values)
     fits = k.dtype == v.dtype == q.dtype and k.shape[:2] == v.shape[:2] and k.shape[0] == q.shape[0]
     need(fits and len(v.shape) == 3, f"takes a value for each key, of as many samples as the queries {q}, got {k}, {v}")
     heads, groups = (each.shape[2] // integer(values, "head_size", 1) for each in (q, k))
     need(groups > 0 and heads % groups == 0, f"takes {heads} heads of queries or a divisor of keys, got {groups}")
     need(v.shape[2] % groups == 0, f"takes values of as many heads as the keys, {groups}, got {v}")
-    need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
-    need(not causal or k.shape[1] >= q.shape[1], f"takes a key for each query, got {q} and {k}")
-    if "window" in values:
-        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+    check_mask(q.shape[1], k.shape[1], values)
     if "cap" in values:
         need(number(values, "cap") > 0, f"cap must be above 0, got {values['cap']}")
+    if "rate" in values or "seed" in values:
+        need("rate" in values and "seed" in values, "drops out by a rate and a seed, got one of them")
+        check_dropout(values)
     return (q.resized(2, heads * (v.shape[2] // groups)),)
 
 
@@ -70,8 +79,8 @@ def _heads(array: Array, values: Values) -> Array:
     return wide(array).reshape(batch, tokens, -1, integer(values, "head_size", 1)).swapaxes(1, 2)
 
 
-def _in_groups(arrays: Arrays, values: Values) -> list[Array]:
-    """Queries, keys, values and perhaps the output's gradient as [batch, group, head of the group, tokens, size].
+def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)) -> list[Array]:
+    """Queries, keys, values and what is like queries, as [batch, group, head of the group, tokens, size].
 
     A group is what shares keys and values, so these have one head in each.
     """
@@ -79,52 +88,73 @@ def _in_groups(arrays: Arrays, values: Values) -> list[Array]:
     heads = arrays[0].shape[2] // integer(values, "head_size", 1)
 
     def parted(array: Array, each: int) -> Array:
-        return wide(array).reshape(*array.shape[:2], groups, each, -1).transpose(0, 2, 3, 1, 4)
+        heads = wide(array).reshape(*array.shape[:2], groups, each, -1)
+        return namespace(array).permute_dims(heads, (0, 2, 3, 1, 4))
 
-    return [parted(array, heads // groups if place in (0, 3) else 1) for place, array in enumerate(arrays)]
+    return [parted(array, heads // groups if place in of_queries else 1) for place, array in enumerate(arrays)]
 
 
-def _columns(heads: Array, like: Array) -> Array:
+def columns_of(heads: Array, like: Array) -> Array:
     """[batch, .., tokens, size] as [batch, tokens, columns]."""
     batch, tokens, last = len(heads), heads.shape[-2], heads.ndim - 2
-    return np.moveaxis(heads, last, 1).reshape(batch, tokens, -1).astype(like.dtype)
+    return in_format(namespace(heads).moveaxis(heads, last, 1).reshape(batch, tokens, -1), like)
 
 
 def _scores(q: Array, k: Array) -> Array:
     """Scaled products, of heads."""
-    return np.asarray(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+    return q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
 
 
 def _capped(scores: Array, values: Values) -> Array:
     """Scores drawn below a cap, where there is one."""
     cap = values.get("cap")
-    return np.asarray(cap * np.tanh(scores / cap)) if isinstance(cap, int | float) else scores
+    return cap * namespace(scores).tanh(scores / cap) if isinstance(cap, int | float) else scores
+
+
+def capped_scores(q: Array, k: Array, values: Values) -> Array:
+    """Scaled products of heads, drawn below a cap where there is one."""
+    return _capped(_scores(q, k), values)
+
+
+def slope_of_cap(capped: Array, values: Values) -> Array | float:
+    """The slope of what scores went through, from capped scores."""
+    return 1 - (capped / number(values, "cap")) ** 2 if "cap" in values else 1.0
 
 
 def _weights(q: Array, k: Array, values: Values) -> Array:
     """Softmax of the scores that are seen."""
-    return _softmax(_seen(_capped(_scores(q, k), values), values))
+    return softmax_of(seen_scores(capped_scores(q, k, values), values))
 
 
-def _seen(scores: Array, values: Values) -> Array:
+def seen_scores(scores: Array, values: Values) -> Array:
     """Scores, minus infinity where a mask hides the key."""
     if not values["causal"]:
         return scores
     queries, keys = scores.shape[-2:]
-    seen = np.tri(queries, keys, keys - queries, dtype=bool)
+    xp = namespace(scores)
+    seen = xp.tril(xp.ones((queries, keys), dtype=xp.bool, device=scores.device), k=keys - queries)
     if "window" in values:
-        seen &= ~np.tri(queries, keys, keys - queries - integer(values, "window", 1), dtype=bool)
-    return np.where(seen, scores, -np.inf)
+        seen = xp.triu(seen, k=keys - queries - integer(values, "window", 1) + 1)
+    return xp.where(seen, scores, -math.inf)
 
 
-def _softmax(scores: Array) -> Array:
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+def softmax_of(scores: Array) -> Array:
+    """Softmax over keys."""
+    xp = namespace(scores)
+    powers = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def _dropped(v: Array, values: Values) -> Array | float:
+    """The factor of each weight: 1, or with dropout 0 or 1 / (1 - rate) by the key."""
+    if "rate" not in values:
+        return 1.0
+    return in_format(kept_columns(v.shape[-2], values, v), v) / (1 - number(values, "rate"))
 
 
 def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    q, k, v = _in_groups(arrays, values)
-    return [_columns(_weights(q, k, values) @ v, arrays[0])]
+    q, k, v = in_groups(arrays, values)
+    return [columns_of((_weights(q, k, values) * _dropped(v, values)) @ v, arrays[0])]
 
 
 def _attention_work(products: int) -> WorkRule:
@@ -142,27 +172,31 @@ def _attention_work(products: int) -> WorkRule:
 
 def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
-    (out,) = _attention(types[:3], values)
+    (out,) = attention_types(types[:3], values)
     need(types[3] == out, f"takes the gradient of the output, {out}, got {types[3]}")
     return tuple(types[:3])
 
 
 def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    q, k, v, dz = _in_groups(arrays, values)
-    bend = 1 - (_capped(_scores(q, k), values) / number(values, "cap")) ** 2 if "cap" in values else 1.0
-    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend)[:3]
+    q, k, v, dz = in_groups(arrays, values)
+    bend = slope_of_cap(capped_scores(q, k, values), values)
+    dropped = _dropped(v, values)
+    by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend, dropped)[:3]
     found = by_query, *(each.sum(axis=2) for each in shared)
-    return [_columns(each, like) for each, like in zip(found, arrays, strict=False)]
+    return [columns_of(each, like) for each, like in zip(found, arrays, strict=False)]
 
 
 def _slopes(
-    weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0
+    weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0, dropped: Array | float = 1.0
 ) -> tuple[Array, Array, Array, Array]:
-    """Gradients of queries, keys, values and scores; `bend` is the slope of what scores went through."""
-    by_weight = dz @ v.swapaxes(-1, -2)
+    """Gradients of queries, keys, values and scores.
+
+    `bend` is the slope of what scores went through, `dropped` the factor of each weight by dropout.
+    """
+    by_weight = dropped * (dz @ v.swapaxes(-1, -2))
     by_score = bend * weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
-    scaled = by_score / np.sqrt(q.shape[-1])
-    return scaled @ k, scaled.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dz, by_score
+    scaled = by_score / math.sqrt(q.shape[-1])
+    return scaled @ k, scaled.swapaxes(-1, -2) @ q, (dropped * weights).swapaxes(-1, -2) @ dz, by_score
 
 
 def _masked(values: Values) -> Values:
@@ -172,7 +206,7 @@ def _masked(values: Values) -> Values:
 
 def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, _, bias = together(types, 4)
-    (made,) = _attention(types[:3], _masked(values))
+    (made,) = attention_types(types[:3], _masked(values))
     need(k.shape[2] == q.shape[2], f"takes keys as wide as the queries {q}, got {k}")
     flag = values.get("consecutive", 0)
     need(flag in (0, 1), f"consecutive must be 0 or 1, got {flag}")
@@ -189,13 +223,14 @@ def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
     """Entry b of the batch takes bias b mod g, or bias b // (batch / g) where those of one bias are consecutive."""
     scores = _scores(q, k)
     repeats = len(scores) // len(bias)
-    each = np.repeat(bias, repeats, axis=0) if values.get("consecutive") else np.tile(bias, (repeats, 1, 1, 1))
-    return _softmax(_seen(scores + each, _masked(values)))
+    xp = namespace(bias)
+    each = xp.repeat(bias, repeats, axis=0) if values.get("consecutive") else xp.tile(bias, (repeats, 1, 1, 1))
+    return softmax_of(seen_scores(scores + each, _masked(values)))
 
 
 def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v = (_heads(each, values) for each in arrays[:3])
-    return [_columns(_biased_weights(q, k, wide(arrays[3]), values) @ v, arrays[0])]
+    return [columns_of(_biased_weights(q, k, wide(arrays[3]), values) @ v, arrays[0])]
 
 
 def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -210,8 +245,8 @@ def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arr
     q, k, v, dz = (_heads(each, values) for each in (*arrays[:3], arrays[4]))
     *found, by_score = _slopes(_biased_weights(q, k, wide(bias), values), q, k, v, dz)
     groups = (len(bias), -1, *bias.shape[1:]) if values.get("consecutive") else (-1, *bias.shape)
-    by_bias = by_score.reshape(groups).sum(axis=1 if values.get("consecutive") else 0).astype(bias.dtype)
-    return [*(_columns(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
+    by_bias = in_format(by_score.reshape(groups).sum(axis=1 if values.get("consecutive") else 0), bias)
+    return [*(columns_of(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
 
 
 def _attention_bias_work(products: int) -> WorkRule:
@@ -253,7 +288,7 @@ def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 _OF_HEADS = ("causal", "head_size")
-_OF_SCORES = ("cap", "window")
+_OF_SCORES = ("cap", "rate", "seed", "window")
 _OF_BIAS = ("causal", "consecutive")
 
 
@@ -265,7 +300,7 @@ def _row_sums(types: Types, values: Values) -> float:
 ATTENTION = (
     Operator(
         "attention",
-        _attention,
+        attention_types,
         _attention_compute,
         _attention_work(2),
         _OF_HEADS,
@@ -315,7 +350,8 @@ ATTENTION = (
 )
 """`attention` of queries, keys and values, each [batch, tokens, heads x head size].  Several heads of queries may share
 one of keys and values [Ainslie 2023, grouped-query attention], whose sizes may differ [DeepSeek-AI 2024, section 2.1].
-`window` is the number of keys that a query sees at most, `cap` bounds scores by a tanh.  `attention_bias` adds a bias
+`window` is the number of keys that a query sees at most, `cap` bounds scores by a tanh, and with `rate` and `seed` the
+kernel drops weights out as `dropout` does, without keeping a mask.  `attention_bias` adds a bias
 [g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g, or with `consecutive` each bias to as
 many consecutive entries.  Both have a causal mask where `causal` is 1.  `unpack_qkv` of columns that hold, head
 by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back.  How many heads there

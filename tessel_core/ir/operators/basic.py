@@ -360,8 +360,8 @@ BASIC = (
     Operator("concat", _concat, _concat_compute, copying, ("axis",), gradient=_concat_gradients),
     Operator("split", _split, _split_compute, copying, ("axis", "parts"), gradient=joined_parts),
     Operator("chunk", _split, _chunk_compute, no_work, ("axis", "parts"), view=True, gradient=joined_parts),
-    Operator("part", _part, _part_compute, copying_part, _PART, gradient=_part_gradient),
-    Operator("slice", _part, _slice_compute, no_work, _PART, view=True, gradient=_part_gradient),
+    Operator("part", _part, _part_compute, copying_part, _PART, optional=("over",), gradient=_part_gradient),
+    Operator("slice", _part, _slice_compute, no_work, _PART, view=True, optional=("over",), gradient=_part_gradient),
     Operator(
         "matmul",
         _matmul,

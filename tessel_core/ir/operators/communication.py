@@ -32,6 +32,11 @@ def tensors_of(values: Values) -> int:
     return integer(values, "tensors", least=1) if "tensors" in values else 1
 
 
+def more_devices(values: Values) -> int:
+    """By how many times more devices an operation is done than it names: the attribute `degree`, 1 without it."""
+    return integer(values, "degree", least=1) if "degree" in values else 1
+
+
 def axes_of_tensors(values: Values, ranks: Sequence[int]) -> list[int]:
     """Per tensor of a device its axis: the attribute `axis`, one for all or a list, counted from the front."""
     axis = values["axis"]
@@ -70,7 +75,8 @@ def added_up(arrays: Arrays) -> Array:
 def _allgather(types: Types, values: Values) -> tuple[TensorType, ...]:
     found = _from_each(types, values)
     axes = axes_of_tensors(values, [len(each.shape) for each in found[0]]) * len(found)
-    return tuple(each.resized(axis, each.shape[axis] * len(found)) for each, axis in zip(types, axes, strict=True))
+    devices = len(found) * more_devices(values)
+    return tuple(each.resized(axis, each.shape[axis] * devices) for each, axis in zip(types, axes, strict=True))
 
 
 def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -80,11 +86,12 @@ def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _reduce_scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
     found = _from_each(types, values)
     axes = axes_of_tensors(values, [len(each.shape) for each in found[0]]) * len(found)
-    return tuple(part_of(each, len(found), {"axis": axis}) for each, axis in zip(types, axes, strict=True))
+    devices = len(found) * more_devices(values)
+    return tuple(part_of(each, devices, {"axis": axis}) for each, axis in zip(types, axes, strict=True))
 
 
 def _alltoall(types: Types, values: Values) -> tuple[TensorType, ...]:
-    devices = len(_from_each(types, {}))
+    devices = len(_from_each(types, {})) * more_devices(values)
     axis = axis_of({"axis": values["joined"]}, len(types[0].shape))
     parts = [part_of(each, devices, values) for each in types]
     return tuple(each.resized(axis, each.shape[axis] * devices) for each in parts)
@@ -119,12 +126,29 @@ def parts_along(array: Array, parts: int, values: Values) -> Sequence[Array]:
 
 def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[Array]:
     """The meaning of each tensor, from the arrays of all devices, for all devices."""
+    check_complete(values)
     count = tensors_of(values)
     axes: Sequence[int | None] = [None] * count
     if "axis" in values:
         axes = axes_of_tensors(values, [each.ndim for each in arrays[:count]])
     made = [meaning(arrays[i::count], {"axis": axis} if axis is not None else {}) for i, axis in enumerate(axes)]
     return [each[device] for device in range(len(arrays) // count) for each in made]
+
+
+def check_complete(values: Values) -> None:
+    """Raise InputError for an operation that names one device of several."""
+    need(more_devices(values) == 1, f"is written for one of {more_devices(values)} devices, so it has no meaning alone")
+
+
+def _shift(types: Types, values: Values) -> tuple[TensorType, ...]:
+    _from_each(types, values)
+    return tuple(types)
+
+
+def _to_next(arrays: Arrays, values: Values) -> Sequence[Array]:
+    check_complete(values)
+    count = tensors_of(values)
+    return [each.copy() for each in (*arrays[-count:], *arrays[:-count])]
 
 
 def _add_up(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -140,6 +164,7 @@ def _sum_parts(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _exchange(arrays: Arrays, values: Values) -> Sequence[Array]:
+    check_complete(values)
     parts = [parts_along(each, len(arrays), values) for each in arrays]
     along = {"axis": values["joined"]}
     return [joined([mine[device] for mine in parts], along) for device in range(len(arrays))]
@@ -153,7 +178,8 @@ def _part_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
     return parts_along(arrays[0], len(device_list(values)), values)
 
 
-_TENSORS = ("tensors",)
+OVER = ("degree", "over")
+_TENSORS = ("tensors", *OVER)
 
 COMMUNICATION = (
     Operator("send", _send, lambda arrays, values: [arrays[0].copy()], no_work, ("to",), "send"),
@@ -165,7 +191,8 @@ COMMUNICATION = (
         optional=_TENSORS,
     ),
     Operator("reduce_scatter", _reduce_scatter, _sum_parts, no_work, ("axis",), "reduce_scatter", optional=_TENSORS),
-    Operator("alltoall", _alltoall, _exchange, no_work, ("axis", "joined"), "alltoall"),
+    Operator("alltoall", _alltoall, _exchange, no_work, ("axis", "joined"), "alltoall", optional=OVER),
+    Operator("shift", _shift, _to_next, no_work, (), "shift", optional=_TENSORS),
     Operator("broadcast", _broadcast, _copy_to_each, no_work, ("devices",), "broadcast"),
     Operator("scatter", _scatter, _part_to_each, no_work, ("axis", "devices"), "scatter"),
     Operator("gather", _gather, lambda arrays, values: [joined(arrays, values)], no_work, ("axis", "to"), "gather"),
@@ -173,6 +200,9 @@ COMMUNICATION = (
 )
 """Reductions are sums; parts along an axis are equal, in the devices' order.  `allgather_in_place` takes slices
 of tensors as large as the whole, into which it gathers the others.  After an `alltoall`, device j has the j-th part
-of each tensor along `axis`, and these parts are joined along `joined`.  Where the attribute `tensors` says so,
-`allreduce`, `reduce_scatter` and the gatherings take several tensors of each device together, as a bucket of gradients
-is."""
+of each tensor along `axis`, and these parts are joined along `joined`.  After a `shift` each device has what the device
+before it had, the first what the last had.  Where the attribute `tensors` says so, `allreduce`, `reduce_scatter`,
+`shift` and the gatherings take several tensors of each device together, as a bucket of gradients is.
+
+In a program that is written for one device of several that do the same (`ir/transforms/ranks.py`), `over` names the
+dimension of parallelism along which devices take part, and `degree` says how many there are for each that is named."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.communication import OVER, check_complete, more_devices
 from tessel_core.ir.operators.functions import sigmoid
 from tessel_core.ir.operators.operator import (
     Array,
@@ -24,7 +27,7 @@ from tessel_core.ir.operators.operator import (
     wide,
 )
 from tessel_core.ir.operators.reductions import log_softmax_of
-from tessel_core.ir.operators.rules import copying, count, moved, read_work, same_device
+from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device
 from tessel_core.ir.types import TensorType
 
 _SCORES = ("softmax", "sigmoid")
@@ -102,6 +105,8 @@ def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
     same_device(types)
     x, choice = types
     need(x.shape[:-1] == choice.shape[:-1], f"takes [.., n] and experts [.., top] of each row, got {x} and {choice}")
+    if "imbalance" in values:
+        need(number(values, "imbalance") >= 1, f"imbalance must be at least 1, got {values['imbalance']}")
     return (x.shaped((_pairs(choice), x.shape[-1])),)
 
 
@@ -258,6 +263,85 @@ def _combine_gradients(back: Reverse) -> list[int | None]:
     return [by_rows, None, by_share]
 
 
+def _busiest(rows: int, values: Values) -> int:
+    """Rows of the busiest device, where each has so many before the exchange."""
+    imbalance = number({"imbalance": 1.0, **values}, "imbalance")
+    need(imbalance >= 1, f"imbalance must be at least 1, got {imbalance}")
+    return round(rows * imbalance)
+
+
+def _apart(types: Types, count_each: int) -> tuple[int, list[Types]]:
+    """How many tensors of each device there are, and those of each device, which are alike on all."""
+    found = [types[i : i + count_each] for i in range(0, len(types), count_each)]
+    need(bool(found) and len(types) % count_each == 0, f"takes {count_each} tensors of each device, got {len(types)}")
+    alike = {tuple(each.on(0) for each in mine) for mine in found}
+    single = all(len({each.device for each in mine}) == 1 for mine in found)
+    need(len(alike) == 1 and single, f"takes tensors of one type from each device, got {', '.join(map(str, types))}")
+    return len(found), found
+
+
+def _check_experts(devices: int, values: Values) -> None:
+    experts = integer(values, "experts", 1)
+    every = devices * more_devices(values)
+    need(experts % every == 0, f"{experts} experts do not divide among {every} devices")
+
+
+def _exchange_choice(types: Types, values: Values) -> tuple[TensorType, ...]:
+    devices, found = _apart(types, 1)
+    _check_experts(devices, values)
+    return tuple(choice.shaped((_busiest(_pairs(choice), values), 1)) for (choice,) in found)
+
+
+def _exchange_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
+    devices, found = _apart(types, 2)
+    _check_experts(devices, values)
+    need(
+        all(rows.shape[:1] == (_pairs(choice),) for rows, choice in found), f"takes a row for each choice, got {types}"
+    )
+    return tuple(rows.resized(0, _busiest(rows.shape[0], values)) for rows, _ in found)
+
+
+def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
+    devices, found = _apart(types, 2)
+    _check_experts(devices, values)
+    fits = all(rows.shape[:1] == (_busiest(_pairs(choice), values),) for rows, choice in found)
+    need(fits, f"takes the rows that were exchanged for each choice, got {', '.join(map(str, types))}")
+    return tuple(rows.resized(0, _pairs(choice)) for rows, choice in found)
+
+
+def rows_between(choices: Arrays, experts: int) -> Array:
+    """Rows that device i sends to device j, [i, j]: those of its choices whose experts lie there."""
+    owner = [np.bincount(np.ravel(each) * len(choices) // experts, minlength=len(choices)) for each in choices]
+    return np.stack(owner)
+
+
+def _sent_apart(rows: Array, counts: Array) -> list[Array]:
+    """Rows sorted by expert, as those for each device."""
+    return np.split(rows, np.cumsum(counts)[:-1])
+
+
+def _exchange_choice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    check_complete(values)
+    experts, counts = integer(values, "experts", 1), rows_between(arrays, integer(values, "experts", 1))
+    parts = [_sent_apart(np.sort(each, axis=None), count) for each, count in zip(arrays, counts, strict=True)]
+    each = experts // len(arrays)
+    return [np.concatenate([mine[j] for mine in parts])[:, None] - j * each for j in range(len(arrays))]
+
+
+def _exchange_rows_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    check_complete(values)
+    counts = rows_between(arrays[1::2], integer(values, "experts", 1))
+    parts = [_sent_apart(rows, count) for rows, count in zip(arrays[::2], counts, strict=True)]
+    return [np.concatenate([mine[j] for mine in parts]) for j in range(len(parts))]
+
+
+def _return_rows_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    check_complete(values)
+    counts = rows_between(arrays[1::2], integer(values, "experts", 1))
+    parts = [_sent_apart(rows, count) for rows, count in zip(arrays[::2], counts.T, strict=True)]
+    return [np.concatenate([mine[i] for mine in parts]) for i in range(len(parts))]
+
+
 _OF_ROUTE = ("normed", "scale", "score", "top")
 
 EXPERTS = (
@@ -268,6 +352,7 @@ EXPERTS = (
         _dispatch,
         _dispatch_compute,
         copying,
+        optional=("imbalance",),
         gradient=lambda back: [back.one("dispatch_grad", back.inputs[1], back.gradient), None],
     ),
     Operator("dispatch_grad", _dispatch_grad, _dispatch_grad_compute, copying),
@@ -285,9 +370,23 @@ EXPERTS = (
     Operator(
         "grouped_matmul_weight_grad", _grouped_weight_grad, _grouped_weight_grad_compute, _grouped_weight_grad_work
     ),
+    *(
+        Operator(kind, infer, compute, no_work, ("experts",), "alltoall", optional=("imbalance", *OVER))
+        for kind, infer, compute in (
+            ("exchange_choice", _exchange_choice, _exchange_choice_compute),
+            ("exchange_rows", _exchange_rows, _exchange_rows_compute),
+            ("return_rows", _return_rows, _return_rows_compute),
+        )
+    ),
 )
 """`route` of logits [.., experts] makes the shares [.., top] of the experts of each token and which they are: those of
 the highest scores, to which a bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
 2.1.2]; with `normed` shares are divided by their sum, and all are multiplied by `scale`.  `dispatch` copies each row
-for each of its experts, sorted by expert; `combine` adds them up again, by their shares.  `grouped_matmul` multiplies
-the rows of each expert with its weights [experts, k, m]."""
+for each of its experts, sorted by expert.  Its `imbalance`, 1 if absent, says how uneven experts are used where devices
+share them: tokens of the busiest device over the average; it does not change the result.  `combine` adds the copies up
+again, by their shares.  `grouped_matmul` multiplies the rows of each expert with its weights [experts, k, m].
+
+Where devices have equal parts of the `experts`, `exchange_choice` and `exchange_rows` bring what is sorted by expert to
+the device of its expert, in the order of the devices that it comes from, experts numbered there from 0; `return_rows`
+brings rows back.  How many rows a device gets depends on the choices; types say how many the busiest one gets, which is
+`imbalance` times the average."""

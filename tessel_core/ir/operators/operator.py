@@ -12,6 +12,7 @@ import numpy as np
 from tessel_core.errors import InputError
 from tessel_core.ir.program import AttributeValue
 from tessel_core.ir.types import TensorType
+from tessel_core.torch_extra import TORCH_NAMES
 
 Types = Sequence[TensorType]
 Values = Mapping[str, AttributeValue]
@@ -165,6 +166,13 @@ def namespace(array: Array) -> Any:
 def in_format(array: Array, like: Array) -> Array:
     """The array in the number format of another one."""
     return np.asarray(array).astype(like.dtype) if _in_numpy(like) else array.to(like.dtype)
+
+
+def in_dtype(array: Array, dtype: str) -> Array:
+    """The array in the number format of that name."""
+    if _in_numpy(array):
+        return np.asarray(array).astype(NUMPY_TYPES[dtype])
+    return array.to(getattr(namespace(array), TORCH_NAMES[dtype]))
 
 
 def wide(array: Array) -> Array:

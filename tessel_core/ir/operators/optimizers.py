@@ -52,8 +52,8 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(step.shape == () and step.dtype.startswith("int"), f"takes the step as int32[], got {step}")
     for i in range(count):
         weight, *state, gradient = types[i:-1:count]
-        need(gradient == weight, f"takes a gradient like each weight, got {gradient} for {weight}")
         wanted = weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
+        need(gradient in (weight, wanted), f"takes a gradient like each weight, got {gradient} for {weight}")
         fits = set(state) == {wanted}
         need(fits, f"takes state like {wanted} for {weight}, got {', '.join(map(str, state))}")
     return tuple(types[: (groups - 1) * count])

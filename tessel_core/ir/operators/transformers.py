@@ -34,7 +34,7 @@ from tessel_core.ir.operators.rules import (
     read_work,
     together,
 )
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, places_here
 
 NORM_EPSILON = 1e-5
 """Added to the variance [Radford 2019, GPT-2's published code]."""
@@ -102,6 +102,9 @@ def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
     table, rows = together(types, 2)
     fits = len(table.shape) == 2 and _is_integer(rows)
     need(fits, f"takes a table [rows, n] and row numbers, got {table} and {rows}")
+    if "parts" in values or "index" in values:
+        need({"parts", "index"} <= values.keys(), "takes both index and parts, or none of them")
+        need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
     return (table.shaped((*rows.shape, table.shape[-1])),)
 
 
@@ -111,6 +114,25 @@ def check_rows(rows: Array, size: int) -> Array:
     if len(outside):
         raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size}")
     return rows
+
+
+def rows_here(rows: Array, size: int, values: Values) -> tuple[Array, Array]:
+    """Row numbers of a table of so many rows, which may be part `index` of `parts`, and which of them it has.
+
+    Those that it does not have are row 0.
+    """
+    xp = namespace(rows)
+    if "parts" not in values:
+        return check_rows(rows, size), xp.ones(tuple(rows.shape), dtype=xp.bool, device=rows.device)
+    found = check_rows(rows, size * integer(values, "parts")) - integer(values, "index") * size
+    here = (found >= 0) & (found < size)
+    return xp.where(here, found, 0), here
+
+
+def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    table = arrays[0]
+    rows, here = rows_here(arrays[1], len(table), values)
+    return [namespace(table).where(here[..., None], table[rows], 0)]
 
 
 def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -125,9 +147,10 @@ def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    table, rows, dz = arrays
-    places = check_rows(rows, len(table)).reshape(-1)
-    return [in_format(summed_rows(wide(dz).reshape(len(places), table.shape[-1]), places, len(table)), table)]
+    table, given, dz = arrays
+    rows, here = rows_here(given, len(table), values)
+    found = namespace(dz).where(here[..., None], wide(dz), 0).reshape(-1, table.shape[-1])
+    return [in_format(summed_rows(found, rows.reshape(-1), len(table)), table)]
 
 
 def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -155,9 +178,10 @@ def _rotated(values: Values) -> int:
 
 def turns(tokens: int, values: Values) -> Array:
     """Angles [tokens, pairs of columns] by which positions turn them, in radians, negative for the inverse."""
-    size, at = _rotated(values), integer(values, "at")
+    size, parts = _rotated(values), integer({"parts": 1, **values}, "parts", 1)
     speeds = number(values, "base") ** (-np.arange(0, size, 2) / size)
-    return np.asarray(np.arange(at, at + tokens)[:, None] * speeds * (-1 if values.get("inverse", 0) else 1))
+    here = places_here(tokens, integer({"index": 0, **values}, "index"), parts, bool(values.get("balanced", 0)))
+    return np.asarray((integer(values, "at") + here)[:, None] * speeds * (-1 if values.get("inverse", 0) else 1))
 
 
 @rounded
@@ -228,6 +252,8 @@ def _write_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(0.0, 2.0 * types[1].bytes)
 
 
+_PART_OF_TABLE = ("index", "over", "parts")
+
 TRANSFORMERS = (
     Operator(
         "gelu",
@@ -249,18 +275,19 @@ TRANSFORMERS = (
     Operator(
         "embedding",
         _embedding,
-        lambda a, values: [a[0][check_rows(a[1], len(a[0]))]],
+        _embedding_compute,
         _embedding_work,
+        optional=_PART_OF_TABLE,
         gradient=lambda back: [back.add_for_weight("embedding_grad", (*back.inputs, back.gradient))[0], None],
     ),
-    Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
+    Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work, optional=_PART_OF_TABLE),
     Operator(
         "rotary",
         _rotary,
         _rotary_compute,
         elementwise_work(3.0),
         ("at", "base", "head_size"),
-        optional=("first", "inverse", "size"),
+        optional=("balanced", "first", "index", "inverse", "over", "parts", "size"),
         gradient=_rotary_gradient,
     ),
     Operator(
@@ -277,5 +304,7 @@ TRANSFORMERS = (
 )
 """GELU by its tanh approximation [Hendrycks 2016].  `rotary` turns pairs of columns of each head, half a head apart,
 by an angle that grows with the position, counted from `at` on [Su 2021]; of a head only `size` columns from `first` on,
-where these are named.  `cross_entropy` of each prediction over their number in the whole batch, so that sums over
-micro-batches and replicas are the batch's.  `write` puts a tensor into a larger one, from place `at` on."""
+where these are named; positions may be those of part `index` of `parts` of a sequence.  An `embedding` of part
+`index` of `parts` of a table makes zeros for the rows of other parts.  `cross_entropy` of each prediction over their
+number in the whole batch, so that sums over micro-batches and replicas are the batch's.  `write` puts a tensor into a
+larger one, from place `at` on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -10,14 +10,15 @@ from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Op, Program
+from tessel_core.ir.program import Op, Program, Scope
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 
-Scope = str | int | None
-"""A layer, as `Tag.scope` calls it."""
 _BACK = ("backward", WEIGHT_PHASE)
 PRODUCTS = frozenset(
-    {"matmul", "matmul_transposed", "grouped_matmul", "gemm", "linear", "conv", "attention", "attention_bias"}
+    {
+        *("matmul", "matmul_transposed", "grouped_matmul", "gemm", "linear", "conv"),
+        *("attention", "attention_bias", "attention_scores", "attention_context"),
+    }
 )
 """Operators that multiply matrices: most of a layer's time."""
 
@@ -27,16 +28,18 @@ class Recompute(StrEnum):
 
     NONE = "none"
     SELECTIVE = "selective"
-    """All but products and attention: norms, activation functions, sums and views, which take little time.  The outputs
-    of products and attention are kept.  Attention is one operation that keeps no scores, so that recomputing it, as
-    Megatron-LM does [Korthikanti 2022, section 5], would free little [torchtitan's selective checkpointing]."""
+    """With fused attention, all but products and attention: norms, activation functions, sums and views, which take
+    little time.  The outputs of products and attention are kept: a fused kernel keeps no scores, so that recomputing it
+    would free little [torchtitan's selective checkpointing].  With unfused attention, the attention core alone, as in
+    Megatron-LM [Korthikanti 2022, section 5]: scores, softmax and dropout, which are large and take little time.  What
+    the core makes is kept for the projection, so the sum of the values is not repeated."""
     FULL = "full"
     """All: a layer keeps its input alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Keeps what layers pass on to each other and what some operators make; the rest is made again [Chen 2016].
+    """Keeps what layers pass on to each other and what some operations make; the rest is made again [Chen 2016].
 
     Before a layer's backward, those of its forward operations are repeated whose results the backward takes.  A layer
     that ends in a loss keeps everything: its backward follows at once.
@@ -44,8 +47,8 @@ class Checkpoint:
     InputError for a program that is distributed already: checkpointing comes before tensor parallelism and pipelines.
     """
 
-    keeps: frozenset[str] = frozenset()
-    """Kinds of operators whose outputs are kept."""
+    keeps: Callable[[Op], bool] = lambda op: False
+    """Whether the outputs of a forward operation are kept."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model on its one device, with more to compute and less to keep."""
@@ -62,14 +65,27 @@ def recomputing(how: Recompute, model: Distributed) -> Distributed:
     """
     if how == Recompute.NONE:
         return model
-    return Checkpoint(PRODUCTS if how == Recompute.SELECTIVE else frozenset())(model)
+    if how == Recompute.FULL:
+        return Checkpoint()(model)
+    core = _attention_cores(model.program)
+    return Checkpoint((lambda op: core.isdisjoint(op.outputs)) if core else (lambda op: op.kind in PRODUCTS))(model)
+
+
+def _attention_cores(program: Program) -> set[int]:
+    """What unfused attentions make on the way from queries and keys to the weights of the values."""
+    found = set[int]()
+    for op in program.ops:
+        inside = not found.isdisjoint(op.inputs) and op.kind != "attention_context" and op.tag.phase not in _BACK
+        if inside or op.kind == "attention_scores":
+            found.update(op.outputs)
+    return found
 
 
 class _Recomputing:
-    def __init__(self, program: Program, keeps: frozenset[str]) -> None:
+    def __init__(self, program: Program, keeps: Callable[[Op], bool]) -> None:
         self._source = program
         self._maker = {value: op for op in program.ops for value in op.outputs if op.tag.phase == "forward"}
-        self._kept = self._passed_on() | {value for value, op in self._maker.items() if op.kind in keeps}
+        self._kept = self._passed_on() | {value for value, op in self._maker.items() if keeps(op)}
 
     def _passed_on(self) -> frozenset[int]:
         ending = {op.tag.scope for op in self._source.ops if find_operator(op.kind).loss}

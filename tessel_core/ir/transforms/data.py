@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided, elsewhere, tensors_together
+from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
 from tessel_core.ir.program import Tag
+from tessel_core.ir.transforms.expansion import (
+    DATA,
+    EXPERT,
+    EXPERT_DATA,
+    REPLICAS,
+    TENSOR,
+    Degrees,
+    along,
+    collective,
+    expanded,
+)
+
+UPDATE = Tag(phase="update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +40,77 @@ class DataParallel:
     def __call__(self, model: Distributed) -> Distributed:
         """The model on `degree` times as many devices; replica d has those of the model plus d times their number."""
         check_degree("data parallelism", self.degree)
-        if self.degree == 1:
-            return model
-        source, width = model.program, len(model.program.devices)
-        build, inputs = ProgramBuilder(source.name), list[Piece]()
-        made: list[list[int]] = [[] for _ in source.outputs]
-        for replica in range(self.degree):
-            value_of: dict[int, int] = {}
-            for value, piece in model.piece_of.items():
-                of_type = source.types[value].on(source.types[value].device + replica * width)
-                axis = model.role_of(piece).batch_axis
-                if axis is not None:
-                    of_type = divided(of_type, axis, self.degree, piece.name)
-                value_of[value] = build.input(f"{source.value_name(value)}.d{replica}", of_type)
-                inputs.append(self._share(model, piece, replica))
-            for op in source.ops:
-                attributes = elsewhere(op.attributes, lambda device, by=replica * width: device + by)  # type: ignore[misc]
-                taken = [value_of[value] for value in op.inputs]
-                value_of.update(zip(op.outputs, build.append(op.kind, taken, attributes, op.tag), strict=True))
-            for copies, value in zip(made, source.outputs, strict=True):
-                copies.append(value_of[value])
-        combined, pieces = self._combined(build, model, made)
-        return Distributed(build.finish(combined), tuple(inputs), tuple(pieces), model.roles)
+        degrees = Degrees(data=self.degree)
+        return expanded(self.of_one(model, degrees), degrees)
 
-    def _buckets(self, model: Distributed) -> list[list[int]]:
-        """Places of gradients among the outputs, bucket by bucket, in the order in which buckets are full."""
-        if not self.bucket_bytes:
-            return []
+    def of_one(self, model: Distributed, degrees: Degrees) -> Distributed:
+        """The program of one replica.  Sums of gradients that other dimensions have left are done as well."""
+        if degrees.count == 1:
+            return model
+        source, build, inputs = model.program, ProgramBuilder(model.program.name), list[Piece]()
+        value_of: dict[int, int] = {}
+        for value, piece in model.piece_of.items():
+            axis, of_type = model.role_of(piece).batch_axis, source.types[value]
+            if axis is None or self.degree == 1:
+                inputs.append(piece)
+            else:
+                of_type = divided(of_type, axis, self.degree, piece.name)
+                inputs.append(along(piece, axis, DATA, self.degree, first=True))
+            value_of[value] = build.input(source.value_name(value), of_type)
+        for op in source.ops:
+            taken = [value_of[value] for value in op.inputs]
+            value_of.update(zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True))
+        made = [value_of[value] for value in source.outputs]
+        values, pieces = self._combined(build, model, made, degrees)
+        return Distributed(build.finish(values), tuple(inputs), tuple(pieces), model.roles)
+
+    def _combined(
+        self, build: ProgramBuilder, model: Distributed, made: list[int], degrees: Degrees
+    ) -> tuple[list[int], list[Piece]]:
+        values, pieces = list(made), list(model.outputs)
+        for over in (TENSOR, *self._reductions(model, degrees)):
+            for bucket in self._buckets(model, over, degrees):
+                taken, attributes = [values[i] for i in bucket], collective(over, degrees.of(over), len(bucket))
+                for i, total in zip(bucket, build.add("allreduce", taken, UPDATE, **attributes), strict=True):
+                    values[i] = total
+        for i, piece in enumerate(model.outputs):
+            axis = model.role_of(piece).batch_axis
+            pieces[i] = replace(piece, sums=())
+            if axis is None or self.degree == 1:
+                continue
+            if self.gather:
+                (values[i],) = build.add("allgather", [made[i]], UPDATE, axis=axis, **collective(DATA, self.degree))
+            else:
+                pieces[i] = along(pieces[i], axis, DATA, self.degree, first=True)
+        return values, pieces
+
+    def _reductions(self, model: Distributed, degrees: Degrees) -> list[str]:
+        """The dimensions over which outputs are summed."""
+        found = (self._over(model, piece, degrees) for piece in model.outputs)
+        return [over for over in dict.fromkeys(found) if over and degrees.of(over) > 1]
+
+    def _over(self, model: Distributed, piece: Piece, degrees: Degrees) -> str:
+        """The dimension over which an output is summed; empty for one that is not, or no longer."""
+        if model.role_of(piece).batch_axis is not None or sharded_over(piece):
+            return ""
+        return replicas_of(piece, degrees)
+
+    def _buckets(self, model: Distributed, over: str, degrees: Degrees) -> list[list[int]]:
+        """Places of outputs that are summed together, in the order in which buckets are full, others one by one."""
         program = model.program
+        outputs = list(zip(program.outputs, model.outputs, strict=True))
+        mine = [
+            i
+            for i, (_, piece) in enumerate(outputs)
+            if (over in piece.sums if over == TENSOR else self._over(model, piece, degrees) == over)
+        ]
+        if not self.bucket_bytes:
+            return [[i] for i in mine]
         made_at = {value: at for at, op in enumerate(program.ops) for value in op.outputs}
-        outputs = zip(program.outputs, model.outputs, strict=True)
-        found = [(made_at[v], i, v) for i, (v, piece) in enumerate(outputs) if model.role_of(piece).gradient_of]
         full, open_ones = list[list[int]](), dict[int, list[int]]()
         held = defaultdict[int, int](int)
-        for _, i, value in sorted(found):
+        for i in sorted(mine, key=lambda i: (made_at[outputs[i][0]], i)):
+            value = outputs[i][0]
             device = program.types[value].device
             open_ones.setdefault(device, []).append(i)
             held[device] += program.types[value].bytes
@@ -69,31 +119,15 @@ class DataParallel:
                 held[device] = 0
         return [*full, *open_ones.values()]
 
-    def _share(self, model: Distributed, piece: Piece, replica: int) -> Piece:
-        axis = model.role_of(piece).batch_axis
-        return piece if axis is None else piece.cut_first(axis, self.degree, replica)
 
-    def _combined(
-        self, build: ProgramBuilder, model: Distributed, made: list[list[int]]
-    ) -> tuple[list[int], list[Piece]]:
-        values, pieces = list[int](), list[Piece]()
-        summed = dict[int, tuple[int, ...]]()
-        for bucket in self._buckets(model):
-            taken = [made[i][replica] for replica in range(self.degree) for i in bucket]
-            total = build.add("allreduce", taken, Tag(phase="update"), **tensors_together(len(bucket)))
-            summed |= {i: total[place :: len(bucket)] for place, i in enumerate(bucket)}
-        for i, piece in enumerate(model.outputs):
-            axis = model.role_of(piece).batch_axis
-            if i in summed:
-                values += summed[i]
-                pieces += [piece] * self.degree
-            elif axis is None:
-                values += build.add("allreduce", made[i], Tag(phase="update"))
-                pieces += [piece] * self.degree
-            elif self.gather:
-                values += build.add("allgather", made[i], Tag(phase="update"), axis=axis)
-                pieces += [piece] * self.degree
-            else:
-                values += made[i]
-                pieces += [self._share(model, piece, replica) for replica in range(self.degree)]
-        return values, pieces
+def replicas_of(piece: Piece, degrees: Degrees) -> str:
+    """The dimension along which devices have the same piece of a weight."""
+    if any(cut.over == EXPERT for cut in piece.cuts):
+        return EXPERT_DATA
+    return REPLICAS if degrees.context > 1 else DATA
+
+
+def sharded_over(piece: Piece) -> str:
+    """The dimension over whose replicas a piece of a weight or gradient is cut; empty where each has all of it."""
+    over = piece.cuts[-1].over if piece.cuts else ""
+    return over if over in (DATA, REPLICAS, EXPERT_DATA) else ""

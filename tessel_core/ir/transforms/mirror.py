@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tessel_core.ir.builder import ProgramBuilder
@@ -41,15 +42,18 @@ def _half(model: Distributed, piece: Piece, copy: int) -> Piece:
     return piece if axis is None else piece.cut(axis, 2, copy)
 
 
-def with_pairs_summed(model: Distributed) -> Distributed:
-    """The partitioned model, whose outputs are those of one copy and then the other's, with both copies' gradients."""
-    build, program = ProgramBuilder.resumed(model.program), model.program
-    gradients = [place for place, piece in enumerate(model.outputs) if model.role_of(piece).gradient_of]
-    outputs, update, many = list(program.outputs), Tag(phase="update"), len(gradients) // 2
-    for one, other in zip(gradients[:many], gradients[many:], strict=True):
-        pair = program.outputs[one], program.outputs[other]
-        if program.types[pair[0]].device == program.types[pair[1]].device:
-            outputs[one] = outputs[other] = build.one("add", pair, update)
-        else:
-            outputs[one], outputs[other] = build.add("allreduce", pair, update)
-    return replace(model, program=build.finish(outputs))
+def with_parts_summed(model: Distributed, groups: Sequence[Sequence[int]]) -> Distributed:
+    """The partitioned model with groups of its outputs, each the parts of one sum, as that sum on each device."""
+    build, outputs, update = ProgramBuilder.resumed(model.program), list(model.program.outputs), Tag(phase="update")
+    for places in groups:
+        of_device: dict[int, int] = {}
+        for place in places:
+            device, part = build.type_of(outputs[place]).device, outputs[place]
+            known = of_device.get(device)
+            of_device[device] = part if known is None else build.one("add", [known, part], update)
+        if len(of_device) > 1:
+            summed = build.add("allreduce", tuple(of_device.values()), update)
+            of_device = dict(zip(of_device, summed, strict=True))
+        for place in places:
+            outputs[place] = of_device[build.type_of(outputs[place]).device]
+    return replace(model, program=build.finish(outputs)) if groups else model

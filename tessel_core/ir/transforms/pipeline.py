@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
-from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
-from tessel_core.ir.transforms.mirror import mirrored, with_pairs_summed
+from tessel_core.ir.transforms.mirror import mirrored, with_parts_summed
 from tessel_core.ir.transforms.partition import Partition, runs_by_start
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 
@@ -38,9 +38,49 @@ class Pipeline:
         plan = self.schedule.plan
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
         if len(chains) == 1:
-            return Partition(self.schedule, _blocks_of(model, plan, chains[0], stage_of), stage_of)(model)
+            apart = with_parts_apart(model, stages_of_layers(model, 1 + max(stage_of)))
+            found = Partition(self.schedule, _blocks_of(apart, plan, chains[0], stage_of), stage_of)(apart)
+            return with_parts_summed(found, _parts(apart, found))
         down, up = (_blocks_of(model, plan, chain, stage_of) for chain in chains)
-        return with_pairs_summed(Partition(self.schedule, (*down, *up), stage_of)(mirrored(model)))
+        both = mirrored(model)
+        found = Partition(self.schedule, (*down, *up), stage_of)(both)
+        return with_parts_summed(found, _parts(both, found))
+
+
+def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed:
+    """The model with gradients of weights that several stages take, as tied embeddings, in parts: one per stage.
+
+    Each part is an output of the same name, and their sum is the gradient.
+    """
+    program, outputs = model.program, list(zip(model.program.outputs, model.outputs, strict=True))
+    maker, dropped = {value: op for op in program.ops for value in op.outputs}, set[int]()
+    place = 0
+    while place < len(outputs):
+        value, piece = outputs[place]
+        parts = maker[value].inputs if value in maker and maker[value].kind == "add" else ()
+        stages = {stage_of[maker[part].tag.stage or 0] for part in parts if part in maker}
+        if len(stages) == 1 + bool(parts) and model.role_of(piece).gradient_of and not program.uses[value]:
+            dropped.add(value)
+            outputs[place] = parts[0], piece
+            outputs.append((parts[1], piece))
+        else:
+            place += 1
+    if not dropped:
+        return model
+    ops = tuple(op for op in program.ops if dropped.isdisjoint(op.outputs))
+    program = replace(program, ops=ops, outputs=tuple(value for value, _ in outputs))
+    return replace(model, program=program, outputs=tuple(piece for _, piece in outputs))
+
+
+def _parts(before: Distributed, found: Distributed) -> list[list[int]]:
+    """Places of outputs of the partitioned model that are parts of one gradient on one device of the model before."""
+    gradients = [place for place, piece in enumerate(found.outputs) if found.role_of(piece).gradient_of]
+    pairs = zip(before.program.outputs, before.outputs, strict=True)
+    keys = [(piece, before.program.types[v].device) for v, piece in pairs if before.role_of(piece).gradient_of]
+    places: dict[tuple[Piece, int], list[int]] = {}
+    for key, place in zip(keys, gradients, strict=True):
+        places.setdefault(key, []).append(place)
+    return [parts for parts in places.values() if len(parts) > 1]
 
 
 def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
@@ -65,15 +105,21 @@ def _blocks_of(
 ) -> tuple[int, ...]:
     """Per operation, its block."""
     ops = model.program.ops
-    layers, stages = 1 + max((op.tag.stage or 0 for op in ops), default=0), 1 + max(stage_of)
-    if stages > layers:
-        raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
-    stage_of_layer = [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
+    stages = 1 + max(stage_of)
+    stage_of_layer = stages_of_layers(model, stages)
     found = {(stage_of[b], plan.blocks[b].kind): b for b in chain}
     kinds = dict(_KINDS)
     if not any(block.kind is BlockKind.WEIGHT for block in plan.blocks):
         kinds[WEIGHT_PHASE] = BlockKind.BACKWARD
     return tuple(found[stage_of_layer[op.tag.stage or 0], kinds.get(op.tag.phase, BlockKind.FORWARD)] for op in ops)
+
+
+def stages_of_layers(model: Distributed, stages: int) -> list[int]:
+    """Per layer, its stage; raises InputError where there are more stages than layers."""
+    layers = 1 + max((op.tag.stage or 0 for op in model.program.ops), default=0)
+    if stages > layers:
+        raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
+    return [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
 
 
 def stages_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:

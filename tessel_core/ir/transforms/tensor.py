@@ -3,140 +3,139 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from operator import eq
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
+from tessel_core.ir.distributed import Distributed, Role, check_degree
 from tessel_core.ir.operators.attributes import axes_of, axis_of, integer, integers
 from tessel_core.ir.operators.elementwise import BINARY, BINARY_GRADIENTS
 from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.operators.shaping import reshaped
-from tessel_core.ir.program import Attributes, Op, Program, Tag
+from tessel_core.ir.program import AttributeValue, Op
+from tessel_core.ir.transforms.data import UPDATE
+from tessel_core.ir.transforms.expansion import EXPERT, TENSOR, Degrees, collective, expanded
+from tessel_core.ir.transforms.sharding import OWN, SUM, WHOLE, Sharding, Spread, State, States, one_device
 
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
     """`degree` devices that share every layer; weights are cut along the axis that their role says.
 
-    Where each value lies is propagated operation by operation [Xu 2021, GSPMD]: whole on every device, cut along an
-    axis, or a sum that is still spread.  Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]:
-    after a product with a weight cut by rows forward, and with one cut by columns backward.
+    Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]: after a product with a weight cut by rows
+    forward, and with one cut by columns backward.  With sequence parallelism they are scattered along the tokens
+    instead, which are gathered again before the next product; norms, dropouts and sums between are cut with them
+    [Korthikanti 2022, arXiv 2205.05198, section 4.2.2].  Embedding, projection and loss are then cut by the vocabulary.
 
     Raises InputError where a weight, or the heads of an attention, do not divide.
     """
 
     degree: int
+    sequence: bool = False
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of one device, on `degree` devices: device d of the group is the model's plus d."""
+        return expanded(finished_sums(self.of_one(model), TENSOR, self.degree), Degrees(tensor=self.degree))
+
+    def of_one(self, model: Distributed) -> Distributed:
+        """The program of one of the devices."""
         check_degree("tensor parallelism", self.degree)
         if self.degree == 1:
             return model
-        if len(model.program.devices) != 1:
-            raise InputError("tensor parallelism", f"takes a program of one device, got {len(model.program.devices)}")
-        return _Sharding(model, self.degree).distributed()
+        one_device(model, "tensor parallelism")
+        return (_WithSequence if self.sequence else _Tensor)(model, self.degree).sharded()
 
 
-class _Sharding:
+def finished_sums(model: Distributed, over: str, degree: int) -> Distributed:
+    """The model of one device with outputs that are still sums along a dimension added up."""
+    if not any(over in piece.sums for piece in model.outputs):
+        return model
+    build, outputs = ProgramBuilder.resumed(model.program), list[int]()
+    for value, piece in zip(model.program.outputs, model.outputs, strict=True):
+        summed = build.one("allreduce", [value], UPDATE, **collective(over, degree)) if over in piece.sums else value
+        outputs.append(summed)
+    pieces = (replace(each, sums=tuple(name for name in each.sums if name != over)) for each in model.outputs)
+    return replace(model, program=build.finish(outputs), outputs=tuple(pieces))
+
+
+class _Tensor(Sharding):
+    over = TENSOR
+
+    def axis_of(self, value: int, role: Role) -> int | None:
+        return role.shard_axis
+
+    def grain_of(self, role: Role) -> int:
+        return role.shard_grain
+
+    def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        return spread(op.kind, states, types, values, len(op.outputs))
+
+
+class _WithSequence(_Tensor):
+    """Activations [batch, tokens, channels] lie cut along their tokens where no product needs all of them."""
+
+    gathers_again = True
+
     def __init__(self, model: Distributed, degree: int) -> None:
-        self._model, self._degree = model, degree
-        self._source: Program = model.program
-        self._build = ProgramBuilder(self._source.name)
-        self._values: dict[int, tuple[int, ...]] = {}
-        """Per value of the source, its copy or part on each device."""
-        self._state: dict[int, State] = {}
-        self._converted: dict[tuple[int, State], tuple[int, ...]] = {}
+        super().__init__(model, degree)
+        self._scores: dict[tuple[int, int], int] = {}
+        """Per logits and targets, the scores of all parts of the vocabulary."""
+        self._experts_apart = any(cut.over == EXPERT for piece in model.inputs for cut in piece.cuts)
 
-    def distributed(self) -> Distributed:
-        inputs = [piece for value, piece in self._model.piece_of.items() for piece in self._input(value, piece)]
-        for op in self._source.ops:
-            self._add(op)
-        outputs, pieces = list[int](), list[Piece]()
-        for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
-            outputs += self._values[value]
-            pieces += self._pieces(piece, self._state[value])
-        program = self._build.finish(outputs)
-        return Distributed(program, tuple(inputs), tuple(pieces), self._model.roles)
+    def axis_of(self, value: int, role: Role) -> int | None:
+        axis = role.vocabulary_axis
+        if axis is not None and self.source.types[value].shape[axis] % self.degree == 0:
+            return axis
+        return role.shard_axis
 
-    def _input(self, value: int, piece: Piece) -> list[Piece]:
-        role, of_type = self._model.role_of(piece), self._source.types[value]
-        axis = role.shard_axis
-        state = WHOLE if axis is None else State("part", axis)
-        if axis is not None:
-            of_type = divided(of_type, axis, self._degree, piece.name, role.shard_grain)
-        name = self._source.value_name(value)
-        types = (of_type.on(of_type.device + h) for h in range(self._degree))
-        self._values[value] = tuple(self._build.input(f"{name}.h{h}", each) for h, each in enumerate(types))
-        self._state[value] = state
-        return self._pieces(piece, state)
+    def grain_of(self, role: Role) -> int:
+        return 1 if role.vocabulary_axis is not None else role.shard_grain
 
-    def _pieces(self, piece: Piece, state: State) -> list[Piece]:
-        if state == WHOLE:
-            return [piece] * self._degree
-        return [piece.cut(state.axis, self._degree, h) for h in range(self._degree)]
+    def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        if op.kind in _APART and self._experts_apart:
+            return _APART[op.kind](op, states, types)
+        if op.kind in _WITH_SEQUENCE:
+            return _WITH_SEQUENCE[op.kind](states, types, values)
+        return super().spread(op, states, types, values)
 
-    def _add(self, op: Op) -> None:
-        types = self._source.types_of(op.inputs)
-        states = [self._state[value] for value in op.inputs]
-        wanted, made = spread(op.kind, states, types, dict(op.attributes), len(op.outputs))
-        taken = [self._as(value, state, op.tag) for value, state in zip(op.inputs, wanted, strict=True)]
-        inputs = ([copies[h] for copies in taken] for h in range(self._degree))
-        attributes = self._of_one_device(op, made)
-        each = [self._build.append(op.kind, mine, attributes, op.tag) for mine in inputs]
-        for i, (value, state) in enumerate(zip(op.outputs, made, strict=True)):
-            self._values[value], self._state[value] = tuple(outputs[i] for outputs in each), state
-        for value in op.outputs:
-            if self._state[value] == SUM:
-                self._values[value] = self._build.add("allreduce", self._values[value], op.tag)
-                self._state[value] = WHOLE
+    def landing(self, value: int) -> State:
+        shape = self.build.type_of(self.values[value]).shape
+        return TOKENS if len(shape) == 3 and shape[1] % self.degree == 0 else WHOLE
 
-    def _of_one_device(self, op: Op, made: States) -> Attributes:
-        """The attributes of what one device does: a reshape names the size of its part."""
-        if op.kind != "reshape" or made[0].how != "part":
-            return op.attributes
-        shape, axis = list(integers(dict(op.attributes), "shape")), made[0].axis
-        if shape[axis] > 0:
-            shape[axis] = divided(self._source.types[op.outputs[0]], axis, self._degree, "reshape").shape[axis]
-        return (("shape", tuple(shape)),)
+    def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
+        """Of an embedding, which part of the table a device has."""
+        if op.kind in ("embedding", "embedding_grad") and needed[0] == _ROWS:
+            return {"over": self.over, "index": 0, "parts": self.degree}
+        return {}
 
-    def _as(self, value: int, wanted: State, tag: Tag) -> tuple[int, ...]:
-        """The value in the wanted state: gathered, or each device's own part taken from the whole."""
-        state = self._state[value]
-        if state == wanted:
-            return self._values[value]
-        known = self._converted.get((value, wanted))
-        if known is None:
-            whole = self._values[value]
-            if state != WHOLE:
-                whole = self._build.add("allgather", whole, tag, axis=state.axis)
-            known = whole if wanted == WHOLE else self._cut(whole, wanted, tag)
-            self._converted[value, wanted] = known
-        return known
-
-    def _cut(self, whole: Sequence[int], wanted: State, tag: Tag) -> tuple[int, ...]:
-        return tuple(
-            self._build.one("part", [value], tag, axis=wanted.axis, parts=self._degree, index=h)
-            for h, value in enumerate(whole)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The state of a value: "whole" on every device, a "part" along an axis on each, or a "sum" of what each has."""
-
-    how: str
-    axis: int = 0
-
-
-WHOLE = State("whole")
-SUM = State("sum")
-
-States = Sequence[State]
-Spread = tuple[list[State], list[State]]
-"""States that the inputs need, and those of the outputs."""
+    def rewritten(self, op: Op) -> bool:
+        """The loss of logits that are cut by the vocabulary, and its gradient."""
+        if op.kind not in ("cross_entropy", "cross_entropy_grad"):
+            return False
+        logits, targets, number = op.inputs
+        self.land(logits)
+        last = State("part", len(self.source.types[logits].shape) - 1)
+        if self.state[logits] != last:
+            return False
+        mine, at = self.values[logits], self.converted(targets, WHOLE, op.tag)
+        place: dict[str, AttributeValue] = {"over": self.over, "index": 0, "parts": self.degree}
+        if (logits, targets) not in self._scores:
+            scores = self.build.one("vocabulary_scores", [mine, at], op.tag, **place)
+            along = State("part", last.axis)
+            self._scores[logits, targets] = self._together("allgather", scores, op.tag, along)
+        scores, count = self._scores[logits, targets], self.converted(number, WHOLE, op.tag)
+        if op.kind == "cross_entropy":
+            dtype = self.source.types[logits].dtype
+            made, state = self.build.one("vocabulary_loss", [scores, count], op.tag, dtype=dtype), WHOLE
+        else:
+            taken = [mine, at, scores, count]
+            made, state = self.build.one("vocabulary_loss_grad", taken, op.tag, **place), last
+        (value,) = op.outputs
+        self.values[value], self.state[value] = made, state
+        return True
 
 
 def spread(kind: str, states: States, types: Types, values: Values, outputs: int) -> Spread:
@@ -181,9 +180,15 @@ def _off_axes(states: States, types: Types, values: Values) -> State:
 
 
 def _channels(states: States, types: Types, values: Values) -> State:
-    """Samples and channels of [n, channels, ..] are independent of each other."""
+    """Samples and channels, or heads, of [n, channels, ..] are independent of each other."""
     state = _first_cut(states, types, values)
     return state if state.axis < 2 else WHOLE
+
+
+def _rows_alike(states: States, types: Types, values: Values) -> State:
+    """Cut along any axis but the last, along which dropout draws."""
+    state = _first_cut(states, types, values)
+    return WHOLE if state.axis == len(types[0].shape) - 1 else state
 
 
 def _heads(states: States, types: Types, values: Values) -> State:
@@ -269,24 +274,32 @@ def _bias_grad(states: States, types: Types, values: Values) -> Spread:
     return [state], [state]
 
 
+TOKENS = State("part", 1)
+"""Of [batch, tokens, channels]: some of the tokens."""
+
+
 def _embedding(states: States, types: Types, values: Values) -> Spread:
-    """Columns of the table are columns of the rows looked up."""
+    """Columns of the table are columns of the rows looked up; rows of it make a sum."""
+    if states[0] == _ROWS:
+        return [_ROWS, WHOLE], [SUM]
     cut = states[0] == State("part", 1)
     return [states[0] if cut else WHOLE, WHOLE], [State("part", len(types[1].shape)) if cut else WHOLE]
 
 
 def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
     needed, made = _embedding(states, types, values)
-    return [*needed, *made], needed[:1]
+    return [*needed, *(WHOLE if each == SUM else each for each in made)], needed[:1]
 
 
-def _attention_bias(states: States, types: Types, values: Values) -> Spread:
-    """Heads are columns of queries, keys and values, and the second axis of the bias."""
-    columns, heads = State("part", 2), State("part", 1)
-    if not any(state == (heads if place == 3 else columns) for place, state in enumerate(states)):
-        columns = heads = WHOLE
-    forward = [columns, columns, columns, heads]
-    return (forward, [columns]) if len(states) == 4 else ([*forward, columns], forward)
+def _by_heads(*cut: State) -> Callable[[States, Types, Values], Spread]:
+    """The rule of an operator and its gradient that are cut by heads: so are the inputs, and last the output."""
+    inputs = len(cut) - 1
+
+    def rule(states: States, types: Types, values: Values) -> Spread:
+        wanted = cut if any(map(eq, states, cut)) else [WHOLE] * len(cut)
+        return (list(wanted[: len(states)]), list(wanted[inputs:] if len(states) == inputs else wanted[:inputs]))
+
+    return rule
 
 
 def _permuted(states: States, types: Types, values: Values) -> Spread:
@@ -307,6 +320,17 @@ def _reshaped(states: States, types: Types, values: Values) -> Spread:
     return [WHOLE], [WHOLE]
 
 
+def _reduce_sum(states: States, types: Types, values: Values) -> Spread:
+    """Cut along an axis that stays; along one that is summed over, a sum."""
+    (state,), axes = states, axes_of(values, len(types[0].shape))
+    if state.how != "part":
+        return [state], [state]
+    if state.axis in axes:
+        return [state], [SUM]
+    gone = 0 if values["keep"] else sum(axis < state.axis for axis in axes)
+    return [state], [State("part", state.axis - gone)]
+
+
 def _expand(states: States, types: Types, values: Values) -> Spread:
     """Cut along an axis that is not repeated."""
     (state,), shape = states, integers(values, "shape")
@@ -317,7 +341,9 @@ def _expand(states: States, types: Types, values: Values) -> Spread:
 _ROWS = State("part", 0)
 """Of weights: the channels that a convolution makes."""
 _MADE = State("part", 1)
-"""Of [n, channels, ..]: channels."""
+"""Of [n, channels, ..]: channels; of scores [batch, heads, ..]: heads."""
+_COLUMNS = State("part", 2)
+"""Of [batch, tokens, columns]: those of whole heads."""
 
 
 def _conv(states: States, types: Types, values: Values) -> Spread:
@@ -392,12 +418,17 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **{each.kind: _elementwise for each in (*FUNCTIONS, *FUNCTION_GRADIENTS, *BINARY, *BINARY_GRADIENTS)},
     **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad", "gate", "gate_grad"), _elementwise),
     **dict.fromkeys(("concat", "split", "chunk", "slice", "split_at", "write"), _along),
+    **dict.fromkeys(("allgather", "part", "reduce_scatter"), _along),
     "roll": _off_axes,
     **dict.fromkeys(("max_pool", "max_pool_grad", "global_average_pool"), _channels),
+    **dict.fromkeys(("masked_softmax", "masked_softmax_grad"), _channels),
+    **dict.fromkeys(("dropout", "dropout_grad"), _rows_alike),
     **dict.fromkeys(("attention", "attention_grad", "rotary", "unpack_qkv", "pack_qkv"), _heads),
     **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
-    **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "pad", "reduce_sum"), _whole),
+    **dict.fromkeys(("cross_entropy", "cross_entropy_grad", "pad"), _whole),
     **dict.fromkeys(("route", "route_grad", "dispatch", "dispatch_grad", "combine", "combine_grad"), _whole),
+    **dict.fromkeys(("attention_block", "attention_merge", "attention_block_grad"), _heads),
+    **dict.fromkeys(("allreduce", "alltoall", "shift"), _first_cut),
     "add": _sum,
 }
 """Operators whose inputs and outputs are all in one state."""
@@ -408,7 +439,9 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "bias_grad": _bias_grad,
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
-    **dict.fromkeys(("attention_bias", "attention_bias_grad"), _attention_bias),
+    **dict.fromkeys(("attention_bias", "attention_bias_grad"), _by_heads(*(_COLUMNS,) * 3, _MADE, _COLUMNS)),
+    **dict.fromkeys(("attention_scores", "attention_scores_grad"), _by_heads(_COLUMNS, _COLUMNS, _MADE)),
+    **dict.fromkeys(("attention_context", "attention_context_grad"), _by_heads(_MADE, _COLUMNS, _COLUMNS)),
     "grouped_matmul": _grouped_matmul,
     "grouped_matmul_grad": _grouped_matmul_grad,
     "grouped_matmul_input_grad": _grouped_matmul_input_grad,
@@ -417,6 +450,7 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     **dict.fromkeys(("permute", "transpose"), _permuted),
     "reshape": _reshaped,
     "expand": _expand,
+    "reduce_sum": _reduce_sum,
     "conv": _conv,
     "conv_grad": _conv_grad,
     "conv_input_grad": _conv_input_grad,
@@ -429,3 +463,148 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "matmul_input_grad": _matmul_input_grad,
     "matmul_weight_grad": _matmul_weight_grad,
 }
+
+
+def _cut_by_rows(states: States, types: Types) -> State:
+    """The first activation's cut along another axis than its last; whole where there is none."""
+    pairs = zip(states, types, strict=True)
+    found = (state for state, each in pairs if state.how == "part" and 2 < len(each.shape) > state.axis + 1)
+    return next(found, WHOLE)
+
+
+def _layer_norm(states: States, types: Types, values: Values) -> Spread:
+    """Rows are independent of each other."""
+    state = _cut_by_rows(states, types)
+    return [state, WHOLE, WHOLE], [state]
+
+
+def _layer_norm_grad(states: States, types: Types, values: Values) -> Spread:
+    """Gradients of scale and shift are sums over rows."""
+    state = _cut_by_rows(states, types)
+    return [state, WHOLE, state], [state, *[WHOLE if state == WHOLE else SUM] * 2]
+
+
+def _prefer_tokens(states: States, types: Types, values: Values) -> State:
+    """Cut along tokens where one input is."""
+    alike = len({each.shape for each in types}) == 1
+    return TOKENS if alike and TOKENS in states else _sum(states, types, values)
+
+
+def _residual_of_tokens(states: States, types: Types, values: Values) -> Spread:
+    state = _prefer_tokens(states[:2], types[:2], values)
+    return [state, state, WHOLE], [state]
+
+
+def _by_rows(rule: Callable[[States, Types, Values], Spread], weight: int) -> Callable[[States, Types, Values], Spread]:
+    """The rule of a product's gradient; a whole weight leaves activations cut by rows, and its gradient is a sum."""
+
+    def found(states: States, types: Types, values: Values) -> Spread:
+        needed, made = rule(states, types, values)
+        state = _cut_by_rows(states, types)
+        if states[weight] != WHOLE or state == WHOLE:
+            return needed, made
+        needed = [WHOLE if place == weight else state for place in range(len(states))]
+        return needed, [SUM if of_weight else state for of_weight in _OF_WEIGHT[weight, len(states)]]
+
+    return found
+
+
+_OF_WEIGHT = {(1, 3): (False, True), (0, 2): (False,)}
+"""Per place of the weight and number of inputs, whether each gradient is the weight's."""
+
+
+def _weight_grad_by_rows(states: States, types: Types, values: Values) -> Spread:
+    needed, made = _by_rows(_matmul_grad, 1)(states, types, values)
+    return needed, made[1:]
+
+
+_WITH_SEQUENCE: dict[str, Callable[[States, Types, Values], Spread]] = {
+    "layer_norm": _layer_norm,
+    "layer_norm_grad": _layer_norm_grad,
+    "residual": _residual_of_tokens,
+    "add": lambda states, types, values: (
+        [_prefer_tokens(states, types, values)] * 2,
+        [_prefer_tokens(states, types, values)],
+    ),
+    "matmul_grad": _by_rows(_matmul_grad, 1),
+    "matmul_transposed_grad": _by_rows(_matmul_transposed_grad, 1),
+    "matmul_input_grad": _by_rows(_matmul_input_grad, 0),
+    "matmul_weight_grad": _weight_grad_by_rows,
+}
+"""Rules of operators that keep tokens apart."""
+
+ROWS = State("part", 0)
+"""Of rows [n, channels] that tokens have sent to experts: those of some of the tokens."""
+
+
+def _of_experts(weights: int | None, gradients: tuple[int, ...] = ()) -> Callable[[Op, States, Types], Spread]:
+    """Operators of experts on some of the tokens; `gradients` are those outputs that are the weight's."""
+
+    def found(op: Op, states: States, types: Types) -> Spread:
+        def cut(rank: int) -> State:
+            return TOKENS if rank == 3 else ROWS
+
+        own = weights is not None and states[weights] == OWN
+        needed = [
+            states[place] if place == weights else WHOLE if len(each.shape) == 1 else cut(len(each.shape))
+            for place, each in enumerate(types)
+        ]
+        rows = [ROWS if op.kind in _MAKING_ROWS and place == 0 else TOKENS for place in range(len(op.outputs))]
+        if op.kind == "dispatch_grad" and len(types[0].shape) == 2:
+            rows = [ROWS]
+        made = [(OWN if own else SUM) if place in gradients else state for place, state in enumerate(rows)]
+        return needed, made
+
+    return found
+
+
+_MAKING_ROWS = frozenset(
+    {"dispatch", "grouped_matmul", "grouped_matmul_input_grad", "grouped_matmul_grad", "combine_grad", "exchange_rows"}
+    | {"exchange_choice", "return_rows"}
+)
+_APART: dict[str, Callable[[Op, States, Types], Spread]] = {
+    **dict.fromkeys(("route", "route_grad", "dispatch", "dispatch_grad", "combine", "combine_grad"), _of_experts(None)),
+    **dict.fromkeys(("exchange_choice", "exchange_rows", "return_rows"), _of_experts(None)),
+    "grouped_matmul": _of_experts(2),
+    "grouped_matmul_input_grad": _of_experts(0),
+    "grouped_matmul_weight_grad": _of_experts(2, (0,)),
+    "grouped_matmul_grad": _of_experts(2, (1,)),
+}
+"""Rules of mixtures of experts where each device has some of the tokens."""
+
+
+def _loss_of_tokens(states: States, types: Types, values: Values) -> Spread:
+    """Predictions are independent of each other."""
+    rows = TOKENS if TOKENS in states[:2] else WHOLE
+    return [rows, rows, WHOLE], [rows]
+
+
+def _embedding_of_tokens(states: States, types: Types, values: Values) -> Spread:
+    """Rows are looked up one by one."""
+    return [WHOLE, states[1]], [states[1]]
+
+
+def _embedding_grad_of_tokens(states: States, types: Types, values: Values) -> Spread:
+    return [WHOLE, states[1], states[1]], [WHOLE if states[1] == WHOLE else SUM]
+
+
+_OF_TOKENS: dict[str, Callable[[States, Types, Values], Spread]] = {
+    **dict.fromkeys(("cross_entropy", "cross_entropy_grad"), _loss_of_tokens),
+    "embedding": _embedding_of_tokens,
+    "embedding_grad": _embedding_grad_of_tokens,
+}
+"""Rules where weights are whole and each device has some of the tokens."""
+
+
+def spread_of_tokens(op: Op, states: States, types: Types, values: Values) -> Spread:
+    """How an operator works where weights are whole and activations are cut along their tokens."""
+    if op.kind in _APART:
+        return _APART[op.kind](op, states, types)
+    if op.kind in _OF_TOKENS:
+        return _OF_TOKENS[op.kind](states, types, values)
+    if op.kind in ("rotary", "unpack_qkv", "pack_qkv"):
+        state = _first_cut(states, types, values)
+        return [state] * len(states), [state] * len(op.outputs)
+    if op.kind in _WITH_SEQUENCE:
+        return _WITH_SEQUENCE[op.kind](states, types, values)
+    return spread(op.kind, states, types, values, len(op.outputs))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Cut, Distributed, Piece, Role, tensors_together
+from tessel_core.ir.distributed import Cut, Distributed, Piece, Role
 from tessel_core.ir.operators.optimizers import NARROW
-from tessel_core.ir.program import AttributeValue, Op, Program, Tag
+from tessel_core.ir.program import AttributeValue, Op
+from tessel_core.ir.transforms.data import UPDATE
+from tessel_core.ir.transforms.expansion import TENSOR, along, collective, over_of
 from tessel_core.ir.types import TensorType
-
-UPDATE = Tag(phase="update")
 
 Output = tuple[int, Piece]
 """A value, and which piece of which tensor it is."""
@@ -28,6 +28,8 @@ class Parameter:
     gradient: int
     piece: Piece
     name: str
+    part: Cut | None = None
+    """The part of the weight that its gradient is of, where it is not of all of it."""
 
 
 class Draft:
@@ -99,8 +101,11 @@ def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Para
         if not of:
             outputs.append((value, piece))
         else:
-            weight = weights[replace(piece, name=of), device]
-            found[device].append(Parameter(weight, value, replace(piece, name=of), program.value_name(weight)))
+            mine, part = replace(piece, name=of, sums=()), None
+            if (mine, device) not in weights:
+                mine, part = replace(mine, cuts=mine.cuts[:-1]), mine.cuts[-1]
+            weight = weights[mine, device]
+            found[device].append(Parameter(weight, value, mine, program.value_name(weight), part))
     if not found:
         raise InputError("update", f"program {program.name} has no gradients among its outputs")
     return outputs, {device: sorted(those, key=lambda each: each.weight) for device, those in found.items()}
@@ -116,11 +121,13 @@ def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
     for value, piece in zip(model.program.outputs, model.outputs, strict=True):
         if model.role_of(piece).gradient_of:
             whole, now = model.program.types[value].shape, updated.program.types[value].shape
-            axis = next((axis for axis, sizes in enumerate(zip(whole, now, strict=True)) if len(set(sizes)) > 1), 0)
-            parts = whole[axis] // now[axis] if whole != now else 1
-            makers = made_by[value].outputs
-            replica = makers.index(value) * parts // len(makers)
-            outputs.append((value, piece.cut(axis, parts, replica)))
+            axis = next((axis for axis, sizes in enumerate(zip(whole, now, strict=True)) if len(set(sizes)) > 1), None)
+            cut = (
+                piece
+                if axis is None
+                else along(piece, axis, over_of(made_by[value].attributes), whole[axis] // now[axis])
+            )
+            outputs.append((value, cut))
     program = replace(updated.program, outputs=tuple(value for value, _ in outputs))
     return replace(updated, program=program, outputs=tuple(piece for _, piece in outputs))
 
@@ -165,30 +172,54 @@ class AdamUpdate(Optimizer):
 
 
 @dataclass(frozen=True, slots=True)
-class ShardedOptimizer:
-    """ZeRO's first stage [Rajbhandari 2020, section 5.1], after data parallelism, in place of a plain optimizer.
+class GradientFormat:
+    """Gradients of weights in another format, in which micro-batches and replicas are summed: usually fp32."""
 
-    The all-reduce of a gradient becomes a reduce-scatter along the first axis that the replicas divide; each updates
-    its part of the weight, with state for that part alone, and the parts are gathered into the weights.  Where no axis
-    divides, the gradient stays all-reduced and every replica updates the whole weight.  The state's names are those of
-    `optimizer`.
+    dtype: str
+
+    def __call__(self, model: Distributed) -> Distributed:
+        """The model, of one device, with its gradients in that format."""
+        source, build = model.program, ProgramBuilder(model.program.name)
+        pairs = zip(source.outputs, model.outputs, strict=True)
+        gradients = {value for value, piece in pairs if model.role_of(piece).gradient_of}
+        value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
+        cast: dict[int, int] = {}
+        for op in source.ops:
+            taken = [value_of[value] for value in op.inputs]
+            value_of.update(zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True))
+            for value in gradients.intersection(op.outputs):
+                if source.types[value].dtype != self.dtype:
+                    cast[value] = build.one("cast", [value_of[value]], op.tag, dtype=self.dtype)
+        outputs = [cast[value] if value in cast else value_of[value] for value in source.outputs]
+        return replace(model, program=build.finish(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedOptimizer:
+    """ZeRO [Rajbhandari 2020, section 5], in the program of one replica, in place of a plain optimizer.
+
+    In its first stage the all-reduce of a gradient becomes a reduce-scatter along the first axis that the replicas
+    divide; each updates its part of the weight, with state for that part alone, and the parts are gathered into the
+    weights.  Where no axis divides, the gradient stays all-reduced and every replica updates the whole weight.
+    Gradients that are scattered already (stage 2) and weights of which there is only a part (stage 3) are taken as they
+    are.  The state's names are those of `optimizer`.
     """
 
     optimizer: Optimizer
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model with the step added.  Raises InputError where no output is a gradient."""
-        scattered, cuts = _scattered(model)
-        outputs, parameters = parameters_of(model)
-        draft = Draft(replace(model, program=scattered))
+        scattered, together = _scattered(model)
+        outputs, parameters = parameters_of(scattered)
+        draft = Draft(scattered)
         updated: dict[int, int] = {}
         for device in sorted(parameters):
-            parts = [_part(draft, each, cuts.get(each.gradient)) for each in parameters[device]]
+            parts = [_part(draft, each) for each in parameters[device]]
             made, state = self.optimizer.add(draft, parts)
             outputs += state
             updated |= zip((each.weight for each in parameters[device]), made, strict=True)
-        _gather(draft, updated, parameters, cuts)
         every = [each for device in sorted(parameters) for each in parameters[device]]
+        _gather(draft, updated, every, together)
         return draft.finish([*outputs, *((updated[each.weight], each.piece) for each in every)])
 
 
@@ -203,60 +234,65 @@ def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
     return shape if axis is None else (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
 
 
-def _scattered(model: Distributed) -> tuple[Program, dict[int, tuple[Cut, Op]]]:
-    """The program whose gradients are scattered, and per part of one its cut and the operation that made it.
+def _scattered(model: Distributed) -> tuple[Distributed, dict[int, int]]:
+    """The model whose gradients are scattered, and per part of one the operation that made it, by its place.
 
     Values keep their numbers; those of gradients are parts now.
     """
     program = model.program
-    pairs = zip(program.outputs, model.outputs, strict=True)
-    gradients = {value for value, piece in pairs if model.role_of(piece).gradient_of}
-    types, ops, cuts = list(program.types), list[Op](), dict[int, tuple[Cut, Op]]()
+    piece_of = dict(zip(program.outputs, model.outputs, strict=True))
+    gradients = {value for value, piece in piece_of.items() if model.role_of(piece).gradient_of}
+    types, ops, together = list(program.types), list[Op](), dict[int, int]()
     for op in program.ops:
-        if op.kind != "allreduce" or op.tag != UPDATE or not gradients.issuperset(op.outputs):
+        over = over_of(op.attributes)
+        if op.kind != "allreduce" or over in ("", TENSOR) or not gradients.issuperset(op.outputs):
             ops.append(op)
             continue
-        count = int(dict(op.attributes).get("tensors", 1))  # type: ignore[arg-type]
-        degree = len(op.outputs) // count
-        axes = [scatter_axis(types[value].shape, degree) for value in op.outputs[:count]]
-        whole = [t for t, axis in enumerate(axes) if axis is None]
+        degree = int(dict(op.attributes)["degree"])  # type: ignore[arg-type]
+        axes = {value: scatter_axis(types[value].shape, degree) for value in op.outputs}
+        whole = [place for place, value in enumerate(op.outputs) if axes[value] is None]
+        cut = {place: axis for place, value in enumerate(op.outputs) if (axis := axes[value]) is not None}
         if whole:
-            ops.append(_of_tensors(op, whole, count))
-        cut = {t: axis for t, axis in enumerate(axes) if axis is not None}
-        if not cut:
-            continue
-        axis = next(iter(cut.values())) if len(cut) == 1 else tuple(cut.values())
-        ops.append(replace(_of_tensors(op, list(cut), count, axis=axis), kind="reduce_scatter"))
-        for i, value in enumerate(ops[-1].outputs):
+            ops.append(_of_tensors(op, whole, over, degree))
+        if cut:
+            along_axes = next(iter(cut.values())) if len(cut) == 1 else tuple(cut.values())
+            ops.append(replace(_of_tensors(op, list(cut), over, degree, axis=along_axes), kind="reduce_scatter"))
+        for place, along_axis in cut.items():
+            value = op.outputs[place]
             types[value] = types[value].shaped(part_shape(types[value].shape, degree))
-            cuts[value] = Cut(list(cut.values())[i % len(cut)], degree, i // len(cut)), ops[-1]
-    return replace(program, types=tuple(types), ops=tuple(ops)), cuts
+            piece_of[value] = along(piece_of[value], along_axis, over, degree)
+            together[value] = len(ops) - 1
+    pieces = tuple(piece_of[value] for value in program.outputs)
+    return replace(model, program=replace(program, types=tuple(types), ops=tuple(ops)), outputs=pieces), together
 
 
-def _of_tensors(op: Op, some: Sequence[int], count: int, **attributes: AttributeValue) -> Op:
-    """The same operation of some of the `count` tensors of each device."""
-    places = [first + t for first in range(0, len(op.inputs), count) for t in some]
-    inputs, outputs = (tuple(values[place] for place in places) for values in (op.inputs, op.outputs))
-    found = {**attributes, **tensors_together(len(some))}
+def _of_tensors(op: Op, some: Sequence[int], over: str, degree: int, **attributes: AttributeValue) -> Op:
+    """The same operation of some of the tensors."""
+    inputs, outputs = (tuple(values[place] for place in some) for values in (op.inputs, op.outputs))
+    found = {**attributes, **collective(over, degree, len(some))}
     return replace(op, inputs=inputs, outputs=outputs, attributes=tuple(sorted(found.items())))
 
 
-def _part(draft: Draft, whole: Parameter, cut: tuple[Cut, Op] | None) -> Parameter:
+def _part(draft: Draft, whole: Parameter) -> Parameter:
     """The part of the weight that goes with the part of the gradient."""
-    if cut is None:
+    if whole.part is None:
         return whole
-    axis, parts, index = cut[0].axis, cut[0].parts, cut[0].index
-    weight = draft.build.one("slice", [whole.weight], UPDATE, axis=axis, parts=parts, index=index)
-    return replace(whole, weight=weight, piece=whole.piece.cut(axis, parts, index))
+    cut = whole.part
+    weight = draft.build.one("slice", [whole.weight], UPDATE, axis=cut.axis, parts=cut.parts, index=0, over=cut.over)
+    return replace(whole, weight=weight, piece=replace(whole.piece, cuts=(*whole.piece.cuts, cut)))
 
 
-def _gather(
-    draft: Draft, updated: dict[int, int], parameters: Mapping[int, list[Parameter]], cuts: Mapping[int, tuple[Cut, Op]]
-) -> None:
-    """Replaces the updated parts of the weights by the whole, gradients that were reduced together at once."""
-    weight_of = {each.gradient: each.weight for those in parameters.values() for each in those}
-    for op in {op.outputs: op for _, op in cuts.values()}.values():
-        weights = [weight_of[value] for value in op.outputs]
-        taken = [updated[weight] for weight in weights]
-        whole = draft.build.append("allgather_in_place", taken, op.attributes, UPDATE)
-        updated |= zip(weights, whole, strict=True)
+def _gather(draft: Draft, updated: dict[int, int], parameters: Sequence[Parameter], together: dict[int, int]) -> None:
+    """Replaces the updated parts of the weights by the whole, those that were reduced together at once."""
+    groups: dict[object, list[Parameter]] = defaultdict(list)
+    for each in parameters:
+        if each.part is not None:
+            device = draft.build.type_of(each.weight).device
+            groups[together.get(each.gradient, (device, each.part.over))].append(each)
+    for those in groups.values():
+        cuts = [each.part for each in those if each.part is not None]
+        axis = cuts[0].axis if len(cuts) == 1 else tuple(cut.axis for cut in cuts)
+        attributes = {"axis": axis, **collective(cuts[0].over, cuts[0].parts, len(cuts))}
+        taken = [updated[each.weight] for each in those]
+        whole = draft.build.add("allgather_in_place", taken, UPDATE, **attributes)
+        updated |= zip((each.weight for each in those), whole, strict=True)

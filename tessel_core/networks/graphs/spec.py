@@ -9,6 +9,7 @@ from typing import Any
 from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.options import Option, option
 
@@ -35,6 +36,14 @@ class GraphSpec:
     )
     split_weights: bool = option(
         False, Option("Split backward", "Gradients of weights are operators that nothing waits for", 0, 1)
+    )
+    attention: str = option(
+        str(AttentionKernel.FUSED),
+        Option(
+            "Attention",
+            "One fused kernel, or an operator for each step, which keeps scores in memory",
+            choices=tuple(AttentionKernel),
+        ),
     )
     granularity: str = option(
         OPERATORS, Option("Granularity", "Single operators, or a layer as one", choices=(OPERATORS, LAYERS))

@@ -10,6 +10,7 @@ from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
@@ -124,7 +125,7 @@ def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
 
 def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> Distributed:
     """The program of one micro-batch as a spec asks for it, without the optimizer's step; device 1 is the graph's."""
-    model = program(spec)
+    model = with_attention(AttentionKernel(spec.attention), program(spec))
     if spec.training:
         model = recomputing(Recompute(spec.recompute), Gradients(split_weights=spec.split_weights)(model))
     return TensorParallel(spec.tensor_parallel)(model)

@@ -176,5 +176,6 @@ BY_HAND = Placer(
     "By hand",
     "A split made by a person, such as the human experts' of Tarnawski et al., NeurIPS 2020",
     evaluate_by_hand,
+    keeps_branches_apart=True,
     judges=True,
 )

@@ -22,7 +22,6 @@ from tessel_core.model import (
     measure_placement,
 )
 from tessel_core.placement import find_placer
-from tessel_core.rules import check_allowances, check_placement
 from tessel_core.units import show_gap, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber, fullest, sentence
 from tessel_core.workbench.outcome import Outcome
@@ -52,8 +51,7 @@ class Verdict:
 
 def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
     """The referee's violations and the broken pins, in words."""
-    broken = check_placement(placement, without=() if placing.contiguous else ("contiguous",))
-    broken += check_allowances(placement, placing.pins)
+    broken = placing.problem.violations(placement)
     return tuple(f"{each.where[0].upper()}{each.where[1:]}: {each.why}" for each in broken)
 
 
@@ -109,7 +107,8 @@ def outcome_verdict(outcome: Outcome) -> Verdict | None:
 
 def _kind(placing: Placing) -> str:
     pinned = " with these pins" if placing.pins else ""
-    return f"contiguous placement{pinned}" if placing.contiguous else f"placement{pinned}"
+    apart = " with branches apart" if placing.branches_apart else ""
+    return f"contiguous placement{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
 
 
 def known_bound(placing: Placing) -> float | None:

@@ -1,0 +1,193 @@
+"""The operators that attention launches without a fused kernel, which keep its scores in memory.
+
+Narrow formats are computed in fp32 and rounded once at the end of each operator, as frameworks do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessel_core.ir.operators.attention import check_mask, seen_scores, softmax_of
+from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, namespace, need, rounded
+from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved, one, together
+from tessel_core.ir.types import TensorType
+
+SCORES, SUM_OF_KEYS, SUM_OF_QUERIES = "btghd,bkgd->bghtk", "bghtk,bkgd->btghd", "bghtk,btghd->bkgd"
+"""Products of attention [batch, group, head of the group, tokens of queries, keys, size of a head], as of `einsum`."""
+
+
+def _grouped(q: TensorType, k: TensorType, values: Values) -> int:
+    """The number of heads of the wider tensor; those of the other one divide it."""
+    size = integer(values, "head_size", 1)
+    fits = len(q.shape) == len(k.shape) == 3 and q.dtype == k.dtype and q.shape[0] == k.shape[0]
+    fits = fits and k.shape[2] > 0 and k.shape[2] % size == 0 and q.shape[2] % k.shape[2] == 0
+    need(fits, f"takes [batch, tokens, columns] of heads of {size} and a divisor of as many, got {q} and {k}")
+    return q.shape[2] // size
+
+
+def _attention_scores(types: Types, values: Values) -> tuple[TensorType, ...]:
+    q, k = together(types, 2)
+    return (q.shaped((q.shape[0], _grouped(q, k, values), q.shape[1], k.shape[1])),)
+
+
+def _attention_scores_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    (made,) = _attention_scores(types[:2], values)
+    need(together(types, 3)[2] == made, f"takes the gradient of the scores, {made}, got {types[2]}")
+    return types[0], types[1]
+
+
+def _attention_context(types: Types, values: Values) -> tuple[TensorType, ...]:
+    weights, v = together(types, 2)
+    need(len(weights.shape) == 4, f"takes weights [batch, heads, queries, keys], got {weights}")
+    batch, heads, queries, keys = weights.shape
+    made = weights.shaped((batch, queries, heads * integer(values, "head_size", 1)))
+    _grouped(made, v, values)
+    need(v.shape[1] == keys, f"takes a value for each key of {weights}, got {v}")
+    return (made,)
+
+
+def _attention_context_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    (made,) = _attention_context(types[:2], values)
+    need(together(types, 3)[2] == made, f"takes the gradient of the output, {made}, got {types[2]}")
+    return types[0], types[1]
+
+
+def _by_head(q: Array, k: Array, values: Values) -> tuple[Array, Array]:
+    """Columns of both tensors by group and head; a group shares one head of the narrower tensor."""
+    size = integer(values, "head_size")
+    groups = k.shape[2] // size
+    return q.reshape(*q.shape[:2], groups, -1, size), k.reshape(*k.shape[:2], groups, size)
+
+
+def _by_group(scores: Array, like: Array) -> Array:
+    """Scores [batch, heads, queries, keys] by the groups of such keys or values."""
+    return scores.reshape(len(scores), like.shape[2], -1, *scores.shape[2:])
+
+
+def _product(rule: str, one: Array, other: Array) -> Array:
+    """NumPy and PyTorch have `einsum`, which is not in the standard."""
+    if namespace(one) is np:
+        return np.einsum(rule, one, other, optimize=True)
+    return namespace(one).einsum(rule, one, other)
+
+
+@rounded
+def _attention_scores_compute(q: Array, k: Array, values: Values) -> Array:
+    scores = _product(SCORES, *_by_head(q, k, values))
+    return scores.reshape(len(q), -1, *scores.shape[3:])
+
+
+@rounded
+def _attention_scores_grad_compute(q: Array, k: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    queries, keys = _by_head(q, k, values)
+    slope = _by_group(dz, keys)
+    return (
+        _product(SUM_OF_KEYS, slope, keys).reshape(q.shape),
+        _product(SUM_OF_QUERIES, slope, queries).reshape(k.shape),
+    )
+
+
+@rounded
+def _attention_context_compute(weights: Array, v: Array, values: Values) -> Array:
+    by_group = v.reshape(*v.shape[:2], -1, integer(values, "head_size"))
+    found = _product(SUM_OF_KEYS, _by_group(weights, by_group), by_group)
+    return found.reshape(*found.shape[:2], -1)
+
+
+@rounded
+def _attention_context_grad_compute(weights: Array, v: Array, dz: Array, values: Values) -> tuple[Array, ...]:
+    slope, by_group = _by_head(dz, v, values)
+    by_weight = _product(SCORES, slope, by_group)
+    by_value = _product(SUM_OF_QUERIES, _by_group(weights, by_group), slope)
+    return by_weight.reshape(weights.shape), by_value.reshape(v.shape)
+
+
+def _products_work(products: int) -> WorkRule:
+    """So many products over all pairs of queries and keys, whatever the mask hides; each reads the last input."""
+
+    def work(types: Types, outputs: Types, values: Values) -> Work:
+        scores = next(each for each in (*types, *outputs) if len(each.shape) == 4)
+        again = (products - 1) * types[-1].bytes
+        return Work(2.0 * products * scores.elements * integer(values, "head_size"), moved(types, outputs) + again)
+
+    return work
+
+
+def _masked_softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
+    (scores,) = one(types, values)
+    need(len(scores.shape) > 1, f"takes scores [.., queries, keys], got {scores}")
+    number(values, "scale")
+    check_mask(scores.shape[-2], scores.shape[-1], values)
+    return (scores,)
+
+
+@rounded
+def _masked_softmax_compute(scores: Array, values: Values) -> Array:
+    return softmax_of(seen_scores(number(values, "scale") * scores, values))
+
+
+def _masked_softmax_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    (weights,) = alike(types, values)
+    return _masked_softmax((weights,), values)
+
+
+@rounded
+def _masked_softmax_grad_compute(weights: Array, dz: Array, values: Values) -> Array:
+    return number(values, "scale") * weights * (dz - (weights * dz).sum(axis=-1, keepdims=True))
+
+
+ATTENTION_STEPS = (
+    Operator(
+        "attention_scores",
+        _attention_scores,
+        _attention_scores_compute,
+        _products_work(1),
+        ("head_size",),
+        gradient=lambda back: back.add("attention_scores_grad", (*back.inputs, back.gradient), **back.values),
+    ),
+    Operator(
+        "attention_scores_grad",
+        _attention_scores_grad,
+        _attention_scores_grad_compute,
+        _products_work(2),
+        ("head_size",),
+    ),
+    Operator(
+        "masked_softmax",
+        _masked_softmax,
+        _masked_softmax_compute,
+        elementwise_work(7.0),
+        ("causal", "scale"),
+        optional=("window",),
+        gradient=lambda back: back.add("masked_softmax_grad", (back.outputs[0], back.gradient), **back.values),
+    ),
+    Operator(
+        "masked_softmax_grad",
+        _masked_softmax_grad,
+        _masked_softmax_grad_compute,
+        elementwise_work(5.0),
+        ("causal", "scale"),
+        optional=("window",),
+    ),
+    Operator(
+        "attention_context",
+        _attention_context,
+        _attention_context_compute,
+        _products_work(1),
+        ("head_size",),
+        gradient=lambda back: back.add("attention_context_grad", (*back.inputs, back.gradient), **back.values),
+    ),
+    Operator(
+        "attention_context_grad",
+        _attention_context_grad,
+        _attention_context_grad_compute,
+        _products_work(2),
+        ("head_size",),
+    ),
+)
+"""`attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
+`masked_softmax` multiplies scores by `scale`, hides keys as the mask of `attention` does, and takes the softmax over
+keys [Shoeybi 2019, Megatron-LM's fused kernel]; its gradient takes its output.  `attention_context` sums values with
+these weights; its `head_size` is that of the values."""

@@ -1,0 +1,124 @@
+"""The loss of logits whose vocabulary is cut over devices [Shoeybi 2019, section 3].
+
+Each device has the scores of its part of the classes: their largest logit, the sum of exponentials below it, and the
+target's logit where it is among them.  The scores of all devices, gathered, give the loss and every device's gradient,
+so that no logits are moved.  Narrow formats are computed in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessel_core.ir.operators.attributes import integer
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    in_dtype,
+    in_format,
+    namespace,
+    need,
+    wide,
+)
+from tessel_core.ir.operators.rules import count, moved, read_work, same_device
+from tessel_core.ir.types import TensorType, check_real
+
+SCORES = 3
+"""Numbers of each prediction: the largest logit, the sum of exponentials, the target's logit."""
+
+
+def _check(logits: TensorType, targets: TensorType, values: Values) -> None:
+    fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and targets.dtype.startswith("int")
+    need(fits, f"takes [.., n] and a class for each of its rows, got {logits} and {targets}")
+    need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
+
+
+def _wide_format(dtype: str) -> str:
+    return "fp64" if dtype == "fp64" else "fp32"
+
+
+def _scores(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    logits, targets = types
+    _check(logits, targets, values)
+    return (TensorType(_wide_format(logits.dtype), (*targets.shape, SCORES), logits.device),)
+
+
+def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, Array]:
+    """Targets as classes of the device's part, and whether they are among them; the others are class 0."""
+    found = targets - integer(values, "index") * classes
+    mine = (found >= 0) & (found < classes)
+    return namespace(targets).where(mine, found, 0), mine
+
+
+def _scores_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    logits = wide(arrays[0])
+    xp, (at, mine) = namespace(logits), local_classes(arrays[1], logits.shape[-1], values)
+    largest = xp.max(logits, axis=-1)
+    total = xp.exp(logits - largest[..., None]).sum(axis=-1)
+    hit = xp.where(mine, xp.take_along_axis(logits, xp.astype(at[..., None], xp.int64), axis=-1)[..., 0], 0)
+    return [xp.stack((largest, total, hit), axis=-1)]
+
+
+def _joined(scores: Array) -> tuple[Array, Array]:
+    """Of scores [.., parts x 3], the logarithm of all exponentials, and the target's logit."""
+    each = scores.reshape(*scores.shape[:-1], -1, SCORES)
+    xp = namespace(scores)
+    largest = xp.max(each[..., 0], axis=-1)
+    total = (each[..., 1] * xp.exp(each[..., 0] - largest[..., None])).sum(axis=-1)
+    return largest + xp.log(total), each[..., 2].sum(axis=-1)
+
+
+def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    scores, number = types
+    check_real(str(values["dtype"]))
+    fits = len(scores.shape) > 0 and scores.shape[-1] % SCORES == 0 and number.shape == ()
+    need(fits, f"takes scores [.., parts x {SCORES}] and the number of predictions, got {scores} and {number}")
+    return (TensorType(str(values["dtype"]), scores.shape[:-1], scores.device),)
+
+
+def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    scores, number = arrays
+    whole, hit = _joined(scores)
+    return [in_dtype((whole - hit) / number, str(values["dtype"]))]
+
+
+def _loss_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 4)
+    same_device(types)
+    logits, targets, scores, _ = types
+    _check(logits, targets, values)
+    wanted = TensorType(
+        _wide_format(logits.dtype), (*targets.shape, SCORES * integer(values, "parts", 1)), logits.device
+    )
+    need(scores == wanted, f"takes the scores of all parts, {wanted}, got {scores}")
+    return (logits,)
+
+
+def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    logits, targets, scores, number = arrays
+    xp, classes = namespace(logits), logits.shape[-1]
+    slope = xp.exp(wide(logits) - _joined(scores)[0][..., None])
+    at, mine = local_classes(targets, classes, values)
+    hit = (at[..., None] == xp.arange(classes, device=logits.device)) & mine[..., None]
+    return [in_format((slope - xp.where(hit, 1, 0)) / number, logits)]
+
+
+def _of_scores(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(4.0 * types[0].elements, moved(types, outputs))
+
+
+_PLACE = ("index", "parts")
+
+VOCABULARY = (
+    Operator("vocabulary_scores", _scores, _scores_compute, read_work(3.0), _PLACE, optional=("over",)),
+    Operator("vocabulary_loss", _loss, _loss_compute, _of_scores, ("dtype",)),
+    Operator("vocabulary_loss_grad", _loss_grad, _loss_grad_compute, read_work(4.0), _PLACE, optional=("over",)),
+)
+"""The device is the one with part `index` of `parts`."""

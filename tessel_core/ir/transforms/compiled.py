@@ -1,0 +1,208 @@
+"""Compiled programs: pointwise operators, norms and reductions that feed each other share kernels, as in Inductor."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.elementwise import ELEMENTWISE
+from tessel_core.ir.operators.formats import CAST_BYTES, CASTS, FORMAT, FUSED, OPERANDS, SCALED_CAST_BYTES
+from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
+from tessel_core.ir.operators.reductions import REDUCTION_GRADIENTS, REDUCTIONS
+from tessel_core.ir.program import Attributes, Op, Program
+
+POINTWISE = frozenset(
+    {each.kind for each in ELEMENTWISE}
+    | {"add", "bias", "residual", "relu", "relu_grad", "gelu", "gelu_grad", "rotary", "loss", "loss_grad", "identity"}
+)
+"""Each number of the output follows from one of each input, so a later kernel may compute it once more."""
+FUSIBLE = (
+    POINTWISE
+    | {each.kind for each in (*REDUCTIONS, *REDUCTION_GRADIENTS, *NORMALIZATION, *NORMALIZATION_GRADIENTS)}
+    | {"layer_norm", "layer_norm_grad", "bias_grad", "cross_entropy", "cross_entropy_grad"}
+    | {"concat", "split", "split_at", "part", "pad", "expand", "transpose", "roll", "strided_slice", "unpack_qkv"}
+    | {"pack_qkv", "strided_slice_grad"}
+)
+"""Operators for which Inductor writes kernels.  Products, attention and the choice of experts have their own."""
+MOST_READS = 4
+"""Tensors from which a pointwise value is computed again, at most, rather than kept in memory: Inductor's
+`realize_reads_threshold` [PyTorch, torch/_inductor/config.py]."""
+
+Region = tuple[object, ...]
+"""Operations that are compiled together: one layer and phase on one device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Fuses operators as torch.compile does, one layer at a time [Ansel 2024, PyTorch 2, section 4.4].
+
+    An operator joins the kernel that makes or reads one of its inputs, unless something outside of that kernel comes
+    between.  A kernel reads what comes from outside once, and writes what is used outside once.  Pointwise values are
+    computed again in a later kernel instead of being written, unless another operator takes them or they follow from
+    more than `MOST_READS` tensors.  Attributes `fused` say this; order and meaning stay.  Operands of FP8 products are
+    cast once for all products of a layer and phase.  Their largest magnitude comes with the kernel that makes them, or
+    is known from the forward pass; else they are read for it.
+    """
+
+    def __call__(self, model: Distributed) -> Distributed:
+        """The model on its devices, with attributes that say which operations share a kernel."""
+        return replace(model, program=_Fusion(model.program).program())
+
+
+def kernels_of(program: Program) -> dict[int, int]:
+    """Per operation that a compiler writes a kernel for, by its number, the first operation of that kernel."""
+    return _Fusion(program).kernel
+
+
+class _Fusion:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._base = _without_views(program)
+        self._region = [_region(program, op) for op in program.ops]
+        self._maker: dict[int, int] = {}
+        """Per value that a fusible operator makes, its operation."""
+        self.kernel: dict[int, int] = {}
+        """Per operation of a fusible operator, its kernel: the number of the kernel's first operation."""
+        self._stored = self._taken_outside()
+        """Values that are written to memory."""
+        self._find_kernels()
+        self._sources = self._inlined()
+        """Per pointwise value that is not written, the values from which another kernel computes it again."""
+        self._store_between_kernels()
+
+    def program(self) -> Program:
+        """The same operations with attributes of costs."""
+        known: dict[int, set[int]] = defaultdict(set)
+        """Per kernel, values that it has read or made."""
+        cast, scaled = set[tuple[int, Region]](), set[int]()
+
+        def priced(i: int, op: Op) -> Op:
+            if i in self.kernel:
+                return _with(op, FUSED, self._moves(i, op, known[self.kernel[i]]))
+            if FORMAT in dict(op.attributes):
+                return _with(op, CASTS, self._casts(i, op, cast, scaled))
+            return op
+
+        return replace(self._program, ops=tuple(priced(i, op) for i, op in enumerate(self._program.ops)))
+
+    def _bases(self, op: Op) -> list[int]:
+        return [self._base[value] for value in op.inputs]
+
+    def _taken_outside(self) -> set[int]:
+        """Outputs, and values that operations take which are not compiled with their maker."""
+        for i, op in enumerate(self._program.ops):
+            if op.kind in FUSIBLE:
+                self._maker.update(dict.fromkeys(op.outputs, i))
+        found = {self._base[value] for value in self._program.outputs}
+        for i, op in enumerate(self._program.ops):
+            if not _is_view(self._program, op):
+                inside = self._region[i] if op.kind in FUSIBLE else None
+                taken = (value for value in self._bases(op) if value in self._maker)
+                found.update(value for value in taken if self._region[self._maker[value]] != inside)
+        return found
+
+    def _find_kernels(self) -> None:
+        """Greedily, in the order of the program, so that no kernel waits for itself."""
+        readers: dict[tuple[int, Region], dict[int, None]] = defaultdict(dict)
+        """Per value and region, the kernels that read it."""
+        behind: dict[int, frozenset[int]] = {}
+        """Per value that no kernel makes, the kernels of its layer and phase that come before it."""
+        before: dict[int, frozenset[int]] = {}
+        """Per kernel, the same."""
+        left = set[int]()
+        """Kernels whose results something else waits for, so they must not wait for more."""
+        for i, op in enumerate(self._program.ops):
+            if _is_view(self._program, op):
+                continue
+            taken, phase = self._bases(op), self._region[i][1:]
+            makers = dict.fromkeys(self.kernel[self._maker[value]] for value in taken if value in self._maker)
+            mine = frozenset(each for each in makers if self._region[each][1:] == phase)
+            passed = frozenset().union(*(before[each] for each in mine), *(behind.get(value, ()) for value in taken))
+            passed = frozenset(each for each in passed if self._region[each][1:] == phase)
+            if op.kind not in FUSIBLE:
+                left |= mine
+                behind.update(dict.fromkeys(op.outputs, passed | mine))
+                continue
+            beside = {each for value in taken for each in readers[value, self._region[i]]} - mine
+            fits = (
+                each
+                for each in (*sorted(mine, reverse=True), *sorted(beside, reverse=True))
+                if each not in passed and (each not in left or (passed | mine) - {each} <= before[each])
+            )
+            kernel = self.kernel[i] = next(fits, i)
+            before[kernel] = before.get(kernel, frozenset()) | (passed | mine) - {kernel}
+            left |= mine - {kernel}
+            for value in taken:
+                readers[value, self._region[i]][kernel] = None
+
+    def _inlined(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, tuple[int, ...]] = {}
+        for op in self._program.ops:
+            if op.kind in POINTWISE and self._stored.isdisjoint(op.outputs):
+                sources = dict.fromkeys(each for value in self._bases(op) for each in found.get(value, (value,)))
+                if len(sources) <= MOST_READS:
+                    found.update(dict.fromkeys(op.outputs, tuple(sources)))
+        return found
+
+    def _store_between_kernels(self) -> None:
+        for i, kernel in self.kernel.items():
+            for value in self._bases(self._program.ops[i]):
+                for each in self._sources_in(kernel, value):
+                    if each in self._maker and self.kernel[self._maker[each]] != kernel:
+                        self._stored.add(each)
+
+    def _sources_in(self, kernel: int, value: int) -> tuple[int, ...]:
+        """What a kernel reads for a value: nothing else where it makes the value itself."""
+        if value in self._maker and self.kernel[self._maker[value]] == kernel:
+            return (value,)
+        return self._sources.get(value, (value,))
+
+    def _moves(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
+        """Launches, then how many times each input is read and each output is written."""
+        types, kernel = self._program.types, self.kernel[i]
+        reads = list[int]()
+        for given, value in zip(op.inputs, self._bases(op), strict=True):
+            new = [] if value in known else [each for each in self._sources_in(kernel, value) if each not in known]
+            reads.append(round(sum(types[each].bytes for each in new) / max(1, types[given].bytes)))
+            known.update((*new, value))
+        known.update(op.outputs)
+        return int(kernel == i), *reads, *(int(value in self._stored) for value in op.outputs)
+
+    def _casts(self, i: int, op: Op, cast: set[tuple[int, Region]], scaled: set[int]) -> tuple[int, ...]:
+        """Bytes moved per number of each input."""
+        found, region = [0] * len(op.inputs), self._region[i]
+        for place in OPERANDS[op.kind]:
+            value = self._base[op.inputs[place]]
+            if (value, region) not in cast:
+                here = value in self._maker and self._region[self._maker[value]] == region
+                found[place] = CAST_BYTES if here or value in scaled else SCALED_CAST_BYTES
+            cast.add((value, region))
+            scaled.add(value)
+        return tuple(found)
+
+
+def _region(program: Program, op: Op) -> Region:
+    return program.types[(*op.outputs, *op.inputs)[0]].device, op.tag.scope, op.tag.phase, op.tag.micro_batch
+
+
+def _is_view(program: Program, op: Op) -> bool:
+    """Whether it makes the same numbers in another shape."""
+    if not find_operator(op.kind).view or len(op.outputs) > 1:
+        return False
+    return program.types[op.inputs[0]].elements == program.types[op.outputs[0]].elements
+
+
+def _without_views(program: Program) -> list[int]:
+    """Per value, itself, or the value that it views."""
+    base = list(range(len(program.types)))
+    for op in program.ops:
+        if _is_view(program, op):
+            base[op.outputs[0]] = base[op.inputs[0]]
+    return base
+
+
+def _with(op: Op, name: str, value: tuple[int, ...]) -> Op:
+    attributes: Attributes = tuple(sorted((*op.attributes, (name, value))))
+    return replace(op, attributes=attributes)

@@ -1,0 +1,177 @@
+"""From the program of one device of several that do the same (SPMD) to the program of all of them.
+
+Transforms of tensor, context, expert and data parallelism write one device's program.  Its collectives say by `over`
+along which dimension devices take part, and what depends on a device's place there says so too.  So a program of
+thousands of devices is as short as that of one, and is written out only where somebody runs or looks at all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from tessel_core.errors import InputError
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Cut, Distributed, Piece, check_degree, elsewhere, tensors_together
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Attributes, AttributeValue
+
+TENSOR, CONTEXT, DATA = "tensor", "context", "data"
+EXPERT, EXPERT_DATA = "expert", "expert+data"
+"""Devices that share the experts of a layer, and those that have the same experts."""
+REPLICAS = f"{CONTEXT}+{DATA}"
+"""Devices that have the same weights, but for tensor parallelism: each takes other tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """How many devices take part along each dimension of parallelism, pipelines left out.
+
+    Ranks are numbered with the tensor dimension innermost, then context, then data.  Expert parallelism takes
+    neighbours of that order, so it spans those dimensions in turn, as in torchtitan and Megatron-LM.
+
+    Raises InputError for a degree below 1, and for an expert degree that does not divide the number of ranks.
+    """
+
+    tensor: int = 1
+    context: int = 1
+    data: int = 1
+    expert: int = 1
+
+    def __post_init__(self) -> None:
+        for name in (TENSOR, CONTEXT, DATA, EXPERT):
+            check_degree(f"{name} parallelism", getattr(self, name))
+        if self.count % self.expert:
+            ranks = f"{self.tensor} x {self.context} x {self.data} tensor, context and data ranks"
+            raise InputError("expert parallelism", f"{self.expert} does not divide the {ranks}")
+
+    @property
+    def count(self) -> int:
+        """The number of ranks."""
+        return self.tensor * self.context * self.data
+
+    def of(self, over: str) -> int:
+        """The number of devices in each group along one or several dimensions."""
+        if over in (EXPERT, EXPERT_DATA):
+            return self.expert if over == EXPERT else self.count // self.expert
+        found = 1
+        for name in over.split("+"):
+            found *= int(getattr(self, name))
+        return found
+
+    def group(self, rank: int, over: str) -> tuple[int, ...]:
+        """The ranks of a rank's group, in order."""
+        if over in (EXPERT, EXPERT_DATA):
+            first, step = (rank - rank % self.expert, 1) if over == EXPERT else (rank % self.expert, self.expert)
+            return tuple(range(first, first + step * self.of(over), step))
+        found = [rank]
+        for name in over.split("+"):
+            degree, stride = getattr(self, name), self._stride(name)
+            found = [each + (i - each // stride % degree) * stride for i in range(degree) for each in found]
+        return tuple(sorted(found))
+
+    def _stride(self, name: str) -> int:
+        return {TENSOR: 1, CONTEXT: self.tensor, DATA: self.tensor * self.context}[name]
+
+    def suffix(self, rank: int) -> str:
+        """Where a rank is, at the end of a name, such as `.h1.d0`."""
+        letters = {TENSOR: "h", CONTEXT: "c", DATA: "d"}
+        return "".join(
+            f".{letter}{rank // self._stride(name) % getattr(self, name)}"
+            for name, letter in letters.items()
+            if getattr(self, name) > 1
+        )
+
+
+@lru_cache(maxsize=256)
+def groups_of(degrees: Degrees, over: str) -> tuple[tuple[int, ...], ...]:
+    """The ranks of every group along one or several dimensions."""
+    return tuple(dict.fromkeys(degrees.group(rank, over) for rank in range(degrees.count)))
+
+
+@lru_cache(maxsize=256)
+def _places(degrees: Degrees, over: str) -> dict[int, int]:
+    """Per rank, its place in its group."""
+    return {rank: place for group in groups_of(degrees, over) for place, rank in enumerate(group)}
+
+
+def over_of(attributes: Attributes) -> str:
+    """The dimension along which an operation takes part or depends on its place; empty where it does neither."""
+    return next((str(value) for name, value in attributes if name == "over"), "")
+
+
+def expanded(model: Distributed, degrees: Degrees) -> Distributed:
+    """The model on all of its devices: device p of P, on rank r, is r P + p."""
+    if degrees.count == 1:
+        return model
+    source, width, ranks = model.program, len(model.program.devices), range(degrees.count)
+    build = ProgramBuilder(source.name)
+    values: dict[int, tuple[int, ...]] = {}
+    inputs = list[Piece]()
+    for value, piece in model.piece_of.items():
+        of_type, name = source.types[value], source.value_name(value)
+        values[value] = tuple(
+            build.input(f"{name}{degrees.suffix(r)}", of_type.on(of_type.device + r * width)) for r in ranks
+        )
+        inputs += (_on_rank(piece, degrees, r) for r in ranks)
+    for op in source.ops:
+        over, there = over_of(op.attributes), _Attributes(op.attributes, width)
+        taken = [[values[value][r] for value in op.inputs] for r in ranks]
+        if over and find_operator(op.kind).pattern:
+            made, count = list[tuple[int, ...]]([()] * len(ranks)), len(op.outputs)
+            for group in groups_of(degrees, over):
+                every = build.append(op.kind, [value for r in group for value in taken[r]], there.complete(), op.tag)
+                for i, r in enumerate(group):
+                    made[r] = every[i * count : (i + 1) * count]
+        else:
+            place = _places(degrees, over) if over else {}
+            made = [build.append(op.kind, taken[r], there.of(r, place.get(r)), op.tag) for r in ranks]
+        values |= {value: tuple(each[i] for each in made) for i, value in enumerate(op.outputs)}
+    outputs, pieces = list[int](), list[Piece]()
+    for value, piece in zip(source.outputs, model.outputs, strict=True):
+        outputs += values[value]
+        pieces += (_on_rank(piece, degrees, r) for r in ranks)
+    return Distributed(build.finish(outputs), tuple(inputs), tuple(pieces), model.roles)
+
+
+class _Attributes:
+    """The attributes of an operation on each rank."""
+
+    def __init__(self, attributes: Attributes, width: int) -> None:
+        self._attributes, self._width = attributes, width
+        self._known: dict[tuple[int, int | None], Attributes] = {}
+        self._depend = any(name in ("to", "devices") for name, _ in attributes)
+
+    def complete(self) -> Attributes:
+        """Of an operation that names all of its devices."""
+        return tuple(pair for pair in self._attributes if pair[0] not in ("over", "degree"))
+
+    def of(self, rank: int, place: int | None) -> Attributes:
+        """Of what a rank does alone, at this place of its group."""
+        key = rank if self._depend else 0, place
+        if key not in self._known:
+            found = self._attributes
+            if place is not None:
+                found = tuple((name, place if name == "index" else value) for name, value in found if name != "over")
+            self._known[key] = elsewhere(found, lambda device: device + rank * self._width) if self._depend else found
+        return self._known[key]
+
+
+def _on_rank(piece: Piece, degrees: Degrees, rank: int) -> Piece:
+    if not any(each.over for each in piece.cuts):
+        return piece
+    cuts = (
+        replace(each, index=_places(degrees, each.over)[rank], over="") if each.over else each for each in piece.cuts
+    )
+    return replace(piece, cuts=tuple(cuts))
+
+
+def collective(over: str, degree: int, tensors: int = 1) -> dict[str, AttributeValue]:
+    """The attributes of a collective of so many tensors of each device, written for one of `degree` devices."""
+    return {"over": over, "degree": degree, **tensors_together(tensors)}
+
+
+def along(piece: Piece, axis: int, over: str, degree: int, *, balanced: bool = False, first: bool = False) -> Piece:
+    """The part of a piece that a device has along a dimension; with `first` the whole tensor is cut before the rest."""
+    cut = Cut(axis, degree, 0, over, balanced)
+    return replace(piece, cuts=(cut, *piece.cuts) if first else (*piece.cuts, cut))

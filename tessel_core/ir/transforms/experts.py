@@ -1,0 +1,102 @@
+"""Expert parallelism: devices have some of the experts of each layer, and send each other tokens that chose them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed, Role, check_degree
+from tessel_core.ir.operators.operator import Types, Values
+from tessel_core.ir.program import AttributeValue, Op, Tag
+from tessel_core.ir.transforms.expansion import EXPERT, collective
+from tessel_core.ir.transforms.sharding import WHOLE, Sharding, Spread, State, States, one_device
+
+EXPERTS = State("part", 0)
+"""Of weights [experts, ..]: some of the experts."""
+EXCHANGED = State("exchanged")
+"""Rows with the device of their expert, sorted by expert there."""
+_GROUPED = {
+    "grouped_matmul": ((0, 1, 2), (EXCHANGED,)),
+    "grouped_matmul_input_grad": ((2, 1, 0), (EXCHANGED,)),
+    "grouped_matmul_weight_grad": ((0, 1, 2), (EXPERTS,)),
+    "grouped_matmul_grad": ((0, 1, 2), (EXCHANGED, EXPERTS)),
+}
+"""Places of the rows, the choice and the weights among the inputs, and states of the outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertParallel:
+    """`degree` devices, each with as many of the experts and with tokens of its own [Lepikhin 2021, GShard].
+
+    Rows sorted by expert are exchanged before the experts' products and come back after them, all to all; gradients
+    likewise.  Weights that are no experts' stay whole.
+
+    Raises InputError where the program has no experts, or they do not divide.
+    """
+
+    degree: int
+
+    def of_one(self, model: Distributed) -> Distributed:
+        """The program of one of the devices."""
+        check_degree("expert parallelism", self.degree)
+        if self.degree == 1:
+            return model
+        one_device(model, "expert parallelism")
+        if not any(role.expert_axis is not None for role in model.roles.values()):
+            raise InputError("expert parallelism", f"needs experts, and {model.program.name} has none")
+        return _Experts(model, self.degree).sharded()
+
+
+class _Experts(Sharding):
+    over = EXPERT
+
+    def __init__(self, model: Distributed, degree: int) -> None:
+        super().__init__(model, degree)
+        self._choice: dict[int, int] = {}
+        """Per value that has rows sorted by expert, the choice that sorts them."""
+        self._attributes: dict[int, dict[str, AttributeValue]] = {}
+        """Per choice, the attributes of exchanges."""
+
+    def axis_of(self, value: int, role: Role) -> int | None:
+        return role.expert_axis
+
+    def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        if op.kind in _GROUPED:
+            (rows, choice, weights), made = _GROUPED[op.kind]
+            self._choice |= dict.fromkeys((op.inputs[rows], *op.outputs), op.inputs[choice])
+            # The gradient of the output, where there is one, has rows too.
+            needed = [EXPERTS if place == weights else EXCHANGED for place in range(len(states))]
+            self._choice |= {value: op.inputs[choice] for value in op.inputs if value != op.inputs[weights]}
+            return needed, list(made)
+        if EXCHANGED in states and all(each.shape == types[0].shape for each in types):
+            choice = next(self._choice[v] for v, state in zip(op.inputs, states, strict=True) if state == EXCHANGED)
+            self._choice |= dict.fromkeys((*op.inputs, *op.outputs), choice)
+            return [EXCHANGED] * len(states), [EXCHANGED] * len(op.outputs)
+        if op.kind == "dispatch":
+            (choice,) = op.inputs[1:]
+            more = {"imbalance": values["imbalance"]} if "imbalance" in values else {}
+            self._attributes[choice] = more
+            self._choice[op.outputs[0]] = choice
+        return [WHOLE] * len(states), [WHOLE] * len(op.outputs)
+
+    def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
+        mine, choice = self.values[value], self._choice[value]
+        chosen = self.values[choice]
+        how = self._exchange(value, choice)
+        if value == choice:
+            return self.build.one("exchange_choice", [mine], tag, **how)
+        there = self.converted(choice, EXCHANGED, tag)
+        if wanted == EXCHANGED:
+            rows = self.build.one("exchange_rows", [mine, chosen], tag, **how)
+            return self.build.one("dispatch", [rows, there], tag)
+        rows = self.build.one("dispatch_grad", [there, mine], tag)
+        return self.build.one("return_rows", [rows, chosen], tag, **how)
+
+    def _exchange(self, value: int, choice: int) -> dict[str, AttributeValue]:
+        experts = next(
+            self.source.types[v].shape[role.expert_axis]
+            for v, piece in self.model.piece_of.items()
+            if (role := self.model.role_of(piece)).expert_axis is not None
+        )
+        more = self._attributes.get(choice, {})
+        return {"experts": experts, **more, **collective(self.over, self.degree)}

@@ -1,0 +1,194 @@
+"""How values lie on devices that share a program, propagated operation by operation [Xu 2021, GSPMD].
+
+Each value is whole on every device, cut along an axis, or a sum that is still spread.  A dimension of parallelism says
+how inputs lie, what each operator needs and makes, and where sums go; conversions between the two are collectives.
+What comes out is the program of one of the devices (`expansion.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tessel_core.errors import InputError
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece, Role, divided
+from tessel_core.ir.operators.attributes import integers
+from tessel_core.ir.operators.operator import Types, Values
+from tessel_core.ir.program import Attributes, AttributeValue, Op, Program, Tag
+from tessel_core.ir.transforms.expansion import EXPERT, along, collective
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a value: "whole" on every device, a "part" along an axis on each, or a "sum" of what each has.
+
+    What is "own" is of each device alone, which no other device asks for.
+    """
+
+    how: str
+    axis: int = 0
+
+
+WHOLE, SUM, OWN = State("whole"), State("sum"), State("own")
+
+States = Sequence[State]
+Spread = tuple[list[State], list[State]]
+"""States that the inputs need, and those of the outputs."""
+
+
+class Sharding(ABC):
+    """One dimension of parallelism, written into the program of one device."""
+
+    over: str
+    """The dimension's name."""
+    balanced = False
+    """Whether cut inputs take balanced chunks (`Cut.balanced`)."""
+    gathers_again = False
+    """Whether the backward pass gathers once more what the forward pass gathered, so that it need not be kept."""
+
+    def __init__(self, model: Distributed, degree: int) -> None:
+        self.model, self.degree = model, degree
+        self.source: Program = model.program
+        self.build = ProgramBuilder(self.source.name)
+        self.values: dict[int, int] = {}
+        self.state: dict[int, State] = {}
+        self._made_with: dict[int, Tag] = {}
+        """Per value, the tag of the operation that makes it."""
+        self._converted: dict[tuple[int, State, bool], tuple[int, str]] = {}
+        """Conversions, and the phases in which they are made."""
+        outputs = zip(self.source.outputs, model.outputs, strict=True)
+        taken = self.source.uses
+        self._summed_later = {v for v, piece in outputs if model.role_of(piece).gradient_of and not taken[v]}
+        """Gradients that only the optimizer takes: their sums wait for the last micro-batch."""
+
+    @abstractmethod
+    def axis_of(self, value: int, role: Role) -> int | None:
+        """The axis along which an input is cut; None for one that is whole on every device."""
+
+    @abstractmethod
+    def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        """How an operator works on inputs in these states; raises InputError where it has no rule."""
+
+    def grain_of(self, role: Role) -> int:
+        """How many neighbours along the axis stay together."""
+        return 1
+
+    def landing(self, value: int) -> State:
+        """The state that a sum is brought to."""
+        return WHOLE
+
+    def rewritten(self, op: Op) -> bool:
+        """Writes an operation in another way; False where it is written as it is."""
+        return False
+
+    def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
+        """Attributes that an operation has besides on one of the devices."""
+        return {}
+
+    def sharded(self) -> Distributed:
+        """The program of one of the devices."""
+        inputs = [self._input(value, piece) for value, piece in self.model.piece_of.items()]
+        for op in self.source.ops:
+            if not self.rewritten(op):
+                self._add(op)
+        for value in self.source.outputs:
+            if value not in self._summed_later:
+                self.land(value)
+        pairs = zip(self.source.outputs, self.model.outputs, strict=True)
+        pieces = [self._piece(piece, self.state[value]) for value, piece in pairs]
+        program = self.build.finish([self.values[value] for value in self.source.outputs])
+        return Distributed(program, tuple(inputs), tuple(pieces), self.model.roles)
+
+    def _input(self, value: int, piece: Piece) -> Piece:
+        role, of_type = self.model.role_of(piece), self.source.types[value]
+        own = any(cut.over == EXPERT for cut in piece.cuts)
+        axis = None if own else self.axis_of(value, role)
+        state = OWN if own else WHOLE if axis is None else State("part", axis)
+        if axis is not None:
+            of_type = divided(of_type, axis, self.degree, piece.name, self.grain_of(role))
+        self.values[value] = self.build.input(self.source.value_name(value), of_type)
+        self.state[value] = state
+        return self._piece(piece, state)
+
+    def _piece(self, piece: Piece, state: State) -> Piece:
+        if state == SUM:
+            return replace(piece, sums=(*piece.sums, self.over))
+        if state.how != "part":
+            return piece
+        return along(piece, state.axis, self.over, self.degree, balanced=self.balanced)
+
+    def _add(self, op: Op) -> None:
+        types, values = self.source.types_of(op.inputs), dict(op.attributes)
+        if op.kind == "add" and {self.state[value] for value in op.inputs} == {SUM} and len(set(types)) == 1:
+            # Sums are added up before they are summed over devices.
+            (value,) = op.outputs
+            self.values[value] = self.build.one("add", [self.values[each] for each in op.inputs], op.tag)
+            self.state[value], self._made_with[value] = SUM, op.tag
+            return
+        for value in op.inputs:
+            self.land(value)
+        needed, made = self.spread(op, [self.state[value] for value in op.inputs], types, values)
+        taken = [self.converted(value, state, op.tag) for value, state in zip(op.inputs, needed, strict=True)]
+        attributes = self._of_one_device(op, made)
+        if more := self.placed(op, needed, made):
+            attributes = tuple(sorted((dict(attributes) | more).items()))
+        each = self.build.append(op.kind, taken, attributes, op.tag)
+        for value, mine, state in zip(op.outputs, each, made, strict=True):
+            self.values[value], self.state[value], self._made_with[value] = mine, state, op.tag
+
+    def land(self, value: int) -> None:
+        """Adds up a value that is a sum, before the first operation that is no sum itself."""
+        if self.state[value] != SUM:
+            return
+        state, tag = self.landing(value), self._made_with[value]
+        kind = "allreduce" if state == WHOLE else "reduce_scatter"
+        self.values[value] = self._together(kind, self.values[value], tag, state)
+        self.state[value] = state
+
+    def _together(self, kind: str, mine: int, tag: Tag, state: State) -> int:
+        axis: dict[str, AttributeValue] = {} if state.how != "part" else {"axis": state.axis}
+        return self.build.one(kind, [mine], tag, **axis, **collective(self.over, self.degree))
+
+    def _of_one_device(self, op: Op, made: States) -> Attributes:
+        """The attributes of what one device does: a reshape names the size of its part."""
+        if op.kind != "reshape" or made[0].how != "part":
+            return op.attributes
+        shape, axis = list(integers(dict(op.attributes), "shape")), made[0].axis
+        if shape[axis] > 0:
+            shape[axis] = divided(self.source.types[op.outputs[0]], axis, self.degree, "reshape").shape[axis]
+        return (("shape", tuple(shape)),)
+
+    def converted(self, value: int, wanted: State, tag: Tag) -> int:
+        """The value in the wanted state."""
+        state = self.state[value]
+        if wanted in (state, OWN) or state == OWN:
+            return self.values[value]
+        key = value, wanted, self.gathers_again and tag.phase != "forward"
+        if key not in self._converted or self._converted[key][1] == WEIGHT_PHASE != tag.phase:
+            self._converted[key] = self.convert(value, state, wanted, tag), tag.phase
+        return self._converted[key][0]
+
+    def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
+        """Writes the conversion of a value: gathered, cut, or cut along another axis."""
+        mine = self.values[value]
+        if state.how == wanted.how == "part" and self._divides(mine, wanted.axis):
+            return self.build.one(
+                "alltoall", [mine], tag, axis=wanted.axis, joined=state.axis, **collective(self.over, self.degree)
+            )
+        if state.how == "part":
+            mine = self._together("allgather", mine, tag, state)
+        if wanted.how == "part":
+            mine = self.build.one("part", [mine], tag, axis=wanted.axis, parts=self.degree, index=0, over=self.over)
+        return mine
+
+    def _divides(self, value: int, axis: int) -> bool:
+        return self.build.type_of(value).shape[axis] % self.degree == 0
+
+
+def one_device(model: Distributed, what: str) -> None:
+    """Raise InputError for a program of several devices."""
+    if len(model.program.devices) != 1:
+        raise InputError(what, f"takes a program of one device, got {len(model.program.devices)}")

@@ -1,0 +1,151 @@
+"""ZeRO's second and third stage: gradients and weights of which each replica has a part [Rajbhandari 2020]."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece
+from tessel_core.ir.program import AttributeValue, Op, Scope, Tag
+from tessel_core.ir.transforms.data import replicas_of
+from tessel_core.ir.transforms.expansion import Degrees, along, collective
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
+from tessel_core.ir.transforms.update import scatter_axis
+
+Unit = tuple[Scope, int, bool]
+"""A layer, the stage of the pipeline it is in, and whether its backward runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedReplicas:
+    """Stage 2: gradients are scattered over the replicas as soon as a layer's are there.  Stage 3: weights, too.
+
+    A layer's weights are gathered together before it runs, while the layer before it runs, and again before its
+    backward unless they are kept (`reshard`) [Zhao 2023, PyTorch FSDP, arXiv 2304.11277].  Comes after the other cuts
+    of a layer and before the pipeline, so that every micro-batch gathers and scatters.
+    """
+
+    degrees: Degrees
+    weights: bool = True
+    """Whether weights are cut: stage 3."""
+    reshard: bool = True
+    """Whether gathered weights are freed after a layer's forward and gathered again for its backward."""
+    stage_of: Callable[[int], int] = lambda layer: 0
+    """Per layer, its stage of the pipeline: nothing is gathered ahead across stages."""
+
+    def __call__(self, model: Distributed) -> Distributed:
+        """The program of one device."""
+        return _Sharded(model, self).model()
+
+
+class _Sharded:
+    def __init__(self, model: Distributed, how: ShardedReplicas) -> None:
+        self._model, self._how, self._source = model, how, model.program
+        self._build = ProgramBuilder(self._source.name)
+        self._value: dict[int, int] = {}
+        self._cut: dict[int, tuple[int, str, int]] = {}
+        """Per weight that is cut, the axis, the dimension and the number of parts."""
+        self._gathered: dict[tuple[Scope, bool], dict[int, int]] = {}
+        """Per layer and direction, its whole weights."""
+
+    def _axis(self, value: int, piece: Piece) -> tuple[int, str, int] | None:
+        over = replicas_of(piece, self._how.degrees)
+        parts = self._how.degrees.of(over)
+        axis = None if parts == 1 else scatter_axis(self._source.types[value].shape, parts)
+        return None if axis is None else (axis, over, parts)
+
+    def model(self) -> Distributed:
+        """The model with its weights cut and gathered, and its gradients scattered."""
+        inputs = [self._input(value, piece) for value, piece in self._model.piece_of.items()]
+        runs = self._runs()
+        outputs = dict(zip(self._source.outputs, self._model.outputs, strict=True))
+        for number, (unit, ops) in enumerate(runs):
+            self._gather_ahead(runs, number)
+            for op in ops:
+                known = self._gathered.get((unit[0], unit[2] and self._how.reshard), {})
+                taken = [known[value] if value in known else self._value[value] for value in op.inputs]
+                made = self._build.append(op.kind, taken, op.attributes, op.tag)
+                self._value |= zip(op.outputs, made, strict=True)
+            self._scatter(ops, outputs)
+        values = [self._value[value] for value in self._source.outputs]
+        pieces = tuple(outputs[value] for value in self._source.outputs)
+        return Distributed(self._build.finish(values), tuple(inputs), pieces, self._model.roles)
+
+    def _input(self, value: int, piece: Piece) -> Piece:
+        role, of_type = self._model.role_of(piece), self._source.types[value]
+        cut = self._axis(value, piece) if self._how.weights and role.weight and role.trained else None
+        if cut is not None:
+            axis, over, parts = self._cut[value] = cut
+            of_type, piece = of_type.resized(axis, of_type.shape[axis] // parts), along(piece, axis, over, parts)
+        self._value[value] = self._build.input(self._source.value_name(value), of_type)
+        return piece
+
+    def _unit(self, op: Op) -> Unit:
+        return op.tag.scope, self._how.stage_of(op.tag.stage or 0), op.tag.phase != "forward"
+
+    def _runs(self) -> list[tuple[Unit, list[Op]]]:
+        """Operations in their order, those of a layer and direction that follow each other together."""
+        found = list[tuple[Unit, list[Op]]]()
+        for op in self._source.ops:
+            unit = self._unit(op)
+            if not found or found[-1][0] != unit:
+                found.append((unit, []))
+            found[-1][1].append(op)
+        return found
+
+    def _gather_ahead(self, runs: list[tuple[Unit, list[Op]]], number: int) -> None:
+        """Before a layer runs: its weights, unless they are there, and those of the next layer of the stage."""
+        self._gather(*runs[number], None)
+        if number + 1 < len(runs) and runs[number + 1][0][1] == runs[number][0][1]:
+            before = runs[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
+            if runs[number + 1][0][0] == runs[number][0][0]:
+                # The last layer's backward follows its forward at once, so its weights are still there.
+                there = self._gathered[runs[number][0][0], False]
+                self._gathered[runs[number][0][0], self._how.reshard] = dict(there)
+            self._gather(*runs[number + 1], before)
+
+    def _gather(self, unit: Unit, ops: list[Op], after: tuple[Unit, list[Op]] | None) -> None:
+        """The weights of a layer, once what came `after` which it comes has ended."""
+        scope, _, backward = unit
+        known = self._gathered.setdefault((scope, backward and self._how.reshard), {})
+        wanted = dict.fromkeys(v for op in ops for v in op.inputs if v in self._cut and v not in known)
+        by_group: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for value in wanted:
+            by_group[self._cut[value][1:]].append(value)
+        first = next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])
+        tag = replace(first.tag, name=f"{scope}/gather")
+        for (over, parts), values in by_group.items():
+            axes = [self._cut[value][0] for value in values]
+            taken = [self._value[value] for value in values]
+            if after is not None:
+                taken[0] = self._build.one("after", [taken[0], self._value[after[1][-1].outputs[0]]], tag)
+            axis: AttributeValue = axes[0] if len(axes) == 1 else tuple(axes)
+            whole = self._build.add("allgather", taken, tag, axis=axis, **collective(over, parts, len(taken)))
+            known |= zip(values, whole, strict=True)
+
+    def _scatter(self, ops: list[Op], outputs: dict[int, Piece]) -> None:
+        """Gradients that are complete, those of a layer together."""
+        by_group: dict[tuple[str, int, str], list[tuple[int, int]]] = defaultdict(list)
+        for op in ops:
+            for value in op.outputs:
+                if value in outputs and self._model.role_of(outputs[value]).gradient_of:
+                    cut = self._axis(value, outputs[value])
+                    if cut is not None:
+                        by_group[*cut[1:], op.tag.phase].append((value, cut[0]))
+        for (over, parts, phase), found in by_group.items():
+            axes = [axis for _, axis in found]
+            axis: AttributeValue = axes[0] if len(axes) == 1 else tuple(axes)
+            tag = Tag(ops[-1].tag.stage, None, phase, f"{ops[-1].tag.scope}/scatter")
+            taken = [self._value[value] for value, _ in found]
+            parts_of = self._build.add("reduce_scatter", taken, tag, axis=axis, **collective(over, parts, len(taken)))
+            for (value, along_axis), part in zip(found, parts_of, strict=True):
+                self._value[value] = part
+                outputs[value] = along(
+                    replace(outputs[value], sums=self._left(outputs[value])), along_axis, over, parts
+                )
+
+    def _left(self, piece: Piece) -> tuple[str, ...]:
+        """Sums that are still to be done: those over tensor parallelism."""
+        return tuple(name for name in piece.sums if name == "tensor")

@@ -1,0 +1,66 @@
+"""The costs of a program that is written for one device of several that do the same (`ir/transforms/expansion.py`).
+
+A device of the program is a place in the pipeline, at which every rank does the same.  A collective takes as long as in
+the slowest of its groups, and a transfer as long as over the slowest of its links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Types, Values
+from tessel_core.ir.transforms.expansion import Degrees, groups_of
+from tessel_core.simulation.costs import Costs, DeviceSeconds
+
+WorkerOf = Callable[[int, int], int]
+"""The worker of a rank at a place of the pipeline, counted from 0."""
+
+
+@dataclass(frozen=True)
+class RankCosts(Costs):
+    """Device p of the program is place p - 1 of the pipeline on every rank."""
+
+    costs: Costs
+    """Of the workers."""
+    degrees: Degrees
+    worker_of: WorkerOf
+    nodes: Sequence[int]
+    """Per worker, from the first on, its node."""
+    _apart: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+        """Per place, seconds of an operation on its slowest ranks."""
+        places = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
+        over = str(values.get("over", "")) if find_operator(kind).pattern else ""
+        if not find_operator(kind).pattern:
+            found = self.costs.seconds(kind, self._at(types, 0), self._at(outputs, 0), values)
+            return {place: found[self.worker_of(0, place - 1)] for place in places}
+        named = {name: value for name, value in values.items() if name not in ("over", "degree")}
+        slowest: DeviceSeconds = {}
+        for group in self._groups(over, places):
+            taken, made = ([each for rank in group for each in self._at(some, rank)] for some in (types, outputs))
+            if "to" in named:
+                named["to"] = made[0].device
+            found = self.costs.seconds(kind, taken, made, named)
+            for place in places:
+                slowest[place] = max(slowest.get(place, 0.0), found[self.worker_of(group[0], place - 1)])
+        return slowest
+
+    def _at(self, types: Types, rank: int) -> Types:
+        return [each.on(self.worker_of(rank, each.device - 1)) for each in types]
+
+    def _groups(self, over: str, places: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """A group of ranks for each way in which groups lie on nodes."""
+        if (over, places) not in self._apart:
+            groups = groups_of(self.degrees, over) if over else [(rank,) for rank in range(self.degrees.count)]
+            different: dict[tuple[int, ...], tuple[int, ...]] = {}
+            for group in groups:
+                nodes = [self.nodes[self.worker_of(rank, place - 1) - 1] for rank in group for place in places]
+                number: dict[int, int] = {}
+                different.setdefault(tuple(number.setdefault(node, len(number)) for node in nodes), group)
+            self._apart[over, places] = list(different.values())
+        return self._apart[over, places]
