@@ -92,7 +92,7 @@ def data_folder() -> Path:
 @pytest.fixture(scope="session")
 def torch_is_there() -> None:
     """Skips without the extra, with the reason; fails instead where the environment says that it must be there."""
-    from tessel_core.execution.extra import why_no_torch
+    from tessel_core.torch_extra import why_no_torch
 
     missing = why_no_torch()
     if missing and os.environ.get("TESSEL_REQUIRE_EXTRAS") != "1":

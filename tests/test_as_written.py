@@ -9,8 +9,8 @@ import networkx as nx
 import pytest
 from helpers.terminal import Tessel, terminal
 
+from tessel_core.deadlock.as_written import AsWritten, timed_as_written
 from tessel_core.errors import InputError
-from tessel_core.execution.as_written import AsWritten, timed_as_written
 from tessel_core.formats.pytorch_csv import PyTorchCsv, StageAction, read_pytorch_csv
 from tessel_core.formats.pytorch_schedule import csv_schedule
 from tessel_core.inspection import idle_causes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.terminal import Tessel, terminal
 
-from tessel_core.execution import extra
+from tessel_core import torch_extra
 from tessel_core.formats import plan_text, schedule_text, write_file
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
@@ -97,5 +97,5 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
 def test_what_cannot_run_is_one_sentence(
     tessel: Tessel, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
 ) -> None:
-    monkeypatch.setattr(extra, "why_no_torch", lambda: "needs PyTorch: pip install 'tessel-explorer[torch]'")
+    monkeypatch.setattr(torch_extra, "why_no_torch", lambda: "needs PyTorch: pip install 'tessel-explorer[torch]'")
     assert tessel("run", *words) == (2, "", f"error: {why}\n")

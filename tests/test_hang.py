@@ -13,8 +13,7 @@ from helpers.schedules import any_schedule
 from helpers.seeds import one_in, seeds
 from helpers.terminal import Tessel, terminal
 
-from tessel_core.errors import InputError
-from tessel_core.execution import (
+from tessel_core.deadlock import (
     Action,
     ActionKind,
     Channels,
@@ -26,6 +25,7 @@ from tessel_core.execution import (
     program_actions,
     schedule_actions,
 )
+from tessel_core.errors import InputError
 from tessel_core.formats import schedule_text
 from tessel_core.formats.pytorch_csv import read_pytorch_csv
 from tessel_core.ir.project import project

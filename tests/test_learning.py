@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tessel_core.control import Control
+from tessel_core.deadlock import Verdict
 from tessel_core.errors import InputError
-from tessel_core.execution import Verdict
 from tessel_core.inspection.recognise import same_order
 from tessel_core.learning import (
     GLOSSARY,

@@ -12,7 +12,7 @@ import pytest
 from helpers.networks import some_network, some_schedule
 from helpers.seeds import one_in, seeds
 
-from tessel_core.execution import Channels, check_channels, program_actions
+from tessel_core.deadlock import Channels, check_channels, program_actions
 from tessel_core.execution.inputs import seeded_inputs
 from tessel_core.execution.share import Run, shares_of, with_receives_ahead
 from tessel_core.ir.distributed import Distributed

@@ -14,8 +14,8 @@ import pytest
 from helpers.terminal import Tessel, terminal
 from helpers.torch_pipelines import every_export, random_chain
 
+from tessel_core.deadlock import Channels, check_channels, csv_actions
 from tessel_core.errors import InputError
-from tessel_core.execution import Channels, check_channels, csv_actions
 from tessel_core.exports import EXPORTS
 from tessel_core.exports.pytorch_csv import torchtitan_settings
 from tessel_core.formats.files import foreign_schedule, read_known

@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from helpers.ranks import ENDS, ends, total, total_of_some, waits
+from helpers.ranks import ENDS, ends, run_on_ranks, total, total_of_some, waits
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.rank_process import command
-from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks, run_on_ranks
+from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
 
 SOON_S = 5.0
 """Until all ranks have ended."""
@@ -163,9 +163,12 @@ def test_ranks_that_do_not_start_are_one_sentence(
 
 def test_what_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    with pytest.raises(InputError, match=r"^ranks: needs PyTorch: pip install 'tessel-explorer\[torch\]'$"):
-        Ranks(2)
+    for lacking, called in (("torch", "PyTorch"), ("array_api_compat", "array-api-compat")):
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, lacking=lacking: find(name) if name != lacking else None
+        )
+        with pytest.raises(InputError, match=rf"^ranks: needs {called}: pip install 'tessel-explorer\[torch\]'$"):
+            Ranks(2)
     monkeypatch.setattr("tessel_core.execution.ranks.need_torch", lambda what: None)
     for count in (0, MOST_RANKS + 1):
         with pytest.raises(InputError, match=f"^ranks: must be between 1 and {MOST_RANKS}, got {count}$"):

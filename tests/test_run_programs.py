@@ -14,8 +14,8 @@ from helpers.onnx_models import cnn, mlp, transformer
 from helpers.operators import EXAMPLES
 
 from tessel_core.control import Control
+from tessel_core.deadlock.actions import Action, ActionKind
 from tessel_core.errors import InputError
-from tessel_core.execution.actions import Action, ActionKind
 from tessel_core.execution.inputs import seeded_inputs
 from tessel_core.execution.needed_memory import needed_memory
 from tessel_core.execution.program_run import Asked, Engine, ProgramRun, run_program

@@ -152,7 +152,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_module_has_the_flops_of_the_family_of_the_same_sizes(file: Path) -> None:
-    from tessel_core.execution.torch_import import import_module
+    from tessel_core.networks.pytorch import import_module
 
     found = import_module("mine.py:build")
     assert (found.opaque, found.batch_size) == ({}, 2)
@@ -180,8 +180,8 @@ def test_a_module_has_the_flops_of_the_family_of_the_same_sizes(file: Path) -> N
 def test_the_program_of_a_module_means_what_the_module_does(file: Path) -> None:
     import torch
 
-    from tessel_core.execution.profile import made_by
-    from tessel_core.execution.torch_import import import_module
+    from tessel_core.networks.pytorch import import_module
+    from tessel_core.networks.pytorch.source import made_by
 
     model = import_module("mine.py:build").model
     module, _ = made_by("mine.py", "build")
@@ -195,7 +195,7 @@ def test_the_family_means_what_the_module_does(file: Path) -> None:
     """Weights of the family, transposed as PyTorch keeps them; logits and gradients."""
     import torch
 
-    from tessel_core.execution.profile import made_by
+    from tessel_core.networks.pytorch.source import made_by
 
     module, _ = made_by("mine.py", "build")
     model = llama(replace(SPEC, dtype="fp32"))

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from helpers.onnx_nodes import CASES, node
 from helpers.onnx_programs import imported
-from helpers.operators import EXAMPLES, drawn
+from helpers.operators import EXAMPLES, WITH_STATISTICS, drawn
 
-from tessel_core.ir.operators import OPERATORS
-from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators import OPERATORS, inferred
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import REAL, TensorType
@@ -52,7 +51,7 @@ def check(kind: str, types: Sequence[TensorType], attributes: Attributes, arrays
 def test_the_table_has_every_operator_with_a_meaning_on_one_device() -> None:
     from tessel_core.execution.torch_operators import TORCH_OPERATORS
 
-    apart = {each.kind for each in COMMUNICATION} | {"block", "delay", "opaque"}
+    apart = {each.kind for each in OPERATORS.values() if each.pattern} | {"block", "delay", "opaque"}
     assert TORCH_OPERATORS.keys() == OPERATORS.keys() - apart
 
 
@@ -139,3 +138,63 @@ def test_edges_of_axes_mean_the_same(axes: tuple[int, ...]) -> None:
     steps: Attributes = (("dilations", (1,) * 4), ("pads", (0, 1) * 4), ("strides", (1, 2, 1, 2)))
     types = [of_image, of_image.shaped((4, 1, 2, 2, 2, 2)), of_image.shaped((4,))]
     check("conv", types, (("groups", 2), *steps), drawn(types, 2))
+
+
+def test_meanings_are_those_of_the_functions_of_pytorch() -> None:
+    """In NumPy and in PyTorch, beside functions that share no code with ours."""
+    from helpers.torch_functions import FUNCTIONS
+
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy, to_numpy
+
+    for kind, function in FUNCTIONS.items():
+        types, attributes = EXAMPLES[kind]
+        types = in_format(types, "fp64")
+        for less in (0.0,) if kind in ("log", "sqrt", "pow", "batch_norm") else (0.0, 1.2):
+            arrays = [each - less if each.dtype.kind == "f" else each for each in drawn(types, 1)]
+            if kind == "adam":
+                arrays = [each if i in (0, 1, 6, 7) else 0 * each + (i == 8) for i, each in enumerate(arrays)]
+            tensors = [from_numpy(array, each.dtype) for array, each in zip(arrays, types, strict=True)]
+            right = function(dict(attributes), *tensors)
+            right = right if isinstance(right, tuple | list) else [right]
+            in_torch = TORCH_OPERATORS[kind]([each.clone() for each in tensors], dict(attributes))
+            in_numpy = OPERATORS[kind].compute(arrays, dict(attributes))
+            for wanted, *found in zip(right, map(to_numpy, in_torch), in_numpy, strict=kind != "adam"):
+                for each in found:
+                    np.testing.assert_allclose(each, to_numpy(wanted), rtol=0, atol=1e-12, err_msg=kind)
+
+
+def test_formats_and_memory_of_what_is_made() -> None:
+    """Outputs are of their type, bf16 too, in memory of their own that is no larger than they are."""
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS, TORCH_TYPES, from_numpy
+
+    for kind, meaning in TORCH_OPERATORS.items():
+        for dtype in ("fp32", "bf16"):
+            types, attributes = EXAMPLES[kind]
+            types = in_format(types, dtype) if kind not in WITH_STATISTICS else types
+            tensors = [from_numpy(array, each.dtype) for array, each in zip(drawn(types, 1), types, strict=True)]
+            given = {each.untyped_storage().data_ptr() for each in tensors}
+            for of_type, made in zip(
+                inferred(kind, types, attributes), meaning(tensors, dict(attributes)), strict=True
+            ):
+                assert (tuple(made.shape), made.dtype) == (of_type.shape, TORCH_TYPES[of_type.dtype]), kind
+                if not (OPERATORS[kind].view or OPERATORS[kind].in_place):
+                    memory = made.untyped_storage()
+                    assert memory.data_ptr() not in given, kind
+                    assert memory.nbytes() == made.nbytes, kind
+
+
+def test_what_is_made_is_where_inputs_are() -> None:
+    """On a device of which no number can be read, as GPUs are for NumPy; only some kinds have to look at numbers."""
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy
+
+    looking = set[str]()
+    for kind, meaning in TORCH_OPERATORS.items():
+        types, attributes = EXAMPLES[kind]
+        tensors = [from_numpy(each, of.dtype, "meta") for each, of in zip(drawn(types, 1), types, strict=True)]
+        try:
+            made = meaning(tensors, dict(attributes))
+        except (NotImplementedError, RuntimeError):
+            looking.add(kind.partition("_")[0])
+            continue
+        assert all(each.device.type == "meta" for each in made), kind
+    assert looking == {"take", "embedding", "grouped", "adam"}  # places, rows, experts and the number of the step

@@ -12,8 +12,7 @@ import typer
 
 from tessel_core.cli.output import Json, print_json, print_notes
 from tessel_core.cli.problem import bind_placement
-from tessel_core.errors import InputError
-from tessel_core.execution import (
+from tessel_core.deadlock import (
     Channels,
     HangCertificate,
     RankActions,
@@ -22,6 +21,7 @@ from tessel_core.execution import (
     program_actions,
     schedule_actions,
 )
+from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
 from tessel_core.formats.files import Known, a_kind, foreign_schedule, read_bytes, read_known
 from tessel_core.formats.graph_file import SplitFile, split_placement

@@ -23,9 +23,9 @@ from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.units import show_memory
 
 if TYPE_CHECKING:
-    from tessel_core.execution.torch_import import ImportedModule
     from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec
     from tessel_core.networks.huggingface import NamedNetwork
+    from tessel_core.networks.pytorch import ImportedModule
 
 
 def graph(
@@ -133,7 +133,7 @@ def asked_module(source: str, changes: Sequence[str]) -> ImportedModule:
 
     What is only known by its costs is noted.  Raises InputError as `import_module`, and for another option.
     """
-    from tessel_core.execution.torch_import import import_module
+    from tessel_core.networks.pytorch import import_module
 
     asked = dict(each.partition("=")[::2] for each in changes)
     strange = next((name for name in asked if name != "dtype"), None)

@@ -15,8 +15,8 @@ import typer
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
+from tessel_core.deadlock.as_written import timed_as_written
 from tessel_core.errors import InputError
-from tessel_core.execution.as_written import timed_as_written
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, schedule_text, write_file
 from tessel_core.formats.files import a_kind, check_place, read_any
 from tessel_core.formats.pytorch_csv import PyTorchCsv

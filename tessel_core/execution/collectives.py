@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,7 @@ import torch.distributed as dist
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.share import Share
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Tensor
-from tessel_core.ir.operators.attributes import axis_of
-from tessel_core.ir.operators.communication import tensors_of
+from tessel_core.ir.operators.communication import added_up, joined, parts_along, tensors_of
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
@@ -112,7 +111,7 @@ class Talk:
         source = self._rank(taken)
         if not given:
             return {made: self.receive(self._types[made], source) for made in each.outputs}
-        parts = _parts(given[taken], len(each.op.outputs), values)
+        parts = parts_along(given[taken], len(each.op.outputs), values)
         found: Made = {}
         for made, part in zip(each.op.outputs, parts, strict=True):
             if self._rank(made) == self._me:
@@ -122,10 +121,10 @@ class Talk:
         return found
 
     def gather(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        return self._at_one(each, given, lambda parts: _joined(parts, values))
+        return self._at_one(each, given, lambda parts: joined(parts, values))
 
     def reduce(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        return self._at_one(each, given, _sum)
+        return self._at_one(each, given, added_up)
 
     def _at_one(self, each: RankOp, given: Mapping[int, Tensor], combined: Callable[[list[Tensor]], Tensor]) -> Made:
         (made,) = each.op.outputs
@@ -149,21 +148,21 @@ class Talk:
     def allreduce(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
         mine, group = given[each.inputs[0]], self._group(each)
         if group is None or not mine.numel() or mine.dtype in _MOVED_AS_BYTES:
-            return {each.outputs[0]: _sum(self._all(each, mine)).clone()}
+            return {each.outputs[0]: added_up(self._all(each, mine)).clone()}
         total = mine.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=group)
         return {each.outputs[0]: total}
 
     def allgather(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        return {each.outputs[0]: _joined(self._all(each, given[each.inputs[0]]), values)}
+        return {each.outputs[0]: joined(self._all(each, given[each.inputs[0]]), values)}
 
     def reduce_scatter(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
         """Each device's part of the sum over the group."""
         mine, group = given[each.inputs[0]], self._group(each)
-        parts = _parts(mine, len(each.op.inputs), values)
+        parts = parts_along(mine, len(each.op.inputs), values)
         at = each.op.outputs.index(each.outputs[0])
         if group is None or not mine.numel() or mine.dtype in _MOVED_AS_BYTES:
-            return {each.outputs[0]: _parts(_sum(self._all(each, mine)), len(parts), values)[at].clone()}
+            return {each.outputs[0]: parts_along(added_up(self._all(each, mine)), len(parts), values)[at].clone()}
         by_rank = sorted(zip(map(self._rank, each.op.outputs), parts, strict=True), key=lambda pair: pair[0])
         total = torch.empty_like(parts[at], memory_format=torch.contiguous_format)
         dist.reduce_scatter(total, [part.contiguous() for _, part in by_rank], group=group)
@@ -172,8 +171,8 @@ class Talk:
     def alltoall(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
         """This device's part of every input, joined; gloo has no exchange of its own, so all are gathered."""
         at = each.op.inputs.index(each.inputs[0])
-        parts = [_parts(one, len(each.op.inputs), values)[at] for one in self._all(each, given[each.inputs[0]])]
-        return {each.outputs[0]: _joined(parts, {"axis": values["joined"]})}
+        parts = [parts_along(one, len(each.op.inputs), values)[at] for one in self._all(each, given[each.inputs[0]])]
+        return {each.outputs[0]: joined(parts, {"axis": values["joined"]})}
 
     def _all(self, each: RankOp, mine: Tensor) -> list[Tensor]:
         """Every rank's input, in the order of the inputs."""
@@ -217,19 +216,3 @@ def _at_least_a_byte(tensor: Tensor) -> Tensor:
 def _movable(tensor: Tensor) -> Tensor:
     """A look at the memory in a format that can be moved."""
     return tensor.view(-1).view(torch.uint8) if tensor.dtype in _MOVED_AS_BYTES else tensor
-
-
-def _sum(parts: Sequence[Tensor]) -> Tensor:
-    """The sum in the inputs' order, in their own format."""
-    total = parts[0]
-    for each in parts[1:]:
-        total = total + each
-    return total
-
-
-def _joined(parts: Sequence[Tensor], values: Values) -> Tensor:
-    return torch.cat(list(parts), dim=axis_of(values, parts[0].ndim))
-
-
-def _parts(tensor: Tensor, parts: int, values: Values) -> Sequence[Tensor]:
-    return list(tensor.tensor_split(parts, dim=axis_of(values, tensor.ndim)))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
-from typing import Any, NoReturn
+from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.execution.extra import need_torch
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.networks.pytorch.source import asked_function, call, made_by, no_silent_exit
+from tessel_core.torch_extra import need_torch
 
 OPTIMIZERS = {"sgd": 0, "adam": 2}
 """Numbers that an optimizer keeps beside each parameter and its gradient."""
@@ -111,16 +107,6 @@ def profile(target: str, control: Control) -> Profile:
         return _profile(target, path, name, control)
 
 
-def asked_function(target: str) -> tuple[str, str]:
-    """The file and the function of `FILE.py:FUNCTION`; InputError for another form, and where there is no such file."""
-    path, colon, name = target.rpartition(":")
-    if not colon or not path.endswith(".py") or not name.isidentifier():
-        raise InputError(target, "must be FILE.py:FUNCTION, such as model.py:build")
-    if not Path(path).is_file():
-        raise InputError(path, "is not a file")
-    return path, name
-
-
 def _profile(target: str, path: str, name: str, control: Control) -> Profile:
     import torch
 
@@ -150,23 +136,6 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
     return Profile(Path(path).stem, kind, int(given.shape[0]), tuple(found))
 
 
-@contextmanager
-def no_silent_exit() -> Iterator[None]:
-    """Have `os._exit` raise: it would end this process without a message.  Forks of the file still end by it."""
-    leave, here = os._exit, os.getpid()
-
-    def refuse(status: int) -> NoReturn:
-        if os.getpid() != here:
-            leave(status)
-        raise SystemExit(f"exit code {status} and no message")
-
-    os._exit = refuse
-    try:
-        yield
-    finally:
-        os._exit = leave
-
-
 def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
     """The modules and the micro-batch."""
     import torch
@@ -183,41 +152,6 @@ def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
         named = f"{_kind(given)} of shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else _kind(given)
         raise InputError(target, f"{what}; its second value is {named}")
     return modules, given
-
-
-def made_by(path: str, name: str) -> Any:
-    """What a function of a file returns; the file is executed.  InputError where it has no such function."""
-    spec = spec_from_file_location(Path(path).stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise InputError(path, f"has no function {name}")
-    return found()
-
-
-def call(where: str, run: Callable[[], Any]) -> Any:
-    """What foreign code returns; InputError with what it raised, and the line of it."""
-    try:
-        return run()
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
-        line = next((f" in line {each.lineno}" for each in frames if each.filename.endswith(_file_in(where))), "")
-        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else line
-        said = str(error).strip().partition("\n")[0]
-        raise InputError(where, f"raised {type(error).__name__}{line}{f': {said}' if said else ''}") from None
-
-
-def _file_in(where: str) -> str:
-    return Path(where.partition(":")[0]).name
 
 
 def _kind(value: object) -> str:

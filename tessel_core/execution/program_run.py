@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tessel_core.control import Control
+from tessel_core.deadlock.certificate import Channels
+from tessel_core.deadlock.hang import check_channels
+from tessel_core.deadlock.orders import program_actions
 from tessel_core.errors import InputError
-from tessel_core.execution.certificate import Channels
-from tessel_core.execution.extra import need_torch
-from tessel_core.execution.hang import check_channels
 from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory, needed_memory
-from tessel_core.execution.orders import program_actions
-from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
+from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks, check_stopped, run_share
 from tessel_core.execution.share import (
     LOSS,
     RankResult,
@@ -29,7 +28,6 @@ from tessel_core.execution.share import (
     StepNews,
     carried_values,
     distinct_outputs,
-    run_share,
     shares_of,
     why_not_executable,
 )
@@ -37,8 +35,8 @@ from tessel_core.formats.files import free_memory
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.program import Op
 from tessel_core.ir.types import WIDTHS
+from tessel_core.torch_extra import need_torch
 
 MOST_STEPS = 1_000_000
 
@@ -146,16 +144,12 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
     carried = carried_values(model) if asked.steps > 1 else {}
     told = distinct_outputs(model)
 
-    def watch(op: Op) -> None:
-        if control.stopped:
-            raise RankError("run", "cancelled" if control.cancelled else "its time is over")
-
     steps, given = list[Step](), dict[int, Array]()
     for step in range(asked.steps):
         given = _inputs(model, inputs, step, given)
         start = time.monotonic()
         with np.errstate(all="ignore"):  # what is no number is said below
-            made = dict(zip(program.outputs, execute(program, given, watch), strict=True))
+            made = dict(zip(program.outputs, execute(program, given, lambda op: check_stopped(control)), strict=True))
         wall = time.monotonic() - start
         losses = [float(made[value].sum(dtype=np.float64)) for value, piece in told.items() if piece.name == LOSS]
         if any(np.isnan(losses)):

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.execution.extra import need_torch
-from tessel_core.execution.rank_process import Done, Failed, News, Notes, Start, Work, command
+from tessel_core.execution.rank_process import Done, Failed, News, Notes, Rank, Start, Work, command
+from tessel_core.execution.share import RankResult, Share
+from tessel_core.torch_extra import need_torch
 
 MOST_RANKS = 64
 _LOOK_S = 0.1
@@ -134,8 +135,7 @@ class Ranks(AbstractContextManager["Ranks"]):
         reports: dict[Connection, None] = {self._reports: None}
         until = float("inf")
         while len(results) < self.count:
-            if control is not None and control.stopped:
-                raise RankError("run", "cancelled" if control.cancelled else "its time is over")
+            check_stopped(control)
             for connection in wait([*listening, *reports], _LOOK_S):
                 assert isinstance(connection, Connection)
                 failure = None
@@ -182,10 +182,6 @@ class Ranks(AbstractContextManager["Ranks"]):
             return _Failure(False, RankError(at, f"was killed ({signal.Signals(-how).name})"))
         return _Failure(False, RankError(at, f"ended with exit code {how} and no message"))
 
-    def close(self) -> None:
-        """End all ranks; those that work are stopped in the middle."""
-        self._end()
-
     def _end(self) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
@@ -207,12 +203,14 @@ class Ranks(AbstractContextManager["Ranks"]):
         self._end()
 
 
-def run_on_ranks(
-    work: Work,
-    arguments: Sequence[Any],
-    control: Control | None = None,
-    on_news: Callable[[int, Any], None] = lambda rank, news: None,
-) -> list[Any]:
-    """As `Ranks.run`, on processes that are started for it and end with it."""
-    with Ranks(len(arguments)) as ranks:
-        return ranks.run(work, arguments, control, on_news)
+def run_share(rank: Rank, share: Share) -> RankResult:
+    """The work of a rank on its share of a program; PyTorch is loaded where it runs."""
+    from tessel_core.execution.rank_program import walk
+
+    return walk(rank, share)
+
+
+def check_stopped(control: Control | None) -> None:
+    """Raise RankError where a run is to end."""
+    if control is not None and control.stopped:
+        raise RankError("run", "cancelled" if control.cancelled else "its time is over")

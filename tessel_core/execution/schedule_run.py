@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tessel_core.control import Control
+from tessel_core.deadlock.certificate import Channels
+from tessel_core.deadlock.hang import check_channels
+from tessel_core.deadlock.orders import schedule_actions
 from tessel_core.errors import InputError
-from tessel_core.execution.certificate import Channels
-from tessel_core.execution.hang import check_channels
 from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory
-from tessel_core.execution.orders import schedule_actions
-from tessel_core.execution.ranks import RankError, Ranks
-from tessel_core.execution.share import RankResult, Run, Timed, run_share, shares_of
+from tessel_core.execution.ranks import Ranks, check_stopped, run_share
+from tessel_core.execution.share import RankResult, Run, Timed, shares_of
 from tessel_core.execution.stand_ins import COMPUTE, SLEEP, Scale, StandIns
 from tessel_core.formats.files import free_memory
 from tessel_core.ir.distributed import Distributed, Piece
@@ -226,8 +226,7 @@ def _in_one_process(
     fixed = {piece.name: inputs.whole(piece.name, 0) for piece in whole.inputs if piece.name not in samples}
     found = dict[str, Array]()
     for m in range(micro_batches):
-        if control is not None and control.stopped:
-            raise RankError("run", "cancelled" if control.cancelled else "its time is over")
+        check_stopped(control)
         given = fixed | {name: inputs.whole(of_micro_batch(name, m), 0) for name in samples}
         for piece, numbers in whole.run(given):
             if piece.name.startswith("d."):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from tessel_core.errors import InputError
 from tessel_core.execution.inputs import SeededInputs
-from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.stand_ins import StandIns
 from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.operators import find_operator
@@ -99,13 +98,6 @@ class RankResult(NamedTuple):
     """Most bytes of values at a time; on a GPU, of all that was allocated."""
     values: list[tuple[Piece, Array]]
     runs: tuple[Timed, ...]
-
-
-def run_share(rank: Rank, share: Share) -> RankResult:
-    """The work of a rank, as `Ranks.run` wants it; PyTorch is loaded where it runs."""
-    from tessel_core.execution.rank_program import walk
-
-    return walk(rank, share)
 
 
 def shares_of(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
+from tessel_core.deadlock import Channels, HangCertificate, check_channels
+from tessel_core.deadlock.actions import Action, ActionKind
 from tessel_core.errors import InputError
-from tessel_core.execution import Channels, HangCertificate, check_channels
-from tessel_core.execution.actions import Action, ActionKind
 
 Order = tuple[tuple[int, ...], ...]
 """Per rank, its actions in turn, by their places in the list as it was found."""

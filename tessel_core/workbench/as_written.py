@@ -19,7 +19,7 @@ def as_written(work: Workspace, found: PyTorchCsv) -> Workspace:
     The schedule shown is that of receives on streams of their own; both stand in the comparison, unless what is there
     has another unit or number of micro-batches.  A way in which the file hangs is left out.
     """
-    from tessel_core.execution.as_written import timed_as_written  # late: pages load little
+    from tessel_core.deadlock.as_written import timed_as_written  # late: pages load little
 
     made = []
     for receives in Receives:

@@ -16,7 +16,7 @@ def hang_of(found: PyTorchCsv, plan: MicroBatchPlan) -> Hang | None:
     """
     if not found.communicates:
         return None
-    from tessel_core.execution import Channels, Verdict, check_channels, csv_actions  # late: pages load little
+    from tessel_core.deadlock import Channels, Verdict, check_channels, csv_actions  # late: pages load little
 
     try:
         certificate = check_channels(csv_actions(found), Channels.PAIR)

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from torch_steps import Steps, step_seconds
 
-from tessel_core.execution import (
+from tessel_core.deadlock import (
     ActionKind,
     Channels,
     RankActions,
@@ -38,7 +38,6 @@ from tessel_core.execution import (
     csv_actions,
     schedule_actions,
 )
-from tessel_core.execution.extra import why_no_torch
 from tessel_core.execution.ranks import Ranks
 from tessel_core.execution.schedule_run import RunConfig, run_schedule
 from tessel_core.execution.stand_ins import SLEEP
@@ -48,6 +47,7 @@ from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
+from tessel_core.torch_extra import why_no_torch
 from tessel_core.workbench.running import run_and_report
 
 REACH_S = 1.0

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # helpers are not installed
 
 from helpers.torch_pipelines import every_export, run_on_torch  # noqa: E402
 
-from tessel_core.execution.extra import why_no_torch  # noqa: E402
+from tessel_core.torch_extra import why_no_torch  # noqa: E402
 
 REACH = 1e-14
 """Largest difference, relative to the largest entry of a tensor; float64 rounds at 1.1e-16."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from itertools import combinations
 
-from tessel_core.execution import Action, ActionKind, Channels
+from tessel_core.deadlock import Action, ActionKind, Channels
 
 SEND, RECEIVE, MEET = ActionKind.SEND, ActionKind.RECEIVE, ActionKind.COLLECTIVE
 Lists = list[list[Action]]

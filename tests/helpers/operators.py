@@ -32,6 +32,12 @@ ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("ra
 CHOICE, EXPERTS = TensorType("int32", (4, 2), 1), X.shaped((4, 6, 5))
 ROUTE = (("normed", 1), ("scale", 2.5), ("score", "sigmoid"), ("top", 2))
 
+CLASSES, PART = TensorType("int32", (4,), 1), (("index", 1), ("parts", 2))
+CHUNK, CHUNK_LOGS = TOKENS.shaped((2, 4, 12)), TOKENS.shaped((2, 4, 4))
+BLOCK = (("causal", 1), ("head_size", 3), *PART, ("step", 0))
+WITH_STATISTICS = ("adam", "attention_merge", "attention_block_grad", "vocabulary_loss_grad")
+"""Operators that take fp32 numbers beside narrow ones."""
+
 Examples = dict[str, tuple[tuple[TensorType, ...], Attributes]]
 
 
@@ -103,6 +109,12 @@ EXAMPLES: Examples = {
     "grouped_matmul_weight_grad": ((X.shaped((8, 6)), CHOICE, EXPERTS, X.shaped((8, 5))), ()),
     "unpack_qkv": ((TOKENS,), (("head_size", 2),)),
     "pack_qkv": ((TOKENS, TOKENS, TOKENS), (("head_size", 4),)),
+    "vocabulary_scores": ((X, CLASSES), PART),
+    "vocabulary_loss": ((X, COUNT), (("dtype", "fp32"),)),
+    "vocabulary_loss_grad": ((X, CLASSES, X, COUNT), PART),
+    "attention_block": ((CHUNK,) * 3, BLOCK),
+    "attention_merge": ((CHUNK, CHUNK_LOGS) * 2, ()),
+    "attention_block_grad": ((*(CHUNK,) * 4, CHUNK_LOGS, CHUNK), BLOCK),
     "write": ((TOKENS, TOKENS.shaped((2, 2, 12))), (("at", 3), ("axis", 1))),
     "adam": ((*(X, X.shaped((3,))) * 4, COUNT), ADAM),
     "send": ((X,), (("to", 2),)),

@@ -6,17 +6,26 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.inputs import SeededInputs
-from tessel_core.execution.rank_process import Rank
-from tessel_core.execution.ranks import run_on_ranks
-from tessel_core.execution.share import RankResult, Share, run_share
+from tessel_core.execution.rank_process import Rank, Work
+from tessel_core.execution.ranks import Ranks, run_share
+from tessel_core.execution.share import RankResult, Share
 from tessel_core.ir.operators.operator import Array
+
+
+def run_on_ranks(work: Work, arguments: Sequence[Any], control: Control | None = None) -> list[Any]:
+    """As `Ranks.run`, on processes that are started for it and end with it."""
+    with Ranks(len(arguments)) as ranks:
+        return ranks.run(work, arguments, control)
 
 
 def total(rank: Rank, number: int) -> int:

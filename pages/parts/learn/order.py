@@ -10,8 +10,8 @@ import streamlit as st
 from pages.parts.learn.levels import next_level, reach
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, complain, literal
+from tessel_core.deadlock import HangCertificate
 from tessel_core.errors import InputError
-from tessel_core.execution import HangCertificate
 from tessel_core.learning import Level, Ordering
 from tessel_core.learning.ordering import Order, Step
 from tessel_core.workbench.workspace import Played

@@ -12,9 +12,9 @@ from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
-from tessel_core.execution.extra import why_no_torch
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
 from tessel_core.model import MeasuredRun, Schedule, ScheduleReport
+from tessel_core.torch_extra import why_no_torch
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
 

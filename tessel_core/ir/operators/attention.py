@@ -4,14 +4,25 @@ Narrow formats are computed in fp32 and rounded once at the end, as frameworks d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.dropout import check_dropout, kept_columns
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, wide
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    WorkRule,
+    in_format,
+    namespace,
+    need,
+    wide,
+)
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, same, together
 from tessel_core.ir.types import TensorType
 
@@ -77,7 +88,8 @@ def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)
     heads = arrays[0].shape[2] // integer(values, "head_size", 1)
 
     def parted(array: Array, each: int) -> Array:
-        return wide(array).reshape(*array.shape[:2], groups, each, -1).transpose(0, 2, 3, 1, 4)
+        heads = wide(array).reshape(*array.shape[:2], groups, each, -1)
+        return namespace(array).permute_dims(heads, (0, 2, 3, 1, 4))
 
     return [parted(array, heads // groups if place in of_queries else 1) for place, array in enumerate(arrays)]
 
@@ -85,18 +97,18 @@ def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)
 def columns_of(heads: Array, like: Array) -> Array:
     """[batch, .., tokens, size] as [batch, tokens, columns]."""
     batch, tokens, last = len(heads), heads.shape[-2], heads.ndim - 2
-    return np.moveaxis(heads, last, 1).reshape(batch, tokens, -1).astype(like.dtype)
+    return in_format(namespace(heads).moveaxis(heads, last, 1).reshape(batch, tokens, -1), like)
 
 
 def _scores(q: Array, k: Array) -> Array:
     """Scaled products, of heads."""
-    return np.asarray(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]))
+    return q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
 
 
 def _capped(scores: Array, values: Values) -> Array:
     """Scores drawn below a cap, where there is one."""
     cap = values.get("cap")
-    return np.asarray(cap * np.tanh(scores / cap)) if isinstance(cap, int | float) else scores
+    return cap * namespace(scores).tanh(scores / cap) if isinstance(cap, int | float) else scores
 
 
 def capped_scores(q: Array, k: Array, values: Values) -> Array:
@@ -119,26 +131,30 @@ def seen_scores(scores: Array, values: Values) -> Array:
     if not values["causal"]:
         return scores
     queries, keys = scores.shape[-2:]
-    seen = np.tri(queries, keys, keys - queries, dtype=bool)
+    xp = namespace(scores)
+    seen = xp.tril(xp.ones((queries, keys), dtype=xp.bool, device=scores.device), k=keys - queries)
     if "window" in values:
-        seen &= ~np.tri(queries, keys, keys - queries - integer(values, "window", 1), dtype=bool)
-    return np.where(seen, scores, -np.inf)
+        seen = xp.triu(seen, k=keys - queries - integer(values, "window", 1) + 1)
+    return xp.where(seen, scores, -math.inf)
 
 
 def softmax_of(scores: Array) -> Array:
     """Softmax over keys."""
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+    xp = namespace(scores)
+    powers = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def _dropped(keys: int, values: Values) -> Array | float:
+def _dropped(v: Array, values: Values) -> Array | float:
     """The factor of each weight: 1, or with dropout 0 or 1 / (1 - rate) by the key."""
-    return kept_columns(keys, values) / (1 - number(values, "rate")) if "rate" in values else 1.0
+    if "rate" not in values:
+        return 1.0
+    return in_format(kept_columns(v.shape[-2], values, v), v) / (1 - number(values, "rate"))
 
 
 def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v = in_groups(arrays, values)
-    return [columns_of((_weights(q, k, values) * _dropped(k.shape[-2], values)) @ v, arrays[0])]
+    return [columns_of((_weights(q, k, values) * _dropped(v, values)) @ v, arrays[0])]
 
 
 def _attention_work(products: int) -> WorkRule:
@@ -164,7 +180,7 @@ def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v, dz = in_groups(arrays, values)
     bend = slope_of_cap(capped_scores(q, k, values), values)
-    dropped = _dropped(k.shape[-2], values)
+    dropped = _dropped(v, values)
     by_query, *shared = _slopes(_weights(q, k, values), q, k, v, dz, bend, dropped)[:3]
     found = by_query, *(each.sum(axis=2) for each in shared)
     return [columns_of(each, like) for each, like in zip(found, arrays, strict=False)]
@@ -179,7 +195,7 @@ def _slopes(
     """
     by_weight = dropped * (dz @ v.swapaxes(-1, -2))
     by_score = bend * weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
-    scaled = by_score / np.sqrt(q.shape[-1])
+    scaled = by_score / math.sqrt(q.shape[-1])
     return scaled @ k, scaled.swapaxes(-1, -2) @ q, (dropped * weights).swapaxes(-1, -2) @ dz, by_score
 
 
@@ -207,7 +223,8 @@ def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
     """Entry b of the batch takes bias b mod g, or bias b // (batch / g) where those of one bias are consecutive."""
     scores = _scores(q, k)
     repeats = len(scores) // len(bias)
-    each = np.repeat(bias, repeats, axis=0) if values.get("consecutive") else np.tile(bias, (repeats, 1, 1, 1))
+    xp = namespace(bias)
+    each = xp.repeat(bias, repeats, axis=0) if values.get("consecutive") else xp.tile(bias, (repeats, 1, 1, 1))
     return softmax_of(seen_scores(scores + each, _masked(values)))
 
 
@@ -228,7 +245,7 @@ def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arr
     q, k, v, dz = (_heads(each, values) for each in (*arrays[:3], arrays[4]))
     *found, by_score = _slopes(_biased_weights(q, k, wide(bias), values), q, k, v, dz)
     groups = (len(bias), -1, *bias.shape[1:]) if values.get("consecutive") else (-1, *bias.shape)
-    by_bias = by_score.reshape(groups).sum(axis=1 if values.get("consecutive") else 0).astype(bias.dtype)
+    by_bias = in_format(by_score.reshape(groups).sum(axis=1 if values.get("consecutive") else 0), bias)
     return [*(columns_of(each, like) for each, like in zip(found, arrays, strict=False)), by_bias]
 
 
@@ -267,7 +284,7 @@ def _pack(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     batch, tokens, columns = arrays[0].shape
     parts = [each.reshape(batch, tokens, -1, integer(values, "head_size", 1)) for each in arrays]
-    return [np.stack(parts, axis=3).reshape(batch, tokens, 3 * columns)]
+    return [namespace(parts[0]).stack(parts, axis=3).reshape(batch, tokens, 3 * columns)]
 
 
 _OF_HEADS = ("causal", "head_size")

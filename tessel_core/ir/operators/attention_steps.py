@@ -8,7 +8,7 @@ import numpy as np
 
 from tessel_core.ir.operators.attention import check_mask, seen_scores, softmax_of
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, need, rounded
+from tessel_core.ir.operators.operator import Array, Operator, Types, Values, Work, WorkRule, namespace, need, rounded
 from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved, one, together
 from tessel_core.ir.types import TensorType
 
@@ -67,7 +67,10 @@ def _by_group(scores: Array, like: Array) -> Array:
 
 
 def _product(rule: str, one: Array, other: Array) -> Array:
-    return np.asarray(np.einsum(rule, one, other, optimize=True))
+    """NumPy and PyTorch have `einsum`, which is not in the standard."""
+    if namespace(one) is np:
+        return np.einsum(rule, one, other, optimize=True)
+    return namespace(one).einsum(rule, one, other)
 
 
 @rounded
@@ -132,7 +135,7 @@ def _masked_softmax_grad(types: Types, values: Values) -> tuple[TensorType, ...]
 
 @rounded
 def _masked_softmax_grad_compute(weights: Array, dz: Array, values: Values) -> Array:
-    return np.asarray(number(values, "scale") * weights * (dz - (weights * dz).sum(axis=-1, keepdims=True)))
+    return number(values, "scale") * weights * (dz - (weights * dz).sum(axis=-1, keepdims=True))
 
 
 ATTENTION_STEPS = (

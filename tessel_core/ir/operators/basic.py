@@ -5,10 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import axis_of, integer, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need, rounded
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    Work,
+    copied,
+    equal_parts,
+    in_format,
+    namespace,
+    need,
+    rounded,
+)
 from tessel_core.ir.operators.rules import (
     alike,
     broadcast,
@@ -33,7 +45,7 @@ from tessel_core.ir.types import TensorType
 
 
 def _concat_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))]
+    return [namespace(arrays[0]).concat(arrays, axis=axis_of(values, arrays[0].ndim))]
 
 
 def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -70,11 +82,19 @@ def _relu_gradient(back: Reverse) -> list[int | None]:
 
 
 def _split_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return np.split(arrays[0], integer(values, "parts"), axis=axis_of(values, arrays[0].ndim))
+    return [copied(each) for each in _chunk_compute(arrays, values)]
+
+
+def _chunk_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return equal_parts(arrays[0], integer(values, "parts"), axis_of(values, arrays[0].ndim))
 
 
 def _part_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [_split_compute(arrays, values)[integer(values, "index")]]
+    return [copied(each) for each in _slice_compute(arrays, values)]
+
+
+def _slice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [_chunk_compute(arrays, values)[integer(values, "index")]]
 
 
 def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -223,7 +243,7 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     made = number(values, "alpha") * (a @ b)
     if len(arrays) > 2:
         made = made + number(values, "beta") * arrays[2]
-    return [made.astype(arrays[0].dtype)]
+    return [in_format(made, arrays[0])]
 
 
 def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -242,7 +262,7 @@ def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 @rounded
 def _bias_grad_compute(dz: Array, values: Values) -> Array:
-    return np.asarray(dz.sum(axis=tuple(range(dz.ndim - integer(values, "axes", 1)))))
+    return dz.sum(axis=tuple(range(dz.ndim - integer(values, "axes", 1))))
 
 
 def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -305,15 +325,15 @@ def _gemm_gradients(back: Reverse) -> list[int | None]:
 
 
 def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)]
+    return [in_format(namespace(arrays[0]).where(arrays[0] > 0, arrays[1], 0), arrays[1])]
 
 
 def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [((arrays[0] - arrays[1]) ** 2 / arrays[2]).astype(arrays[0].dtype)]
+    return [in_format((arrays[0] - arrays[1]) ** 2 / arrays[2], arrays[0])]
 
 
 def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)]
+    return [in_format(2 * (arrays[0] - arrays[1]) / arrays[2], arrays[0])]
 
 
 def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -331,7 +351,7 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
 _PART = ("axis", "index", "parts")
 
 BASIC = (
-    Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying, gradient=passed_on),
+    Operator("identity", one, lambda arrays, values: [copied(arrays[0])], copying, gradient=passed_on),
     Operator(
         "add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work(), gradient=_add_gradients
     ),
@@ -339,9 +359,9 @@ BASIC = (
     Operator("after", _after, lambda arrays, values: [arrays[0]], no_work, view=True),
     Operator("concat", _concat, _concat_compute, copying, ("axis",), gradient=_concat_gradients),
     Operator("split", _split, _split_compute, copying, ("axis", "parts"), gradient=joined_parts),
-    Operator("chunk", _split, _split_compute, no_work, ("axis", "parts"), view=True, gradient=joined_parts),
+    Operator("chunk", _split, _chunk_compute, no_work, ("axis", "parts"), view=True, gradient=joined_parts),
     Operator("part", _part, _part_compute, copying_part, _PART, optional=("over",), gradient=_part_gradient),
-    Operator("slice", _part, _part_compute, no_work, _PART, view=True, optional=("over",), gradient=_part_gradient),
+    Operator("slice", _part, _slice_compute, no_work, _PART, view=True, optional=("over",), gradient=_part_gradient),
     Operator(
         "matmul",
         _matmul,
@@ -398,7 +418,7 @@ BASIC = (
     Operator(
         "relu",
         _relu,
-        lambda arrays, values: [np.maximum(arrays[0], 0)],
+        lambda arrays, values: [namespace(arrays[0]).maximum(arrays[0], 0)],
         elementwise_work(),
         optional=("keeps_output",),
         gradient=_relu_gradient,

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import axis_of, device_list, integer
-from tessel_core.ir.operators.operator import Array, Arrays, Compute, Operator, Types, Values, need
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Compute,
+    Operator,
+    Types,
+    Values,
+    equal_parts,
+    namespace,
+    need,
+)
 from tessel_core.ir.operators.rules import count, no_work, part_of
 from tessel_core.ir.types import TensorType
 
@@ -56,7 +64,7 @@ def _allreduce(types: Types, values: Values) -> tuple[TensorType, ...]:
     return tuple(types)
 
 
-def _sum(arrays: Arrays) -> Array:
+def added_up(arrays: Arrays) -> Array:
     """The sum in the inputs' order, in their own format."""
     total = arrays[0]
     for each in arrays[1:]:
@@ -106,12 +114,14 @@ def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0].on(integer(values, "to")),)
 
 
-def _joined(arrays: Arrays, values: Values) -> Array:
-    return np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))
+def joined(arrays: Arrays, values: Values) -> Array:
+    """The arrays one after the other along the attribute `axis`."""
+    return namespace(arrays[0]).concat(list(arrays), axis=axis_of(values, arrays[0].ndim))
 
 
-def _split(array: Array, parts: int, values: Values) -> Sequence[Array]:
-    return np.split(array, parts, axis=axis_of(values, array.ndim))
+def parts_along(array: Array, parts: int, values: Values) -> Sequence[Array]:
+    """Views of so many equal parts along the attribute `axis`."""
+    return equal_parts(array, parts, axis_of(values, array.ndim))
 
 
 def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[Array]:
@@ -142,22 +152,22 @@ def _to_next(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _add_up(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, _: [_sum(some).copy() for _ in some])
+    return _tensor_by_tensor(arrays, values, lambda some, _: [added_up(some).copy() for _ in some])
 
 
 def _gather_everywhere(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, along: [_joined(some, along) for _ in some])
+    return _tensor_by_tensor(arrays, values, lambda some, along: [joined(some, along) for _ in some])
 
 
 def _sum_parts(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, along: _split(_sum(some), len(some), along))
+    return _tensor_by_tensor(arrays, values, lambda some, along: parts_along(added_up(some), len(some), along))
 
 
 def _exchange(arrays: Arrays, values: Values) -> Sequence[Array]:
     check_complete(values)
-    parts = [_split(each, len(arrays), values) for each in arrays]
-    joined = {"axis": values["joined"]}
-    return [_joined([mine[device] for mine in parts], joined) for device in range(len(arrays))]
+    parts = [parts_along(each, len(arrays), values) for each in arrays]
+    along = {"axis": values["joined"]}
+    return [joined([mine[device] for mine in parts], along) for device in range(len(arrays))]
 
 
 def _copy_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -165,7 +175,7 @@ def _copy_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _part_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _split(arrays[0], len(device_list(values)), values)
+    return parts_along(arrays[0], len(device_list(values)), values)
 
 
 OVER = ("degree", "over")
@@ -185,8 +195,8 @@ COMMUNICATION = (
     Operator("shift", _shift, _to_next, no_work, (), "shift", optional=_TENSORS),
     Operator("broadcast", _broadcast, _copy_to_each, no_work, ("devices",), "broadcast"),
     Operator("scatter", _scatter, _part_to_each, no_work, ("axis", "devices"), "scatter"),
-    Operator("gather", _gather, lambda arrays, values: [_joined(arrays, values)], no_work, ("axis", "to"), "gather"),
-    Operator("reduce", _reduce, lambda arrays, values: [_sum(arrays)], no_work, ("to",), "reduce"),
+    Operator("gather", _gather, lambda arrays, values: [joined(arrays, values)], no_work, ("axis", "to"), "gather"),
+    Operator("reduce", _reduce, lambda arrays, values: [added_up(arrays)], no_work, ("to",), "reduce"),
 )
 """Reductions are sums; parts along an axis are equal, in the devices' order.  `allgather_in_place` takes slices
 of tensors as large as the whole, into which it gathers the others.  After an `alltoall`, device j has the j-th part

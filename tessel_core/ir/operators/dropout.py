@@ -7,15 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.ir.operators.attributes import integer, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need, rounded
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    copied,
+    namespace,
+    need,
+    rounded,
+)
 from tessel_core.ir.operators.rules import elementwise_work, one, together
 from tessel_core.ir.types import TensorType
 
 
-def kept_columns(columns: int, values: Values) -> Array:
-    """1 for each column that dropout keeps, else 0 [columns, uint8], drawn with NumPy from the attribute `seed`."""
+def kept_columns(columns: int, values: Values, like: Array) -> Array:
+    """1 for each column that dropout keeps, else 0 [columns, uint8], drawn with NumPy from the attribute `seed`.
+
+    It is an array of the library of `like`, on its device.
+    """
     draw = np.random.default_rng(integer(values, "seed")).random(columns)
-    return np.asarray(draw >= number(values, "rate")).astype(np.uint8)
+    return namespace(like).asarray((draw >= number(values, "rate")).astype(np.uint8), device=like.device)
 
 
 def check_dropout(values: Values) -> None:
@@ -33,7 +47,7 @@ def _dropout(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _dropout_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     (x,) = arrays
-    mask = np.broadcast_to(kept_columns(x.shape[-1], values), x.shape).copy()
+    mask = copied(namespace(x).broadcast_to(kept_columns(x.shape[-1], values, x), x.shape))
     return [*_dropout_grad_compute((x, mask), values), mask]
 
 
@@ -46,7 +60,7 @@ def _dropout_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 @rounded
 def _dropout_grad_compute(dz: Array, mask: Array, values: Values) -> Array:
-    return np.asarray(dz * mask / (1 - number(values, "rate")))
+    return dz * mask / (1 - number(values, "rate"))
 
 
 def _dropout_gradient(back: Reverse) -> list[int | None]:

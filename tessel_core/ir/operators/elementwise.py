@@ -6,10 +6,11 @@ They broadcast as NumPy does.  Gradients of what was broadcast are summed over w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS
+from tessel_core.ir.operators.functions import FUNCTION_GRADIENTS, FUNCTIONS, sigmoid
 from tessel_core.ir.operators.operator import (
     NUMPY_TYPES,
     Array,
@@ -20,6 +21,8 @@ from tessel_core.ir.operators.operator import (
     ShapeRule,
     Types,
     Values,
+    in_format,
+    namespace,
     need,
     rounded,
     wide,
@@ -59,28 +62,28 @@ def _cast(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (TensorType(str(dtype), types[0].shape, types[0].device),)
 
 
-def _divided(x: Array, y: Array) -> Array:
+def _divided(xp: Any, x: Array, y: Array) -> Array:
     """Whole numbers are divided towards zero."""
-    if x.dtype.kind == "f":
-        return np.asarray(x / y)
-    return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))
+    if xp.isdtype(x.dtype, "real floating"):
+        return x / y
+    return xp.sign(x) * xp.sign(y) * (xp.abs(x) // xp.abs(y))
 
 
 def _of_two(
     kind: str,
     flops: float,
-    function: Callable[[Array, Array], Array],
+    function: Callable[[Any, Array, Array], Array],
     gradient: GradientRule,
     infer: ShapeRule = joined,
 ) -> Operator:
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-        return [np.asarray(function(*arrays)).astype(arrays[0].dtype)]
+        return [in_format(function(namespace(arrays[0]), *arrays), arrays[0])]
 
     return Operator(kind, infer, compute, elementwise_work(flops), gradient=gradient)
 
 
-def _bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
-    return Operator(kind, infer, lambda arrays, values: [function(*arrays)], elementwise_work())
+def _bools(kind: str, infer: ShapeRule, function: Callable[[Any, Array, Array], Array]) -> Operator:
+    return Operator(kind, infer, lambda arrays, values: [function(namespace(arrays[0]), *arrays)], elementwise_work())
 
 
 def _summed(back: Reverse, place: int, kind: str, *inputs: int) -> int | None:
@@ -167,37 +170,35 @@ def _pow_exponent_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 @rounded
 def _prelu_grad_compute(x: Array, slope: Array, dz: Array, values: Values) -> tuple[Array, ...]:
-    return np.where(x < 0, slope * dz, dz), np.where(x < 0, x * dz, 0 * slope)
+    where = namespace(x).where
+    return where(x < 0, slope * dz, dz), where(x < 0, x * dz, 0 * slope)
 
 
 @rounded
 def _pow_grad_compute(x: Array, y: Array, dz: Array, values: Values) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(y == 0, 0, dz * y * np.power(x, y - 1))
+        return namespace(x).where(y == 0, 0, dz * y * x ** (y - 1))
 
 
 def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     x, y, dz = map(wide, arrays)
+    xp = namespace(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return [np.where((x == 0) & (y >= 0), 0, dz * np.power(x, y) * np.log(x)).astype(arrays[1].dtype)]
+        return [in_format(xp.where((x == 0) & (y >= 0), 0, dz * x**y * xp.log(x)), arrays[1])]
 
 
 def _gate_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (_of_gradient(types, alike),) * 2
 
 
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
 @rounded
 def _gate_compute(x: Array, by: Array, values: Values) -> Array:
-    return np.asarray(x * _sigmoid(by))
+    return x * sigmoid(namespace(x), by)
 
 
 @rounded
 def _gate_grad_compute(x: Array, by: Array, dz: Array, values: Values) -> tuple[Array, ...]:
-    share = _sigmoid(by)
+    share = sigmoid(namespace(x), by)
     return dz * share, dz * x * share * (1 - share)
 
 
@@ -205,21 +206,21 @@ UNARY = (*FUNCTIONS, Operator("not", _logical, lambda arrays, values: [~arrays[0
 """One tensor in, one of its shape and format out."""
 
 BINARY = (
-    _of_two("sub", 1.0, np.subtract, _sub_gradients),
-    _of_two("mul", 1.0, np.multiply, _mul_gradients),
+    _of_two("sub", 1.0, lambda xp, x, y: x - y, _sub_gradients),
+    _of_two("mul", 1.0, lambda xp, x, y: x * y, _mul_gradients),
     _of_two("div", 1.0, _divided, _div_gradients),
-    _of_two("max", 1.0, np.maximum, _choice("greater_or_equal", "less")),
-    _of_two("min", 1.0, np.minimum, _choice("less_or_equal", "greater")),
-    _of_two("prelu", 2.0, lambda x, slope: np.where(x < 0, slope * x, x), _prelu_gradients),
-    _of_two("pow", 1.0, np.power, _pow_gradients, _power),
-    _bools("equal", _compared, np.equal),
-    _bools("greater", _compared, np.greater),
-    _bools("greater_or_equal", _compared, np.greater_equal),
-    _bools("less", _compared, np.less),
-    _bools("less_or_equal", _compared, np.less_equal),
-    _bools("and", _logical, np.logical_and),
-    _bools("or", _logical, np.logical_or),
-    _bools("xor", _logical, np.logical_xor),
+    _of_two("max", 1.0, lambda xp, x, y: xp.maximum(x, y), _choice("greater_or_equal", "less")),
+    _of_two("min", 1.0, lambda xp, x, y: xp.minimum(x, y), _choice("less_or_equal", "greater")),
+    _of_two("prelu", 2.0, lambda xp, x, slope: xp.where(x < 0, slope * x, x), _prelu_gradients),
+    _of_two("pow", 1.0, lambda xp, x, y: x**y, _pow_gradients, _power),
+    _bools("equal", _compared, lambda xp, x, y: x == y),
+    _bools("greater", _compared, lambda xp, x, y: x > y),
+    _bools("greater_or_equal", _compared, lambda xp, x, y: x >= y),
+    _bools("less", _compared, lambda xp, x, y: x < y),
+    _bools("less_or_equal", _compared, lambda xp, x, y: x <= y),
+    _bools("and", _logical, lambda xp, x, y: x & y),
+    _bools("or", _logical, lambda xp, x, y: x | y),
+    _bools("xor", _logical, lambda xp, x, y: x ^ y),
 )
 """Two tensors, broadcast; comparisons make bools."""
 
@@ -246,7 +247,11 @@ ELEMENTWISE = (
     ),
     Operator("gate_grad", _gate_grad, _gate_grad_compute, elementwise_work(10.0)),
     Operator(
-        "where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work(), gradient=_where_gradients
+        "where",
+        _chosen,
+        lambda arrays, values: [namespace(arrays[0]).where(*arrays)],
+        elementwise_work(),
+        gradient=_where_gradients,
     ),
     Operator(
         "cast",

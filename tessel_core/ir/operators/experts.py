@@ -11,7 +11,22 @@ import numpy as np
 
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.communication import OVER, check_complete, more_devices
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, Work, need, wide
+from tessel_core.ir.operators.functions import sigmoid
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    Work,
+    in_format,
+    namespace,
+    need,
+    parts_of,
+    wide,
+)
+from tessel_core.ir.operators.reductions import log_softmax_of
 from tessel_core.ir.operators.rules import copying, count, moved, no_work, read_work, same_device
 from tessel_core.ir.types import TensorType
 
@@ -35,19 +50,18 @@ def _route(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _scores(logits: Array, values: Values) -> Array:
     if values["score"] == "sigmoid":
-        return np.asarray(1 / (1 + np.exp(-logits)))
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+        return sigmoid(namespace(logits), logits)
+    return namespace(logits).exp(log_softmax_of(logits, (-1,)))
 
 
 def _route_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    scores = _scores(wide(arrays[0]), values)
+    xp, scores = namespace(arrays[0]), _scores(wide(arrays[0]), values)
     ranked = scores + arrays[1] if len(arrays) > 1 else scores
-    choice = np.argsort(-ranked, axis=-1, kind="stable")[..., : integer(values, "top")].astype(np.int32)
-    share = np.take_along_axis(scores, choice, axis=-1)
+    choice = xp.argsort(-ranked, axis=-1, stable=True)[..., : integer(values, "top")]
+    share = xp.take_along_axis(scores, choice, axis=-1)
     if values["normed"]:
         share = share / share.sum(axis=-1, keepdims=True)
-    return [(number(values, "scale") * share).astype(arrays[0].dtype), choice]
+    return [in_format(number(values, "scale") * share, arrays[0]), xp.astype(choice, xp.int32)]
 
 
 def _route_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -62,23 +76,23 @@ def _route_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _route_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, choice, up = wide(arrays[0]), arrays[1], number(values, "scale") * wide(arrays[2])
-    scores = _scores(logits, values)
+    xp, scores = namespace(logits), _scores(logits, values)
+    hit = choice[..., None] == xp.arange(logits.shape[-1], device=logits.device)  # [.., top, experts]
     if values["normed"]:
-        share = np.take_along_axis(scores, choice, axis=-1)
+        share = (hit * scores[..., None, :]).sum(axis=-1)
         total = share.sum(axis=-1, keepdims=True)
         up = (up - (up * share).sum(axis=-1, keepdims=True) / total) / total
-    by_score = np.zeros_like(scores)
-    np.put_along_axis(by_score, choice, up, axis=-1)
+    by_score = (hit * up[..., None]).sum(axis=-2)
     if values["score"] == "sigmoid":
         found = by_score * scores * (1 - scores)
     else:
         found = scores * (by_score - (by_score * scores).sum(axis=-1, keepdims=True))
-    return [found.astype(arrays[0].dtype)]
+    return [in_format(found, arrays[0])]
 
 
 def sorted_places(choice: Array) -> Array:
     """The numbers of chosen pairs (token, rank), in the order of their experts and then of tokens."""
-    return np.argsort(choice.reshape(-1), kind="stable")
+    return namespace(choice).argsort(choice.reshape(-1), stable=True)
 
 
 def _pairs(choice: TensorType) -> int:
@@ -110,14 +124,14 @@ def _dispatch_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _in_order(rows: Array, choice: Array) -> Array:
     """Rows sorted by expert, as [.., top, n]."""
-    found = np.empty_like(rows)
+    found = namespace(rows).empty_like(rows)
     found[sorted_places(choice)] = rows
     return found.reshape(*choice.shape, rows.shape[-1])
 
 
 def _dispatch_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     choice, dz = arrays
-    return [_in_order(wide(dz), choice).sum(axis=-2).astype(dz.dtype)]
+    return [in_format(_in_order(wide(dz), choice).sum(axis=-2), dz)]
 
 
 def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -131,7 +145,7 @@ def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _combine_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     rows, choice, share = arrays
-    return [(_in_order(wide(rows), choice) * wide(share)[..., None]).sum(axis=-2).astype(rows.dtype)]
+    return [in_format((_in_order(wide(rows), choice) * wide(share)[..., None]).sum(axis=-2), rows)]
 
 
 def _combine_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -145,7 +159,7 @@ def _combine_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     rows, choice, share, dz = arrays
     spread = (wide(dz)[..., None, :] * wide(share)[..., None]).reshape(rows.shape)
     by_share = (_in_order(wide(rows), choice) * wide(dz)[..., None, :]).sum(axis=-1)
-    return [spread[sorted_places(choice)].astype(rows.dtype), by_share.astype(share.dtype)]
+    return [in_format(spread[sorted_places(choice)], rows), in_format(by_share, share)]
 
 
 def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -159,15 +173,14 @@ def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (rows.resized(1, w.shape[2]),)
 
 
-def spans(choice: Array, experts: int) -> list[slice]:
+def _by_expert(rows: Array, choice: Array, experts: int) -> list[Array]:
     """Per expert, its rows."""
-    ends = np.cumsum(np.bincount(choice.reshape(-1), minlength=experts)).tolist()
-    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return parts_of(rows, namespace(choice).bincount(choice.reshape(-1), minlength=experts).tolist(), 0)
 
 
 def _grouped_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     rows, choice, w = arrays
-    return [np.concatenate([rows[span] @ each for span, each in zip(spans(choice, len(w)), w, strict=True)])]
+    return [namespace(w).concat([x @ each for x, each in zip(_by_expert(rows, choice, len(w)), w, strict=True)])]
 
 
 def _grouped_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -185,7 +198,7 @@ def _grouped_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _grouped_input_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     w, choice, dz = arrays
-    return [np.concatenate([dz[span] @ each.T for span, each in zip(spans(choice, len(w)), w, strict=True)])]
+    return [namespace(w).concat([z @ each.T for z, each in zip(_by_expert(dz, choice, len(w)), w, strict=True)])]
 
 
 def _grouped_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -197,7 +210,8 @@ def _grouped_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]
 
 def _grouped_weight_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     rows, choice, w, dz = arrays
-    return [np.stack([rows[span].T @ dz[span] for span in spans(choice, len(w))]).astype(w.dtype)]
+    pairs = zip(*(_by_expert(each, choice, len(w)) for each in (rows, dz)), strict=True)
+    return [namespace(w).stack([x.T @ z for x, z in pairs])]
 
 
 def _grouped_input_grad_work(types: Types, outputs: Types, values: Values) -> Work:

@@ -9,16 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from tessel_core.ir.operators.attributes import number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need, rounded, wide
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    in_format,
+    namespace,
+    need,
+    rounded,
+    wide,
+)
 from tessel_core.ir.operators.rules import alike, elementwise_work, one
 from tessel_core.ir.types import TensorType
 
 Function = Callable[..., Array]
-"""Of the tensor and the attributes."""
+"""Of the library of the tensor (`namespace`), the tensor and the attributes."""
 
 
 def bound(values: Values, name: str) -> float:
@@ -54,12 +67,13 @@ class _Row:
 
     def _compute(self, arrays: Arrays, values: Values) -> Sequence[Array]:
         (x,) = arrays
-        given = wide(x) if x.dtype.kind == "f" else x
-        return [np.asarray(self.function(given, *self._numbers(values))).astype(x.dtype)]
+        xp = namespace(x)
+        given = wide(x) if xp.isdtype(x.dtype, "real floating") else x
+        return [in_format(self.function(xp, given, *self._numbers(values)), x)]
 
     def _compute_gradient(self, x: Array, dz: Array, values: Values) -> Array:
         assert self.slope is not None
-        return np.asarray(self.slope(x, *self._numbers(values)) * dz)
+        return self.slope(namespace(x), x, *self._numbers(values)) * dz
 
     def _gradient(self, back: Reverse) -> list[int | None]:
         return [back.one(f"{self.kind}_grad", *back.inputs, back.gradient, **back.values)]
@@ -75,93 +89,105 @@ class _Row:
         return Operator(f"{self.kind}_grad", self._infer_gradient, compute, work, self.names)
 
 
-_erf: Function = np.vectorize(math.erf, otypes=[np.float64])
+_erf_of_each = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
+def _erf(xp: Any, x: Array) -> Array:
+    """The standard has no error function; PyTorch has one, NumPy has none."""
+    return _erf_of_each(x) if xp is np else xp.erf(x)
 
 
-def _softplus(x: Array) -> Array:
-    return np.asarray(np.logaddexp(x, 0))
+def sigmoid(xp: Any, x: Array) -> Array:
+    """1 / (1 + exp(-x)), by PyTorch's kernel where there is one."""
+    return 1 / (1 + xp.exp(-x)) if xp is np else xp.sigmoid(x)
 
 
-def _sigmoid_slope(x: Array) -> Array:
-    return np.asarray(_sigmoid(x) * (1 - _sigmoid(x)))
+def _softplus(xp: Any, x: Array) -> Array:
+    return xp.logaddexp(x, 0)
 
 
-def _silu_slope(x: Array) -> Array:
-    return np.asarray(_sigmoid(x) * (1 + x * (1 - _sigmoid(x))))
+def _sigmoid_slope(xp: Any, x: Array) -> Array:
+    share = sigmoid(xp, x)
+    return share * (1 - share)
 
 
-def _mish_slope(x: Array) -> Array:
-    tanh = np.tanh(_softplus(x))
-    return np.asarray(tanh + x * (1 - tanh**2) * _sigmoid(x))
+def _silu_slope(xp: Any, x: Array) -> Array:
+    share = sigmoid(xp, x)
+    return share * (1 + x * (1 - share))
 
 
-def _gelu_erf_slope(x: Array) -> Array:
-    return np.asarray(0.5 * (1 + _erf(x / math.sqrt(2))) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
+def _mish_slope(xp: Any, x: Array) -> Array:
+    tanh = xp.tanh(_softplus(xp, x))
+    return tanh + x * (1 - tanh**2) * sigmoid(xp, x)
 
 
-def _hard_swish_slope(x: Array) -> Array:
-    return np.where(np.abs(x) < 3, x / 3 + 0.5, x > 0)
+def _gelu_erf_slope(xp: Any, x: Array) -> Array:
+    return 0.5 * (1 + _erf(xp, x / math.sqrt(2))) + x * xp.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 
-def _elu(x: Array, alpha: float) -> Array:
-    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+def _hard_swish_slope(xp: Any, x: Array) -> Array:
+    return xp.where(xp.abs(x) < 3, x / 3 + 0.5, x > 0)
 
 
-def _hard_sigmoid_slope(x: Array, alpha: float, beta: float) -> Array:
-    return np.where((alpha * x + beta > 0) & (alpha * x + beta < 1), alpha, 0)
+def _leaky_slope(xp: Any, x: Array, alpha: float) -> Array:
+    return xp.where(x < 0, xp.full_like(x, alpha), 1)
+
+
+def _elu(xp: Any, x: Array, alpha: float) -> Array:
+    return xp.where(x < 0, alpha * xp.expm1(xp.minimum(x, 0)), x)
+
+
+def _hard_sigmoid_slope(xp: Any, x: Array, alpha: float, beta: float) -> Array:
+    return xp.where((alpha * x + beta > 0) & (alpha * x + beta < 1), xp.full_like(x, alpha), 0)
 
 
 _ROWS = (
-    _Row("tanh", 1.0, np.tanh, lambda x: 1 - np.tanh(x) ** 2),
-    _Row("erf", 1.0, _erf, lambda x: 2 / math.sqrt(math.pi) * np.exp(-(x**2))),
-    _Row("sqrt", 1.0, np.sqrt, lambda x: 0.5 / np.sqrt(x)),
-    _Row("exp", 1.0, np.exp, np.exp),
-    _Row("log", 1.0, np.log, lambda x: 1 / x),
-    _Row("abs", 1.0, np.abs, np.sign),
-    _Row("sign", 1.0, np.sign),
-    _Row("floor", 1.0, np.floor),
-    _Row("ceil", 1.0, np.ceil),
-    _Row("round", 1.0, np.rint),
-    _Row("sin", 1.0, np.sin, np.cos),
-    _Row("cos", 1.0, np.cos, lambda x: -np.sin(x)),
-    _Row("reciprocal", 1.0, np.reciprocal, lambda x: -1 / x**2),
-    _Row("sigmoid", 4.0, _sigmoid, _sigmoid_slope),
-    _Row("silu", 5.0, lambda x: x * _sigmoid(x), _silu_slope),
-    _Row("softplus", 3.0, _softplus, _sigmoid),
-    _Row("softsign", 3.0, lambda x: x / (1 + np.abs(x)), lambda x: 1 / (1 + np.abs(x)) ** 2),
-    _Row("mish", 5.0, lambda x: x * np.tanh(_softplus(x)), _mish_slope),
-    _Row("hard_swish", 5.0, lambda x: x * np.clip(x / 6 + 0.5, 0, 1), _hard_swish_slope),
-    _Row("gelu_erf", 5.0, lambda x: x / 2 * (1 + _erf(x / math.sqrt(2))), _gelu_erf_slope),
+    _Row("tanh", 1.0, lambda xp, x: xp.tanh(x), lambda xp, x: 1 - xp.tanh(x) ** 2),
+    _Row("erf", 1.0, _erf, lambda xp, x: 2 / math.sqrt(math.pi) * xp.exp(-(x**2))),
+    _Row("sqrt", 1.0, lambda xp, x: xp.sqrt(x), lambda xp, x: 0.5 / xp.sqrt(x)),
+    _Row("exp", 1.0, lambda xp, x: xp.exp(x), lambda xp, x: xp.exp(x)),
+    _Row("log", 1.0, lambda xp, x: xp.log(x), lambda xp, x: 1 / x),
+    _Row("abs", 1.0, lambda xp, x: xp.abs(x), lambda xp, x: xp.sign(x)),
+    _Row("sign", 1.0, lambda xp, x: xp.sign(x)),
+    _Row("floor", 1.0, lambda xp, x: xp.floor(x)),
+    _Row("ceil", 1.0, lambda xp, x: xp.ceil(x)),
+    _Row("round", 1.0, lambda xp, x: xp.round(x)),
+    _Row("sin", 1.0, lambda xp, x: xp.sin(x), lambda xp, x: xp.cos(x)),
+    _Row("cos", 1.0, lambda xp, x: xp.cos(x), lambda xp, x: -xp.sin(x)),
+    _Row("reciprocal", 1.0, lambda xp, x: xp.reciprocal(x), lambda xp, x: -1 / x**2),
+    _Row("sigmoid", 4.0, sigmoid, _sigmoid_slope),
+    _Row("silu", 5.0, lambda xp, x: x * sigmoid(xp, x), _silu_slope),
+    _Row("softplus", 3.0, _softplus, sigmoid),
+    _Row("softsign", 3.0, lambda xp, x: x / (1 + xp.abs(x)), lambda xp, x: 1 / (1 + xp.abs(x)) ** 2),
+    _Row("mish", 5.0, lambda xp, x: x * xp.tanh(_softplus(xp, x)), _mish_slope),
+    _Row("hard_swish", 5.0, lambda xp, x: x * xp.clip(x / 6 + 0.5, 0, 1), _hard_swish_slope),
+    _Row("gelu_erf", 5.0, lambda xp, x: x / 2 * (1 + _erf(xp, x / math.sqrt(2))), _gelu_erf_slope),
+    _Row("leaky_relu", 2.0, lambda xp, x, alpha: xp.where(x < 0, alpha * x, x), _leaky_slope, ("alpha",)),
     _Row(
-        "leaky_relu",
-        2.0,
-        lambda x, alpha: np.where(x < 0, alpha * x, x),
-        lambda x, alpha: np.where(x < 0, alpha, 1),
+        "elu",
+        3.0,
+        _elu,
+        lambda xp, x, alpha: xp.where(x < 0, alpha * xp.exp(xp.minimum(x, 0)), 1),
         ("alpha",),
     ),
-    _Row("elu", 3.0, _elu, lambda x, alpha: np.where(x < 0, alpha * np.exp(np.minimum(x, 0)), 1), ("alpha",)),
     _Row(
         "hard_sigmoid",
         4.0,
-        lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+        lambda xp, x, alpha, beta: xp.clip(alpha * x + beta, 0, 1),
         _hard_sigmoid_slope,
         ("alpha", "beta"),
     ),
     _Row(
         "clip",
         2.0,
-        lambda x, high, low: np.clip(x, low, high),
-        lambda x, high, low: (x >= low) & (x <= high),
+        lambda xp, x, high, low: xp.clip(x, low, high),
+        lambda xp, x, high, low: (x >= low) & (x <= high),
         ("high", "low"),
         bound,
     ),
 )
-_NEG = _Row("neg", 1.0, np.negative).forward()
-_SCALE = _Row("scale", 1.0, lambda x, by: by * x, names=("by",)).forward()
+_NEG = _Row("neg", 1.0, lambda xp, x: -x).forward()
+_SCALE = _Row("scale", 1.0, lambda xp, x, by: by * x, names=("by",)).forward()
 
 FUNCTIONS = (
     *(each.forward() for each in _ROWS),

@@ -7,10 +7,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import axes_of, number
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Reverse, Types, Values, need, rounded, wide
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Reverse,
+    Types,
+    Values,
+    in_format,
+    namespace,
+    need,
+    rounded,
+    wide,
+)
+from tessel_core.ir.operators.reductions import mean_of, sum_of
 from tessel_core.ir.operators.rules import (
     broadcast,
     count,
@@ -32,21 +43,22 @@ def _like_output(given: TensorType, like: TensorType) -> None:
 
 def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
     """Mean 0 and variance 1 along axes, and what was divided by."""
-    deviation = np.sqrt(x.var(axis=axes, keepdims=True) + epsilon)
-    return (x - x.mean(axis=axes, keepdims=True)) / deviation, deviation
+    centred = x - mean_of(x, axes, True)
+    deviation = namespace(x).sqrt(mean_of(centred**2, axes, True) + epsilon)
+    return centred / deviation, deviation
 
 
 def _normal_slope(normal: Array, deviation: Array, by_normal: Array, axes: tuple[int, ...]) -> Array:
     """The gradient of a tensor from that of its normal form."""
-    centred = by_normal - by_normal.mean(axis=axes, keepdims=True)
-    return np.asarray((centred - normal * (by_normal * normal).mean(axis=axes, keepdims=True)) / deviation)
+    centred = by_normal - mean_of(by_normal, axes, True)
+    return (centred - normal * mean_of(by_normal * normal, axes, True)) / deviation
 
 
 def _summed_like(array: Array, like: Array) -> Array:
     """Summed over what was repeated when `like` was broadcast."""
     lead = array.ndim - like.ndim
     repeated = (lead + axis for axis, size in enumerate(like.shape) if size == 1)
-    return np.asarray(array.sum(axis=(*range(lead), *repeated), keepdims=True)).reshape(like.shape)
+    return sum_of(array, (*range(lead), *repeated), True).reshape(like.shape)
 
 
 def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -64,7 +76,7 @@ def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]
 def _layer_normalization_compute(x: Array, scale: Array, *rest: Any) -> Array:
     *shift, values = rest
     found = _normal(x, axes_of(values, x.ndim), number(values, "epsilon"))[0] * scale
-    return np.asarray(found + shift[0] if shift else found)
+    return found + shift[0] if shift else found
 
 
 def _layer_normalization_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -94,12 +106,12 @@ def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _root(x: Array) -> Array:
-    return np.asarray(np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + RMS_EPSILON))
+    return namespace(x).sqrt(mean_of(x**2, (-1,), True) + RMS_EPSILON)
 
 
 @rounded
 def _rms_norm_compute(x: Array, scale: Array, values: Values) -> Array:
-    return np.asarray(x / _root(x) * scale)
+    return x / _root(x) * scale
 
 
 def _rms_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -112,7 +124,7 @@ def _rms_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _rms_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     root, by_normal = _root(x), dz * scale
     normal = x / root
-    by_input = (by_normal - normal * (by_normal * normal).mean(axis=-1, keepdims=True)) / root
+    by_input = (by_normal - normal * mean_of(by_normal * normal, (-1,), True)) / root
     return by_input, _summed_like(dz * normal, scale)
 
 
@@ -134,7 +146,7 @@ def _of_channels(each: Array, x: Array) -> Array:
 def _batch_norm_compute(x: Array, *rest: Any) -> Array:
     *statistics, values = rest
     scale, shift, mean, variance = (_of_channels(each, x) for each in statistics)
-    return np.asarray((x - mean) / np.sqrt(variance + number(values, "epsilon")) * scale + shift)
+    return (x - mean) / namespace(x).sqrt(variance + number(values, "epsilon")) * scale + shift
 
 
 def _batch_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -151,13 +163,13 @@ def _other_axes(x: Array) -> tuple[int, ...]:
 def _batch_norm_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     x, dz = wide(arrays[0]), wide(arrays[5])
     scale, _, mean, variance = (_of_channels(wide(each), x) for each in arrays[1:5])
-    deviation, axes = np.sqrt(variance + number(values, "epsilon")), _other_axes(x)
+    deviation, axes = namespace(x).sqrt(variance + number(values, "epsilon")), _other_axes(x)
     normal = (x - mean) / deviation
     by_input = dz * (scale / deviation)
     by_scale, by_shift = (dz * normal).sum(axis=axes), dz.sum(axis=axes)
     by_mean, by_variance = -by_input.sum(axis=axes), -(by_input * normal / (2 * deviation)).sum(axis=axes)
     found = by_input, by_scale, by_shift, by_mean, by_variance
-    return [each.astype(like.dtype) for each, like in zip(found, arrays, strict=False)]
+    return [in_format(each, like) for each, like in zip(found, arrays, strict=False)]
 
 
 def _batch_norm_training(types: Types, values: Values) -> tuple[TensorType, ...]:

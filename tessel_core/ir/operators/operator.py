@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.ir.program import AttributeValue
 from tessel_core.ir.types import TensorType
+from tessel_core.torch_extra import TORCH_NAMES
 
 Types = Sequence[TensorType]
 Values = Mapping[str, AttributeValue]
-Array = NDArray[Any]
+Array: TypeAlias = Any
+"""An array of NumPy, or a tensor of PyTorch."""
 Arrays = Sequence[Array]
 
 NUMPY_TYPES = {
@@ -49,7 +51,7 @@ class Work:
 ShapeRule = Callable[[Types, Values], tuple[TensorType, ...]]
 """Output types from input types; InputError, without a place, for types that do not go together."""
 Compute = Callable[[Arrays, Values], Sequence[Array]]
-"""The meaning, in NumPy; devices do not matter to it."""
+"""The meaning, of arrays of NumPy or tensors of PyTorch; devices do not matter to it."""
 WorkRule = Callable[[Types, Types, Values], Work]
 """The work from input and output types."""
 
@@ -148,9 +150,64 @@ def need(condition: bool, why: str) -> None:
         raise InputError("", why)
 
 
+def _in_numpy(array: Array) -> bool:
+    return isinstance(array, np.ndarray | np.generic)
+
+
+def namespace(array: Array) -> Any:
+    """The library of an array, with the functions of the Array API standard."""
+    if _in_numpy(array):
+        return np
+    from array_api_compat import array_namespace  # comes with the extra `torch`
+
+    return array_namespace(array)
+
+
+def in_format(array: Array, like: Array) -> Array:
+    """The array in the number format of another one."""
+    return np.asarray(array).astype(like.dtype) if _in_numpy(like) else array.to(like.dtype)
+
+
+def in_dtype(array: Array, dtype: str) -> Array:
+    """The array in the number format of that name."""
+    if _in_numpy(array):
+        return np.asarray(array).astype(NUMPY_TYPES[dtype])
+    return array.to(getattr(namespace(array), TORCH_NAMES[dtype]))
+
+
 def wide(array: Array) -> Array:
     """The array in at least fp32, in which narrow formats are summed."""
-    return array.astype(np.result_type(array.dtype, np.float32))
+    if _in_numpy(array):
+        return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+    if not array.is_floating_point():
+        return array.double()
+    return array.float() if array.itemsize < 4 else array
+
+
+def copied(array: Array) -> Array:
+    """The same numbers in memory of their own, the last axis closest together."""
+    return namespace(array).reshape(array, array.shape, copy=True)
+
+
+def parts_of(array: Array, sizes: Sequence[int], axis: int) -> list[Array]:
+    """Views of the parts of these sizes along an axis."""
+    ends = list(accumulate(sizes))
+    before = (slice(None),) * axis
+    return [array[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
+
+
+def equal_parts(array: Array, parts: int, axis: int) -> list[Array]:
+    """Views of so many parts along an axis, which they divide."""
+    return parts_of(array, (array.shape[axis] // parts,) * parts, axis)
+
+
+def summed_rows(rows: Array, places: Array, size: int) -> Array:
+    """Rows [n, ..] added up by their places, as [size, ..]; each of the n places is below `size`."""
+    if not _in_numpy(rows):
+        return rows.new_zeros((size, *rows.shape[1:])).index_add_(0, places, rows)
+    found = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    np.add.at(found, places, rows)
+    return found
 
 
 def rounded(function: Callable[..., Array | tuple[Array, ...]]) -> Compute:
@@ -161,6 +218,6 @@ def rounded(function: Callable[..., Array | tuple[Array, ...]]) -> Compute:
 
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
         found = function(*map(wide, arrays), values)
-        return [np.asarray(each).astype(arrays[0].dtype) for each in (found if isinstance(found, tuple) else (found,))]
+        return [in_format(each, arrays[0]) for each in (found if isinstance(found, tuple) else (found,))]
 
     return compute

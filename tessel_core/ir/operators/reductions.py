@@ -7,8 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import axes_of, integer
 from tessel_core.ir.operators.operator import (
     Array,
@@ -18,6 +16,8 @@ from tessel_core.ir.operators.operator import (
     Reverse,
     Types,
     Values,
+    in_format,
+    namespace,
     need,
     rounded,
     wide,
@@ -27,7 +27,8 @@ from tessel_core.ir.types import TensorType
 
 _ALONG = ("axes", "keep")
 
-Reduction = Callable[..., Array]
+Reduction = Callable[[Array, tuple[int, ...], bool], Array]
+"""Of a tensor along axes, which stay with size 1 or are left out."""
 
 
 def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -42,9 +43,8 @@ def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _reduction(kind: str, flops: float, function: Reduction, gradient: GradientRule) -> Operator:
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
         (x,) = arrays
-        given = wide(x) if x.dtype.kind == "f" else x
-        found = function(given, axis=axes_of(values, x.ndim), keepdims=bool(values["keep"]))
-        return [np.asarray(found).astype(x.dtype)]
+        given = wide(x) if namespace(x).isdtype(x.dtype, "real floating") else x
+        return [in_format(function(given, axes_of(values, x.ndim), bool(values["keep"])), x)]
 
     return Operator(kind, _reduce, compute, read_work(flops), _ALONG, gradient=gradient)
 
@@ -69,50 +69,77 @@ def _reduction_gradient(kind: str, function: Callable[[Array, Array, tuple[int, 
 
 def end_of(x: Array, *, largest: bool) -> float | int | bool:
     """The least or largest number of a format, which is what an empty minimum or maximum is."""
-    if x.dtype.kind == "b":
+    xp = namespace(x)
+    if xp.isdtype(x.dtype, "bool"):
         return largest
-    if x.dtype.kind == "f":
-        return np.inf if largest else -np.inf
-    limits = np.iinfo(x.dtype)
+    if xp.isdtype(x.dtype, "real floating"):
+        return math.inf if largest else -math.inf
+    limits = xp.iinfo(x.dtype)
     return int(limits.max if largest else limits.min)
 
 
-def largest_of(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+def sum_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    """The sum along axes; along none, the numbers themselves."""
+    return namespace(x).sum(x, axis=axes, keepdims=keep)
+
+
+def mean_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    """The mean along axes, in at least fp32."""
+    return namespace(x).mean(wide(x), axis=axes, keepdims=keep)
+
+
+def largest_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
     """The maximum along axes, also of nothing."""
-    return np.asarray(np.max(x, axis=axis, keepdims=keepdims, initial=end_of(x, largest=False)))
+    return namespace(x).max(x, axis=axes, keepdims=keep) if 0 not in x.shape else _of_nothing(x, axes, keep, False)
 
 
-def _least_of(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    return np.asarray(np.min(x, axis=axis, keepdims=keepdims, initial=end_of(x, largest=True)))
+def _least_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    return namespace(x).min(x, axis=axes, keepdims=keep) if 0 not in x.shape else _of_nothing(x, axes, keep, True)
 
 
-def _square_sum(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    return np.asarray((x * x).sum(axis=axis, keepdims=keepdims))
+def _of_nothing(x: Array, axes: tuple[int, ...], keep: bool, largest: bool) -> Array:
+    shape = tuple(sum_of(x, axes, keep).shape)
+    return namespace(x).full(shape, end_of(x, largest=largest), dtype=x.dtype, device=x.device)
+
+
+def _product(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    return namespace(x).prod(x, axis=axes, keepdims=keep)
+
+
+def _square_sum(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    return sum_of(x * x, axes, keep)
+
+
+def _length(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    return namespace(x).sqrt(wide(_square_sum(x, axes, keep)))
 
 
 def _shared(hit: Array, dz: Array, axes: tuple[int, ...]) -> Array:
     """The gradient in equal parts for the places that are hit."""
-    return np.asarray(hit * (dz / hit.sum(axis=axes, keepdims=True)))
+    return hit * (dz / sum_of(hit, axes, True))
 
 
 def _max_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    return _shared(x == largest_of(x, axes, keepdims=True), dz, axes)
+    return _shared(x == largest_of(x, axes, True), dz, axes)
 
 
 def _min_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    return _shared(x == _least_of(x, axes, keepdims=True), dz, axes)
+    return _shared(x == _least_of(x, axes, True), dz, axes)
 
 
 def _prod_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
     """Times the product of the others: of those before and those after, so that zeros do no harm."""
-    ends = tuple(range(x.ndim - len(axes), x.ndim))
-    moved = np.moveaxis(x, axes, ends)
+    xp, ends = namespace(x), tuple(range(x.ndim - len(axes), x.ndim))
+    moved = xp.moveaxis(x, axes, ends)
     rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], math.prod(moved.shape[x.ndim - len(axes) :]))
-    one_more = np.ones_like(rows[..., :1])
-    before = np.cumprod(np.concatenate([one_more, rows[..., :-1]], axis=-1), axis=-1)
-    after = np.cumprod(np.concatenate([one_more, rows[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
-    others = (before * after)[..., : rows.shape[-1]].reshape(moved.shape)
-    return np.asarray(np.moveaxis(others, ends, axes) * dz)
+
+    def before(rows: Array) -> Array:
+        """Per number, the product of those before it."""
+        one_more = xp.ones_like(rows[..., :1])
+        return xp.cumulative_prod(xp.concat([one_more, rows[..., :-1]], axis=-1), axis=-1)
+
+    others = before(rows) * xp.flip(before(xp.flip(rows, axis=-1)), axis=-1)
+    return xp.moveaxis(others[..., : rows.shape[-1]].reshape(moved.shape), ends, axes) * dz
 
 
 def _sum_gradient(back: Reverse) -> list[int | None]:
@@ -142,8 +169,8 @@ def _softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def log_softmax_of(x: Array, axes: tuple[int, ...]) -> Array:
     """The logarithm of the softmax over all of the axes together."""
-    shifted = x - largest_of(x, axes, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
+    xp, shifted = namespace(x), x - largest_of(x, axes, True)
+    return shifted - xp.log(sum_of(xp.exp(shifted), axes, True))
 
 
 @rounded
@@ -153,7 +180,7 @@ def _log_softmax_compute(x: Array, values: Values) -> Array:
 
 @rounded
 def _softmax_compute(x: Array, values: Values) -> Array:
-    return np.asarray(np.exp(log_softmax_of(x, axes_of(values, x.ndim))))
+    return namespace(x).exp(log_softmax_of(x, axes_of(values, x.ndim)))
 
 
 def _softmax_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -163,12 +190,12 @@ def _softmax_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 @rounded
 def _softmax_grad_compute(z: Array, dz: Array, values: Values) -> Array:
-    return np.asarray(z * (dz - (z * dz).sum(axis=axes_of(values, z.ndim), keepdims=True)))
+    return z * (dz - sum_of(z * dz, axes_of(values, z.ndim), True))
 
 
 @rounded
 def _log_softmax_grad_compute(z: Array, dz: Array, values: Values) -> Array:
-    return np.asarray(dz - np.exp(z) * dz.sum(axis=axes_of(values, z.ndim), keepdims=True))
+    return dz - namespace(z).exp(z) * sum_of(dz, axes_of(values, z.ndim), True)
 
 
 def _own(kind: str) -> GradientRule:
@@ -182,13 +209,13 @@ def _own_of_output(kind: str) -> GradientRule:
 
 
 REDUCTIONS = (
-    _reduction("reduce_sum", 1.0, np.sum, _sum_gradient),
-    _reduction("reduce_mean", 1.0, np.mean, _mean_gradient),
+    _reduction("reduce_sum", 1.0, sum_of, _sum_gradient),
+    _reduction("reduce_mean", 1.0, mean_of, _mean_gradient),
     _reduction("reduce_max", 1.0, largest_of, _own("reduce_max_grad")),
     _reduction("reduce_min", 1.0, _least_of, _own("reduce_min_grad")),
-    _reduction("reduce_prod", 1.0, np.prod, _own("reduce_prod_grad")),
+    _reduction("reduce_prod", 1.0, _product, _own("reduce_prod_grad")),
     _reduction("reduce_sum_square", 2.0, _square_sum, _square_gradient),
-    _reduction("reduce_l2", 2.0, lambda x, axis, keepdims: np.sqrt(_square_sum(x, axis, keepdims)), _length_gradient),
+    _reduction("reduce_l2", 2.0, _length, _length_gradient),
     Operator(
         "softmax",
         _softmax,

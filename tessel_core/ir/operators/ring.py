@@ -8,6 +8,7 @@ sum of exponentials per query and head, from which blocks are merged [Dao 2022, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +21,19 @@ from tessel_core.ir.operators.attention import (
     slope_of_cap,
 )
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, WorkRule, need, wide
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    WorkRule,
+    in_format,
+    namespace,
+    need,
+    wide,
+)
 from tessel_core.ir.operators.rules import count, elementwise_work, moved, same_device
 from tessel_core.ir.types import TensorType, places_here
 
@@ -39,7 +52,12 @@ def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
     return made, TensorType(_wide(q.dtype), (*q.shape[:2], heads), q.device)
 
 
-def _seen(queries: int, keys: int, values: Values) -> Array:
+def _seen(q: Array, k: Array, values: Values) -> Array:
+    queries, keys = q.shape[-2], k.shape[-2]
+    return namespace(q).asarray(_pairs_seen(queries, keys, values), device=q.device)
+
+
+def _pairs_seen(queries: int, keys: int, values: Values) -> Array:
     """Whether each query sees each key, [queries, keys]."""
     parts, index = integer(values, "parts", 1), integer(values, "index")
     balanced = bool(values["causal"])
@@ -52,13 +70,15 @@ def _seen(queries: int, keys: int, values: Values) -> Array:
 
 def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v = in_groups(arrays, values)
-    scores = np.where(_seen(q.shape[-2], k.shape[-2], values), capped_scores(q, k, values), -np.inf)
-    largest = scores.max(axis=-1, keepdims=True)
-    powers = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
+    xp = namespace(q)
+    scores = xp.where(_seen(q, k, values), capped_scores(q, k, values), -math.inf)
+    largest = xp.max(scores, axis=-1, keepdims=True)
+    largest = xp.where(xp.isfinite(largest), largest, 0)
+    powers = xp.exp(scores - largest)
     total = powers.sum(axis=-1, keepdims=True)
-    out = powers @ v / np.where(total > 0, total, 1)
+    out = powers @ v / xp.where(total > 0, total, 1)
     with np.errstate(divide="ignore"):
-        logs = np.where(np.isfinite(largest), largest, 0) + np.log(total)
+        logs = largest + xp.log(total)
     return [columns_of(out, arrays[0]), columns_of(logs, logs)]
 
 
@@ -71,13 +91,14 @@ def _merge(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _merge_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     one, log_one, other, log_other = arrays
-    logs = np.logaddexp(log_one, log_other)
+    xp = namespace(one)
+    logs = xp.logaddexp(log_one, log_other)
 
     def weighed(out: Array, log: Array) -> Array:
         heads = wide(out).reshape(*log.shape, -1)
-        return np.asarray(heads * np.exp(log - logs)[..., None]).reshape(out.shape)
+        return (heads * xp.exp(log - logs)[..., None]).reshape(out.shape)
 
-    return [(weighed(one, log_one) + weighed(other, log_other)).astype(one.dtype), logs]
+    return [in_format(weighed(one, log_one) + weighed(other, log_other), one), logs]
 
 
 def _block_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -92,11 +113,11 @@ def _block_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _block_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     q, k, v, out, logs, dz = in_groups(arrays, values, (0, 3, 4, 5))
     scores = capped_scores(q, k, values)
-    seen = _seen(q.shape[-2], k.shape[-2], values)
-    weights = np.where(seen, np.exp(np.where(seen, scores - logs, 0)), 0)
+    xp, seen = namespace(q), _seen(q, k, values)
+    weights = xp.where(seen, xp.exp(xp.where(seen, scores - logs, 0)), 0)
     by_weight = dz @ v.swapaxes(-1, -2)
     by_score = slope_of_cap(scores, values) * weights * (by_weight - (dz * out).sum(axis=-1, keepdims=True))
-    scaled = by_score / np.sqrt(q.shape[-1])
+    scaled = by_score / math.sqrt(q.shape[-1])
     by_key, by_value = scaled.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dz
     found = scaled @ k, by_key.sum(axis=2), by_value.sum(axis=2)
     return [columns_of(each, like) for each, like in zip(found, arrays, strict=False)]

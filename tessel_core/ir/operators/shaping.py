@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,13 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
+    copied,
+    in_format,
+    namespace,
     need,
+    parts_of,
+    summed_rows,
+    wide,
 )
 from tessel_core.ir.operators.rules import (
     copying,
@@ -64,7 +71,11 @@ def _transpose(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _transpose_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [arrays[0].transpose(integers(values, "axes"))]
+    return [copied(each) for each in _permute_compute(arrays, values)]
+
+
+def _permute_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [namespace(arrays[0]).permute_dims(arrays[0], integers(values, "axes"))]
 
 
 def _expand(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -77,8 +88,8 @@ def _expand(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    shape = np.broadcast_shapes(arrays[0].shape, integers(values, "shape"))
-    return [np.broadcast_to(arrays[0], shape).copy()]
+    shape = np.broadcast_shapes(tuple(arrays[0].shape), integers(values, "shape"))
+    return [copied(namespace(arrays[0]).broadcast_to(arrays[0], shape))]
 
 
 def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -91,15 +102,16 @@ def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
 def check_places(places: Array, axis: int, size: int) -> None:
     """Raise InputError for a place that an axis of that size does not have."""
     outside = places[(places < -size) | (places >= size)]
-    if outside.size:
-        raise InputError("take", f"place {outside.flat[0]} is not on axis {axis}, which has {size}")
+    if len(outside):
+        raise InputError("take", f"place {int(outside[0])} is not on axis {axis}, which has {size}")
 
 
 def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     x, places = arrays
     axis = axis_of(values, x.ndim)
     check_places(places, axis, x.shape[axis])
-    return [np.take(x, places, axis=axis)]
+    taken = namespace(x).take(x, places.reshape(-1), axis=axis)
+    return [taken.reshape(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])]
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -121,11 +133,16 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0].shaped(tuple(shape)),)
 
 
+def _places(start: int, step: int, many: int, x: Array) -> Array:
+    """So many places along an axis, on the tensor's device."""
+    return start + step * namespace(x).arange(many, device=x.device)
+
+
 def _strided_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     (x,) = arrays
     each = (integers(values, name) for name in ("axes", "counts", "starts", "steps"))
     for axis, many, start, step in zip(*each, strict=True):
-        x = np.take(x, start + step * np.arange(many), axis=axis)
+        x = namespace(x).take(x, _places(start, step, many, x), axis=axis)
     return [x]
 
 
@@ -138,8 +155,8 @@ def _split_at(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _split_at_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    ends = np.cumsum(integers(values, "sizes"))[:-1]
-    return np.split(arrays[0], ends, axis=axis_of(values, arrays[0].ndim))
+    parts = parts_of(arrays[0], integers(values, "sizes"), axis_of(values, arrays[0].ndim))
+    return [copied(each) for each in parts]
 
 
 def _pad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -153,8 +170,15 @@ def _pad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     (x,), pads = arrays, integers(values, "pads")
-    pairs = list(zip(pads, pads[x.ndim :], strict=False))
-    return [np.pad(x, pairs, constant_values=np.asarray(values["value"]).astype(x.dtype))]
+    return [padded(x, pads[: x.ndim], pads[x.ndim :], values["value"])]
+
+
+def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
+    """The tensor with so many numbers of that value before and after it along each axis."""
+    sizes = [size + some + more for size, some, more in zip(x.shape, before, after, strict=True)]
+    made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
+    made[tuple(slice(some, some + size) for some, size in zip(before, x.shape, strict=True))] = x
+    return made
 
 
 def _roll(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -165,7 +189,8 @@ def _roll(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _roll_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [np.roll(arrays[0], integers(values, "shifts"), integers(values, "axes"))]
+    (x,), axes = arrays, integers(values, "axes")
+    return [namespace(x).roll(x, integers(values, "shifts"), axis=axes) if axes else copied(x)]
 
 
 def _take_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -181,10 +206,14 @@ def _take_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     places, dz = arrays
     axis, size = integer(values, "axis"), integer(values, "size")
     check_places(places, axis, size)
-    before, after = dz.shape[:axis], dz.shape[axis + places.ndim :]
-    found = np.zeros((size, *before, *after), np.result_type(dz.dtype, np.float32))
-    np.add.at(found, places.ravel(), np.moveaxis(dz.reshape(*before, places.size, *after), axis, 0))
-    return [np.moveaxis(found, 0, axis).astype(dz.dtype)]
+    rows = dz.reshape(*dz.shape[:axis], math.prod(places.shape), *dz.shape[axis + places.ndim :])
+    return [in_format(_put_back(wide(rows), axis, places.reshape(-1) % size, size), dz)]
+
+
+def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
+    """An axis of that size, with what was taken from it added up by its places."""
+    move = namespace(taken).moveaxis
+    return move(summed_rows(move(taken, axis, 0), places, size), 0, axis)
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -208,9 +237,7 @@ def _strided_slice_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
     (dz,) = arrays
     each = (integers(values, name) for name in ("axes", "counts", "starts", "steps", "sizes"))
     for axis, many, start, step, size in zip(*each, strict=True):
-        found = np.zeros((size, *np.delete(dz.shape, axis)), dz.dtype)
-        np.add.at(found, start + step * np.arange(many), np.moveaxis(dz, axis, 0))
-        dz = np.moveaxis(found, 0, axis)
+        dz = _put_back(dz, axis, _places(start, step, many, dz), size)
     return [dz]
 
 
@@ -257,7 +284,7 @@ SHAPING = (
     ),
     Operator("transpose", _transpose, _transpose_compute, copying, ("axes",), gradient=_transposed_back("transpose")),
     Operator(
-        "permute", _transpose, _transpose_compute, no_work, ("axes",), view=True, gradient=_transposed_back("permute")
+        "permute", _transpose, _permute_compute, no_work, ("axes",), view=True, gradient=_transposed_back("permute")
     ),
     Operator(
         "expand",

@@ -18,8 +18,11 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
+    in_format,
+    namespace,
     need,
     rounded,
+    summed_rows,
     wide,
 )
 from tessel_core.ir.operators.reductions import log_softmax_of
@@ -108,8 +111,8 @@ def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
 def check_rows(rows: Array, size: int) -> Array:
     """The row numbers; InputError for one that a table of so many rows does not have."""
     outside = rows[(rows < 0) | (rows >= size)]
-    if outside.size:
-        raise InputError("embedding", f"row {outside.flat[0]} is not in the table, which has {size}")
+    if len(outside):
+        raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size}")
     return rows
 
 
@@ -118,17 +121,18 @@ def rows_here(rows: Array, size: int, values: Values) -> tuple[Array, Array]:
 
     Those that it does not have are row 0.
     """
+    xp = namespace(rows)
     if "parts" not in values:
-        return check_rows(rows, size), np.ones(rows.shape, bool)
+        return check_rows(rows, size), xp.ones(tuple(rows.shape), dtype=xp.bool, device=rows.device)
     found = check_rows(rows, size * integer(values, "parts")) - integer(values, "index") * size
     here = (found >= 0) & (found < size)
-    return np.where(here, found, 0), here
+    return xp.where(here, found, 0), here
 
 
 def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     table = arrays[0]
     rows, here = rows_here(arrays[1], len(table), values)
-    return [np.where(here[..., None], table[rows], 0).astype(table.dtype)]
+    return [namespace(table).where(here[..., None], table[rows], 0)]
 
 
 def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -144,10 +148,9 @@ def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     table, given, dz = arrays
-    found = np.zeros_like(wide(table))
     rows, here = rows_here(given, len(table), values)
-    np.add.at(found, rows, np.where(here[..., None], wide(dz), 0))
-    return [found.astype(table.dtype)]
+    found = namespace(dz).where(here[..., None], wide(dz), 0).reshape(-1, table.shape[-1])
+    return [in_format(summed_rows(found, rows.reshape(-1), len(table)), table)]
 
 
 def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -183,13 +186,12 @@ def turns(tokens: int, values: Values) -> Array:
 
 @rounded
 def _rotary_compute(x: Array, values: Values) -> Array:
-    heads = x.reshape(*x.shape[:2], -1, integer(values, "head_size")).copy()
+    xp, heads = namespace(x), x.reshape(*x.shape[:2], -1, integer(values, "head_size"))
     first, half = integer({"first": 0, **values}, "first"), _rotated(values) // 2
-    angles = turns(x.shape[1], values)[:, None].astype(x.dtype)
-    one, other = heads[..., first : first + half].copy(), heads[..., first + half : first + 2 * half].copy()
-    heads[..., first : first + half] = one * np.cos(angles) - other * np.sin(angles)
-    heads[..., first + half : first + 2 * half] = other * np.cos(angles) + one * np.sin(angles)
-    return heads.reshape(x.shape)
+    angles = xp.asarray(turns(x.shape[1], values)[:, None], dtype=x.dtype, device=x.device)
+    one, other = heads[..., first : first + half], heads[..., first + half : first + 2 * half]
+    turned = one * xp.cos(angles) - other * xp.sin(angles), other * xp.cos(angles) + one * xp.sin(angles)
+    return xp.concat([heads[..., :first], *turned, heads[..., first + 2 * half :]], axis=-1).reshape(x.shape)
 
 
 def _rotary_gradient(back: Reverse) -> list[int | None]:

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tessel_core.ir.operators.attributes import integer
-from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Arrays, Operator, Types, Values, Work, need, wide
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    in_dtype,
+    in_format,
+    namespace,
+    need,
+    wide,
+)
 from tessel_core.ir.operators.rules import count, moved, read_work, same_device
 from tessel_core.ir.types import TensorType, check_real
 
@@ -42,24 +52,25 @@ def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, 
     """Targets as classes of the device's part, and whether they are among them; the others are class 0."""
     found = targets - integer(values, "index") * classes
     mine = (found >= 0) & (found < classes)
-    return np.where(mine, found, 0), mine
+    return namespace(targets).where(mine, found, 0), mine
 
 
 def _scores_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits = wide(arrays[0])
-    at, mine = local_classes(arrays[1], logits.shape[-1], values)
-    largest = logits.max(axis=-1)
-    total = np.exp(logits - largest[..., None]).sum(axis=-1)
-    hit = np.where(mine, np.take_along_axis(logits, at[..., None], axis=-1)[..., 0], 0)
-    return [np.stack((largest, total, hit), axis=-1)]
+    xp, (at, mine) = namespace(logits), local_classes(arrays[1], logits.shape[-1], values)
+    largest = xp.max(logits, axis=-1)
+    total = xp.exp(logits - largest[..., None]).sum(axis=-1)
+    hit = xp.where(mine, xp.take_along_axis(logits, xp.astype(at[..., None], xp.int64), axis=-1)[..., 0], 0)
+    return [xp.stack((largest, total, hit), axis=-1)]
 
 
 def _joined(scores: Array) -> tuple[Array, Array]:
     """Of scores [.., parts x 3], the logarithm of all exponentials, and the target's logit."""
     each = scores.reshape(*scores.shape[:-1], -1, SCORES)
-    largest = each[..., 0].max(axis=-1)
-    total = (each[..., 1] * np.exp(each[..., 0] - largest[..., None])).sum(axis=-1)
-    return largest + np.log(total), each[..., 2].sum(axis=-1)
+    xp = namespace(scores)
+    largest = xp.max(each[..., 0], axis=-1)
+    total = (each[..., 1] * xp.exp(each[..., 0] - largest[..., None])).sum(axis=-1)
+    return largest + xp.log(total), each[..., 2].sum(axis=-1)
 
 
 def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -75,7 +86,7 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     scores, number = arrays
     whole, hit = _joined(scores)
-    return [((whole - hit) / number).astype(NUMPY_TYPES[str(values["dtype"])])]
+    return [in_dtype((whole - hit) / number, str(values["dtype"]))]
 
 
 def _loss_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -92,11 +103,11 @@ def _loss_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, targets, scores, number = arrays
-    slope = np.exp(wide(logits) - _joined(scores)[0][..., None])
-    at, mine = local_classes(targets, logits.shape[-1], values)
-    hit = np.take_along_axis(slope, at[..., None], axis=-1)
-    np.put_along_axis(slope, at[..., None], hit - mine[..., None], axis=-1)
-    return [(slope / number).astype(logits.dtype)]
+    xp, classes = namespace(logits), logits.shape[-1]
+    slope = xp.exp(wide(logits) - _joined(scores)[0][..., None])
+    at, mine = local_classes(targets, classes, values)
+    hit = (at[..., None] == xp.arange(classes, device=logits.device)) & mine[..., None]
+    return [in_format((slope - xp.where(hit, 1, 0)) / number, logits)]
 
 
 def _of_scores(types: Types, outputs: Types, values: Values) -> Work:

@@ -6,7 +6,8 @@ the end.  FLOPs as the steps of the definitions."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,15 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
+    copied,
+    equal_parts,
+    namespace,
     need,
     rounded,
 )
-from tessel_core.ir.operators.reductions import end_of, largest_of
+from tessel_core.ir.operators.reductions import Reduction, end_of, largest_of, mean_of
 from tessel_core.ir.operators.rules import count, moved, read_work, same_device, spread, together
+from tessel_core.ir.operators.shaping import padded
 from tessel_core.ir.types import TensorType
 
 _STEPS = ("dilations", "pads", "strides")
@@ -47,16 +52,30 @@ def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int,
     return tuple((b - a) // stride + 1 for a, b, stride in zip(reach, room, strides, strict=True))
 
 
+def with_pads(x: Array, values: Values, fill: float = 0.0) -> Array:
+    """The tensor with the attribute `pads` round its spatial axes."""
+    pads, spatial = integers(values, "pads"), x.ndim - 2
+    return padded(x, (0, 0, *pads[:spatial]), (0, 0, *pads[spatial:]), fill) if any(pads) else x
+
+
+def without_pads(padded: Array, sizes: Sequence[int], values: Values) -> Array:
+    """The part inside the pads, of these spatial sizes."""
+    pads = integers(values, "pads")
+    inside = tuple(slice(before, before + size) for before, size in zip(pads, sizes, strict=False))
+    return copied(padded[(..., *inside)]) if any(pads) else padded
+
+
 def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> Array:
     """[n, channels, places .., kernel ..]."""
-    dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
-    spatial = len(kernel)
-    pairs = [(0, 0), (0, 0), *zip(pads, pads[spatial:], strict=False)]
-    padded = np.pad(x, pairs, constant_values=np.asarray(fill).astype(x.dtype))
-    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
-    seen = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + spatial)))
-    steps = (slice(None, None, step) for step in (*strides, *dilations))
-    return np.asarray(seen[(slice(None), slice(None), *steps)])
+    dilations, strides = integers(values, "dilations"), integers(values, "strides")
+    seen = with_pads(x, values, fill)
+    for axis, (size, apart, stride) in enumerate(zip(kernel, dilations, strides, strict=True), 2):
+        reach = (size - 1) * apart + 1
+        if namespace(x) is np:
+            seen = sliding_window_view(seen, reach, axis=axis)[(slice(None),) * axis + (slice(None, None, stride),)]
+        else:
+            seen = seen.unfold(axis, reach, stride)
+    return seen[(..., *(slice(None, None, apart) for apart in dilations))]
 
 
 def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
@@ -65,14 +84,13 @@ def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
     dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
     places, kernel = seen.shape[2 : 2 + spatial], seen.shape[2 + spatial :]
     room = [size + before + after for size, before, after in zip(sizes, pads, pads[spatial:], strict=False)]
-    found = np.zeros((*seen.shape[:2], *room), seen.dtype)
-    for offset in np.ndindex(kernel):
+    found = namespace(seen).zeros((*seen.shape[:2], *room), dtype=seen.dtype, device=seen.device)
+    for offset in product(*map(range, kernel)):
         starts = [at * apart for at, apart in zip(offset, dilations, strict=True)]
         each = zip(starts, places, strides, strict=True)
         where = tuple(slice(start, start + many * step, step) for start, many, step in each)
         found[:, :, *where] += seen[:, :, *[slice(None)] * spatial, *offset]
-    inside = tuple(slice(before, before + size) for before, size in zip(pads, sizes, strict=False))
-    return np.asarray(found[:, :, *inside])
+    return without_pads(found, sizes, values)
 
 
 def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -90,11 +108,11 @@ def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
     *bias, values = rest
     groups, spatial = integer(values, "groups"), w.ndim - 2
-    seen = np.split(_windows(x, w.shape[2:], values, 0.0), groups, axis=1)
+    xp, seen = namespace(x), equal_parts(_windows(x, tuple(w.shape[2:]), values, 0.0), groups, 1)
     inner = [1, *range(2 + spatial, 2 + 2 * spatial)], [1, *range(2, 2 + spatial)]
-    parts = (np.tensordot(a, b, inner) for a, b in zip(seen, np.split(w, groups), strict=True))
-    made = np.moveaxis(np.concatenate(list(parts), axis=-1), -1, 1)
-    return np.asarray(made + bias[0].reshape(-1, *[1] * spatial) if bias else made)
+    parts = [xp.tensordot(a, b, axes=inner) for a, b in zip(seen, equal_parts(w, groups, 0), strict=True)]
+    made = xp.moveaxis(xp.concat(parts, axis=-1), -1, 1)
+    return made + bias[0].reshape(-1, *[1] * spatial) if bias else made
 
 
 def _conv_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -121,23 +139,23 @@ def _conv_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _input_slope(w: Array, dz: Array, sizes: tuple[int, ...], values: Values) -> Array:
-    groups, spatial = integer(values, "groups"), w.ndim - 2
-    pairs = zip(np.split(dz, groups, axis=1), np.split(w, groups), strict=True)
-    parts = [np.moveaxis(np.tensordot(a, b, ([1], [0])), 1 + spatial, 1) for a, b in pairs]
-    return _folded(np.concatenate(parts, axis=1), sizes, values)
+    xp, groups, spatial = namespace(w), integer(values, "groups"), w.ndim - 2
+    pairs = zip(equal_parts(dz, groups, 1), equal_parts(w, groups, 0), strict=True)
+    parts = [xp.moveaxis(xp.tensordot(a, b, axes=([1], [0])), 1 + spatial, 1) for a, b in pairs]
+    return _folded(xp.concat(parts, axis=1), sizes, values)
 
 
 def _weight_slope(x: Array, dz: Array, kernel: tuple[int, ...], values: Values) -> Array:
-    groups = integer(values, "groups")
+    xp, groups = namespace(x), integer(values, "groups")
     over = [0, *range(2, 2 + len(kernel))]
-    seen = np.split(_windows(x, kernel, values, 0.0), groups, axis=1)
-    pairs = zip(np.split(dz, groups, axis=1), seen, strict=True)
-    return np.concatenate([np.tensordot(a, b, (over, over)) for a, b in pairs])
+    seen = equal_parts(_windows(x, kernel, values, 0.0), groups, 1)
+    pairs = zip(equal_parts(dz, groups, 1), seen, strict=True)
+    return xp.concat([xp.tensordot(a, b, axes=(over, over)) for a, b in pairs])
 
 
 @rounded
 def _conv_grad_compute(x: Array, w: Array, dz: Array, values: Values) -> tuple[Array, ...]:
-    return _input_slope(w, dz, x.shape[2:], values), _weight_slope(x, dz, w.shape[2:], values)
+    return _input_slope(w, dz, x.shape[2:], values), _weight_slope(x, dz, tuple(w.shape[2:]), values)
 
 
 @rounded
@@ -198,14 +216,14 @@ def _pool_grad_work(types: Types, outputs: Types, values: Values) -> Work:
 
 def _max_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     (x,), kernel = arrays, integers(values, "kernel")
-    return [_windows(x, kernel, values, end_of(x, largest=False)).max(axis=tuple(range(-len(kernel), 0)))]
+    return [largest_of(_windows(x, kernel, values, end_of(x, largest=False)), tuple(range(-len(kernel), 0)), False)]
 
 
 @rounded
 def _average_pool_compute(x: Array, values: Values) -> Array:
     kernel = integers(values, "kernel")
     last = tuple(range(-len(kernel), 0))
-    return np.asarray(_windows(x, kernel, values, 0.0).sum(axis=last) / _counted(x.shape[2:], values))
+    return _windows(x, kernel, values, 0.0).sum(axis=last) / _counted(x, x.shape[2:], values)
 
 
 def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -222,11 +240,11 @@ def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 @rounded
 def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
     """The first of the largest numbers of a window gets its gradient."""
-    seen = _windows(x, integers(values, "kernel"), values, -np.inf)
-    rows = seen.reshape(*dz.shape, math.prod(integers(values, "kernel")))
-    found = np.zeros_like(rows)
-    np.put_along_axis(found, rows.argmax(axis=-1)[..., None], dz[..., None], axis=-1)
-    return _folded(found.reshape(seen.shape), x.shape[2:], values)
+    xp, size = namespace(x), math.prod(integers(values, "kernel"))
+    seen = _windows(x, integers(values, "kernel"), values, -math.inf)
+    first = seen.reshape(*dz.shape, size).argmax(axis=-1)
+    hit = first[..., None] == xp.arange(size, device=x.device)
+    return _folded((hit * dz[..., None]).reshape(seen.shape), x.shape[2:], values)
 
 
 def _average_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -236,18 +254,20 @@ def _average_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x,)
 
 
-def _counted(sizes: tuple[int, ...], values: Values) -> Array:
+def _counted(like: Array, sizes: tuple[int, ...], values: Values) -> Array:
     """How many numbers each window takes the mean of."""
-    kernel, inside = integers(values, "kernel"), np.ones((1, 1, *sizes))
-    seen = _windows(inside, kernel, values, float(integer(values, "count_pads")))
-    return np.asarray(seen.sum(axis=tuple(range(-len(kernel), 0))))
+    kernel, inside = (
+        integers(values, "kernel"),
+        namespace(like).ones((1, 1, *sizes), dtype=like.dtype, device=like.device),
+    )
+    return _windows(inside, kernel, values, integer(values, "count_pads")).sum(axis=tuple(range(-len(kernel), 0)))
 
 
 @rounded
 def _average_pool_grad_compute(dz: Array, values: Values) -> Array:
     kernel, sizes = integers(values, "kernel"), integers(values, "sizes")
-    share = (dz / _counted(sizes, values)).reshape(*dz.shape, *[1] * len(kernel))
-    return _folded(np.broadcast_to(share, (*dz.shape, *kernel)), sizes, values)
+    share = (dz / _counted(dz, sizes, values)).reshape(*dz.shape, *[1] * len(kernel))
+    return _folded(namespace(dz).broadcast_to(share, (*dz.shape, *kernel)), sizes, values)
 
 
 def _average_pool_gradient(back: Reverse) -> list[int | None]:
@@ -273,10 +293,10 @@ def _global(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0].shaped((*types[0].shape[:2], *[1] * (len(types[0].shape) - 2))),)
 
 
-def _global_pool(kind: str, function: Callable[..., Array], gradient: GradientRule) -> Operator:
+def _global_pool(kind: str, function: Reduction, gradient: GradientRule) -> Operator:
     @rounded
     def compute(x: Array, values: Values) -> Array:
-        return function(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+        return function(x, tuple(range(2, x.ndim)), True)
 
     return Operator(kind, _global, compute, read_work(1.0), gradient=gradient)
 
@@ -325,7 +345,7 @@ WINDOWS = (
         _pool_grad_work,
         ("count_pads", *_WINDOW, "sizes"),
     ),
-    _global_pool("global_average_pool", np.mean, _global_average_gradient),
+    _global_pool("global_average_pool", mean_of, _global_average_gradient),
     _global_pool("global_max_pool", largest_of, _global_max_gradient),
 )
 """`count_pads` says whether a mean counts the pads; `sizes` of gradients are the spatial sizes of the input, `kernel`

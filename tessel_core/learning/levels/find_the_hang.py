@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessel_core.execution.actions import Action, ActionKind
+from tessel_core.deadlock.actions import Action, ActionKind
 from tessel_core.learning.level import Facts, Level
 from tessel_core.learning.ordering import Ordering
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tessel_core.formats.onnx.tensors import Shape
 from tessel_core.networks.onnx.use import Operation, Use
+from tessel_core.networks.reshaping import reshaping
 
 Rule = Callable[[Use], Operation | None]
 """What a node is as an operation; None where no operation says it."""
@@ -98,20 +99,6 @@ def _gemm(use: Use) -> Operation | None:
 
 def _cast(use: Use) -> Operation | None:
     return use.operation("cast", 1, dtype=use.network.tensors[use.node.outputs[0]].dtype)
-
-
-def reshaping(shape: Shape, made: Shape) -> Shape:
-    """How to say a reshape: 0 for sizes that stay, from the front, -1 for the first that does not.
-
-    >>> reshaping((8, 5, 12), (8, 5, 3, 4)), reshaping((8, 5, 12), (40, 12))
-    ((0, 0, -1, 4), (-1, 12))
-    """
-    same = 0
-    while same < min(len(shape), len(made)) and shape[same] == made[same]:
-        same += 1
-    if same == len(made) or not math.prod(made):
-        return (0,) * same if same == len(made) else made
-    return (*(0,) * same, -1, *made[same + 1 :])
 
 
 def _reshape(use: Use) -> Operation | None:

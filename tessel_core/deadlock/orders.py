@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tessel_core.deadlock.actions import Action, ActionKind, RankActions
 from tessel_core.errors import InputError
-from tessel_core.execution.actions import Action, ActionKind, RankActions
 from tessel_core.formats.pytorch_csv import Cell, PyTorchCsv, StageAction, cell_place
 from tessel_core.ir.program import Program
 from tessel_core.ir.project import RankOp, project

@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -14,42 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from tessel_core.errors import InputError
-from tessel_core.execution.extra import need_torch
-from tessel_core.execution.profile import asked_function, call, no_silent_exit
 from tessel_core.ir.definition import SAMPLES, Definition
 from tessel_core.ir.distributed import Distributed, Role
 from tessel_core.ir.operators.stated import opaque_attributes
 from tessel_core.ir.program import AttributeValue
 from tessel_core.ir.types import TensorType
+from tessel_core.networks.pytorch.rules import Call, Value, operations
+from tessel_core.networks.pytorch.source import asked_function, call, made_by, no_silent_exit
+from tessel_core.torch_extra import TORCH_NAMES, need_torch
 
 _LONGEST = 200
 """Characters of what PyTorch says that are repeated."""
-_PASSED_ON = {
-    "to",
-    "_to_copy",
-    "contiguous",
-    "clone",
-    "detach",
-    "alias",
-    "lift_fresh_copy",
-    "dropout",
-    "feature_dropout",
-    "type_as",
-}
-"""Operators that hand their input on, at most in another format; dropouts do so but for random zeros."""
-_RESHAPES = {"view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as", "reshape_as"}
-_UNARY = {
-    "silu": "silu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "sigmoid": "sigmoid",
-    "neg": "neg",
-    "exp": "exp",
-    "sqrt": "sqrt",
-}
-_UNARY |= {"log": "log", "sin": "sin", "cos": "cos", "abs": "abs", "erf": "erf", "reciprocal": "reciprocal"}
-_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div"}
-_REDUCTIONS = {"mean": "reduce_mean", "sum": "reduce_sum"}
 
 
 @dataclass(frozen=True)
@@ -82,16 +57,13 @@ def import_module(target: str, dtype: str = "") -> ImportedModule:
 def _imported(target: str, path: str, name: str, dtype: str) -> ImportedModule:
     import torch
 
-    from tessel_core.execution.profile import made_by
-    from tessel_core.execution.torch_operators.formats import TORCH_TYPES
-
     def made() -> Any:
         with torch.device("meta"):
             return made_by(path, name)
 
     module, given = _checked(target, call(target, made))
     if dtype:
-        wanted = TORCH_TYPES.get(dtype)
+        wanted = getattr(torch, TORCH_NAMES.get(dtype, ""), None)
         if wanted is None or not wanted.is_floating_point:
             raise InputError("dtype", f"must be a format of numbers with fractions, got {dtype!r}")
         module = module.to(wanted)
@@ -128,10 +100,6 @@ def _checked(target: str, made: Any) -> tuple[Any, tuple[Any, ...]]:
     if strange is not None or not given:
         raise InputError(target, f"{what}; an input is {type(strange).__name__}")
     return made[0], given
-
-
-Given = Sequence[Any]
-"""Arguments of an operator, tensors as values of the program's definition."""
 
 
 class _Translation:
@@ -179,9 +147,8 @@ class _Translation:
         self._value[node] = self._net.input(node.name, of.dtype, of.shape, SAMPLES if of.shape else Role())
 
     def _type(self, tensor: Any) -> TensorType:
-        from tessel_core.execution.torch_operators.formats import TORCH_TYPES
-
-        known = next((name for name, each in TORCH_TYPES.items() if each is tensor.dtype and name != "tf32"), None)
+        theirs = str(tensor.dtype).removeprefix("torch.")
+        known = next((name for name, each in TORCH_NAMES.items() if each == theirs and name != "tf32"), None)
         if known is None:
             raise InputError(self._target, f"has a tensor of {tensor.dtype}, which is no format of ours")
         return TensorType(known, tuple(map(int, tensor.shape)), 1)
@@ -218,129 +185,24 @@ class _Translation:
         return layer, name if self._used[f"{layer}/{name}"] == 1 else f"{name}/{kind}"
 
     def _tensors(self, node: Any) -> list[int]:
-        flat = [
-            each
-            for part in (*node.args, *node.kwargs.values())
-            for each in (part if isinstance(part, list | tuple) else [part])
-        ]
-        return [
-            self._value[each] for each in flat if isinstance(self._value.get(each) if _is_node(each) else None, int)
-        ]
+        given = self._argument([*node.args, *node.kwargs.values()])
+        flat = [each for part in given for each in (part if isinstance(part, list) else [part])]
+        return [each for each in flat if isinstance(each, Value)]
 
     def _known(self, kind: str, name: str, node: Any, made: Any) -> Any:
-        """What one of our operators makes of it; None where there is none."""
+        """What a rule makes of it; None where there is none, or it does not fit."""
         args = [self._argument(each) for each in node.args]
-        if kind in _RULES:
-            return _RULES[kind](self, name, node, args, made)
-        if not args or not isinstance(args[0], int) or not _is_node(node.args[0]):
-            return None
-        if kind in _PASSED_ON:
-            dtype = self._type(made).dtype
-            same = self._net.type_of(args[0]).dtype == dtype
-            return args[0] if same else self._net(name, "cast", args[0], dtype=dtype)
-        if kind in _RESHAPES or (kind == "expand" and _elements(made) == self._net.type_of(args[0]).elements):
-            return self._net(name, "reshape", args[0], shape=tuple(map(int, made.shape)))
-        return self._elementwise(kind, name, node, args)
-
-    def _elementwise(self, kind: str, name: str, node: Any, args: Given) -> Any:
-        """Functions of one tensor, of two, and sums."""
-        of_two = kind in _BINARY and len(args) > 1 and not node.kwargs
-        if kind in _UNARY:
-            return self._net(name, _UNARY[kind], args[0])
-        if of_two and _is_node(node.args[1]):
-            return self._net(name, _BINARY[kind], args[0], args[1])
-        if of_two and kind in ("mul", "div"):
-            return self._net(name, "scale", args[0], by=float(args[1] if kind == "mul" else 1 / args[1]))
-        if kind in _REDUCTIONS and len(args) > 1 and args[1]:
-            axes = tuple(args[1]) if isinstance(args[1], list) else (args[1],)
-            return self._net(name, _REDUCTIONS[kind], args[0], axes=axes, keep=int(bool(args[2:] and args[2])))
-        return None
+        dtype = self._type(made).dtype if hasattr(made, "shape") else ""
+        return operations(Call(self._net, kind, name, args, node.kwargs, made, dtype))
 
     def _argument(self, given: Any) -> Any:
+        """A tensor as its value in the program, anything else as it is."""
         if isinstance(given, list | tuple):
             return [self._argument(each) for each in given]
-        return self._value.get(given) if _is_node(given) else given
-
-    # Operators of their own, called as in PyTorch
-
-    def _linear(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        product = self._net(name, "matmul_transposed", args[0], args[1])
-        return self._net(name, "bias", product, args[2]) if len(args) > 2 and args[2] is not None else product
-
-    def _matmul(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "matmul", args[0], args[1])
-
-    def _addmm(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "bias", self._net(name, "matmul", args[1], args[2]), args[0])
-
-    def _embedding(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "embedding", args[0], args[1])
-
-    def _layer_norm(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "layer_norm", args[0], args[2], args[3]) if len(args) > 3 and len(args[1]) == 1 else None
-
-    def _rms_norm(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "rms_norm", args[0], args[2]) if len(args) > 2 and len(args[1]) == 1 else None
-
-    def _gelu(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "gelu" if node.kwargs.get("approximate") == "tanh" else "gelu_erf", args[0])
-
-    def _softmax(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "softmax", args[0], axes=(args[1],))
-
-    def _transpose(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        axes = list(range(len(made.shape)))
-        one, other = args[1] % len(axes), args[2] % len(axes)
-        axes[one], axes[other] = axes[other], axes[one]
-        return self._net(name, "permute", args[0], axes=tuple(axes))
-
-    def _permute(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "permute", args[0], axes=tuple(args[1]))
-
-    def _t(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "permute", args[0], axes=(1, 0))
-
-    def _cat(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        return self._net(name, "concat", *args[0], axis=args[1] if len(args) > 1 else 0)
-
-    def _chunk(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        axis = args[2] if len(args) > 2 else 0
-        return self._net.all(name, "chunk", args[0], axis=axis, parts=len(made))
-
-    def _split(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        axis = args[2] if len(args) > 2 else 0
-        sizes = tuple(int(each.shape[axis]) for each in made)
-        if len(set(sizes)) == 1:
-            return self._net.all(name, "chunk", args[0], axis=axis, parts=len(sizes))
-        return self._net.all(name, "split_at", args[0], axis=axis, sizes=sizes)
-
-    def _conv2d(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        weights = [each for each in args[1:3] if each is not None]
-        stride, padding, dilation = (
-            tuple(args[place]) * (3 - len(args[place])) if len(args) > place else (usual, usual)
-            for place, usual in ((3, 1), (4, 0), (5, 1))
-        )
-        groups = args[6] if len(args) > 6 else 1
-        sweep = {"dilations": dilation, "pads": (*padding, *padding), "strides": stride}
-        return self._net(name, "conv", args[0], *weights, groups=groups, **sweep)
-
-    def _scaled_dot_product_attention(self, name: str, node: Any, args: Given, made: Any) -> Any:
-        """Of [batch, heads, tokens, size]; None where a mask or a scale is given, which our attention has not."""
-        q, k, v = args[:3]
-        if any(each is not None for each in (*args[3:4], *args[6:7], *map(node.kwargs.get, ("attn_mask", "scale")))):
-            return None
-        causal = bool(args[5]) if len(args) > 5 else bool(node.kwargs.get("is_causal", False))
-        size = self._net.type_of(q).shape[-1]
-
-        def columns(value: int) -> int:
-            turned = self._net(name, "permute", value, axes=(0, 2, 1, 3))
-            return self._net(name, "reshape", turned, shape=(0, 0, -1))
-
-        mixed = self._net(name, "attention", *map(columns, (q, k, v)), causal=int(causal), head_size=size)
-        heads = self._net(name, "reshape", mixed, shape=(0, 0, -1, int(made.shape[-1])))
-        return self._net(name, "permute", heads, axes=(0, 2, 1, 3))
-
-    # What is known by its costs alone
+        if not _is_node(given):
+            return given
+        value = self._value.get(given)
+        return Value(value) if isinstance(value, int) else None
 
     def _made_opaque(self, kind: str, name: str, node: Any, made: Any) -> Any:
         given, many = self._tensors(node), isinstance(made, tuple | list)
@@ -355,27 +217,6 @@ class _Translation:
             self._opaque[kind] += 1
         found = self._net.all(name, "opaque", *given, **values)
         return found if many else found[0]
-
-
-_RULES: Mapping[str, Callable[[_Translation, str, Any, Given, Any], Any]] = {
-    "linear": _Translation._linear,
-    **dict.fromkeys(("matmul", "mm", "bmm"), _Translation._matmul),
-    "addmm": _Translation._addmm,
-    "embedding": _Translation._embedding,
-    "layer_norm": _Translation._layer_norm,
-    "rms_norm": _Translation._rms_norm,
-    "gelu": _Translation._gelu,
-    "softmax": _Translation._softmax,
-    "transpose": _Translation._transpose,
-    "permute": _Translation._permute,
-    "t": _Translation._t,
-    "cat": _Translation._cat,
-    "chunk": _Translation._chunk,
-    **dict.fromkeys(("split", "split_with_sizes"), _Translation._split),
-    "conv2d": _Translation._conv2d,
-    "scaled_dot_product_attention": _Translation._scaled_dot_product_attention,
-}
-"""By the name of a PyTorch operator: our operation for it, or None where it does not fit."""
 
 
 def _is_node(given: Any) -> bool:

@@ -1,13 +1,20 @@
-"""Steps of optimizers, in place."""
+"""Operators that change their inputs in place."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors
-from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.attributes import axis_of, integer, number
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.operators.optimizers import check_step
+
+
+def _write(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    cache, new = tensors
+    axis = axis_of(values, cache.ndim)
+    cache.narrow(axis, integer(values, "at"), new.shape[axis]).copy_(new)
+    return [cache]
 
 
 def _sgd(tensors: Tensors, values: Values) -> Sequence[Tensor]:
@@ -41,4 +48,9 @@ def _adam_of_one(tensors: Tensors, step: int, values: Values) -> None:
         weight.sub_(moved_by)
 
 
-OPTIMIZERS: dict[str, Meaning] = {"sgd": _sgd, "adam": _adam}
+IN_PLACE: dict[str, Meaning] = {
+    "accumulate": lambda tensors, values: [tensors[0].add_(tensors[1])],
+    "write": _write,
+    "sgd": _sgd,
+    "adam": _adam,
+}

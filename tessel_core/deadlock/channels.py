@@ -12,8 +12,8 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from tessel_core.execution.actions import Action, ActionKind, RankActions
-from tessel_core.execution.certificate import Channels, Place
+from tessel_core.deadlock.actions import Action, ActionKind, RankActions
+from tessel_core.deadlock.certificate import Channels, Place
 
 
 class Sent(NamedTuple):

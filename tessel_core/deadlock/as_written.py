@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tessel_core.deadlock.actions import Action, ActionKind
+from tessel_core.deadlock.orders import csv_actions
 from tessel_core.errors import InputError
-from tessel_core.execution.actions import Action, ActionKind
-from tessel_core.execution.orders import csv_actions
 from tessel_core.formats.pytorch_csv import COMPUTING, PyTorchCsv, StageAction, cell_place
 from tessel_core.formats.pytorch_schedule import blocks_of, csv_schedule
 from tessel_core.model import MicroBatchPlan, Schedule

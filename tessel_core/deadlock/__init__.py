@@ -1,0 +1,20 @@
+"""What each rank computes, sends and receives in turn, whether that can hang, and how long it takes as written."""
+
+from tessel_core.deadlock.actions import Action, ActionKind, RankActions
+from tessel_core.deadlock.certificate import Channels, HangCertificate, Place, Verdict
+from tessel_core.deadlock.hang import check_channels
+from tessel_core.deadlock.orders import csv_actions, program_actions, schedule_actions
+
+__all__ = [
+    "Action",
+    "ActionKind",
+    "Channels",
+    "HangCertificate",
+    "Place",
+    "RankActions",
+    "Verdict",
+    "check_channels",
+    "csv_actions",
+    "program_actions",
+    "schedule_actions",
+]

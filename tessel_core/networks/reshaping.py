@@ -1,0 +1,19 @@
+"""How to say a reshape so that it holds for a part of the batch as well."""
+
+from __future__ import annotations
+
+import math
+
+
+def reshaping(shape: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, ...]:
+    """How to say a reshape: 0 for sizes that stay, from the front, -1 for the first that does not.
+
+    >>> reshaping((8, 5, 12), (8, 5, 3, 4)), reshaping((8, 5, 12), (40, 12))
+    ((0, 0, -1, 4), (-1, 12))
+    """
+    same = 0
+    while same < min(len(shape), len(made)) and shape[same] == made[same]:
+        same += 1
+    if same == len(made) or not math.prod(made):
+        return (0,) * same if same == len(made) else made
+    return (*(0,) * same, -1, *made[same + 1 :])
