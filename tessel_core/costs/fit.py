@@ -21,8 +21,8 @@ from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
 _POWER = {"h100-500w-96gb": 500 / 700}
-"""Share of an H200's power limit that a kind has.  Products and attention draw an H200's 700 W, and its voltage is at its
-floor then, so that their speed is proportional to the power."""
+"""Share of an H200's power limit that a kind has.  Products and attention draw an H200's 700 W, and its voltage is at
+its floor then, so that their speed is proportional to the power."""
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
 """Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
 
