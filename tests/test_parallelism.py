@@ -83,9 +83,9 @@ def drawn(seed: int) -> tuple[str, Strategy]:
     )
 
 
-def inputs(name: str, seed: int) -> dict[str, Array]:
+def inputs(name: str, seed: int, **changes: Any) -> dict[str, Array]:
     """For a step with Adam: rows of tables below 2, scales about 1, squares above 0."""
-    whole, draw = build_program(*of(name), Strategy()), np.random.default_rng(seed)
+    whole, draw = build_program(*of(name, **changes), Strategy()), np.random.default_rng(seed)
     found = dict[str, Array]()
     for value, piece in whole.piece_of.items():
         kind, middle = whole.program.types[value], 1.0 if piece.name.endswith("scale") else 0.0
@@ -132,7 +132,7 @@ def counted(program: Program, phase: str, layer: str) -> Counter[str]:
 
 
 def test_sequence_parallelism_gathers_and_scatters_as_megatron_does() -> None:
-    """Forward two of each a layer; backward gathers again for gradients of weights [Korthikanti 2022, section 4.2.2]."""
+    """Forward two of each a layer; backward gathers again for weights' gradients [Korthikanti 2022, section 4.2.2]."""
     family, work = of("llama")
     one = program_of_one(family, work, Strategy(tensor=2, sequence_parallel=True)).program
     assert counted(one, "forward", "layer1") == {"allgather": 2, "reduce_scatter": 2}
@@ -218,7 +218,7 @@ def test_gradients_are_summed_in_the_format_that_is_asked_for() -> None:
         strategy = Strategy(data=2, micro_batches=2, zero=zero, grad_dtype="fp32")
         changed = build_program(*asked, strategy, gradients=True)
         whole = build_program(*asked, Strategy(), gradients=True)
-        same_meaning(whole, changed, inputs("llama", 3), 1e-4)
+        same_meaning(whole, changed, inputs("llama", 3, dtype="bf16"), 1e-4)
         one = program_of_one(*asked, strategy).program
         reduced = [op for op in one.ops if op.kind in ("allreduce", "reduce_scatter")]
         assert {each.dtype for op in reduced for each in one.types_of(op.inputs)} == {"fp32"}
