@@ -51,6 +51,7 @@ from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport,
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.bounds import period_bound
+from tessel_core.simulation import device_times
 from tessel_core.simulation.idle import idle_of
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.strategy import Strategy, simulate_strategy
@@ -228,6 +229,12 @@ def test_weights_are_gathered_once_or_twice_per_micro_batch_and_the_best_is_the_
     assert knob.answers(found) == {fitting[min(fitting)]}
     best = gathered_weights.strategy(fitting[min(fitting)])
     assert (best.reshard, best.micro_batches) == (True, 4)
+    for stop, outcome in enumerate(found):
+        trace, _ = gathered_weights.traced(stop)
+        times = device_times(trace)
+        alone = max(1 - (each.computing + each.neither) / trace.latency for each in times)
+        assert gathered_weights.exposed(trace) == pytest.approx(alone)
+        assert (f"{alone:.1%}" in outcome.says) == gathered_weights.fits(stop)
     kept, _ = gathered_weights.traced(knob.stops.index("Keep, 4 micro-batches"))
     assert max(kept.peak_memory) > 1.1 * capacity, "not by a hair"
     assert max(gathered_weights.traced(fitting[min(fitting)])[0].peak_memory) < 0.9 * capacity
