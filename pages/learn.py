@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.parts.learn.assign import play_assignment
 from pages.parts.learn.coming_back import come_back, offer_to_go_on, remember
 from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
@@ -15,7 +16,7 @@ from pages.shared.learn_state import OWN_SLIDES, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
-from tessel_core.learning import GLOSSARY, Knob, Level, Ordering, Puzzle, Stamping
+from tessel_core.learning import GLOSSARY, Assignment, Knob, Level, Ordering, Puzzle, Stamping
 from tessel_core.learning.deck import Deck
 
 
@@ -69,6 +70,9 @@ def open_level(level: Level | None) -> None:
     elif isinstance(task, Stamping):
         assert level is not None
         play_stamping(level, task)
+    elif isinstance(task, Assignment):
+        assert level is not None
+        play_assignment(level, task)
     elif isinstance(task, Ordering):
         assert level is not None
         play_ordering(level, task)

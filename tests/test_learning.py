@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tessel_core.control import Control
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.deadlock import Verdict
 from tessel_core.errors import InputError
 from tessel_core.inspection.recognise import same_order
+from tessel_core.ir.execute import execute
+from tessel_core.ir.types import places_here
 from tessel_core.learning import (
     GLOSSARY,
+    Assigning,
+    Assignment,
     Knob,
     KnobAnswers,
     Level,
@@ -25,10 +31,14 @@ from tessel_core.learning import (
     find_level,
     list_levels,
 )
+from tessel_core.learning.assignment import judge_assignment
 from tessel_core.learning.coach import Coaching
 from tessel_core.learning.level import MOST_RUNS, MOST_WORDS, sentences
 from tessel_core.learning.levels import (
+    causal_ring,
+    gathered_weights,
     huge_vocabulary,
+    overloaded_expert,
     place_first,
     repetend,
     who_wins,
@@ -41,9 +51,14 @@ from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport,
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.bounds import period_bound
+from tessel_core.simulation import device_times
+from tessel_core.simulation.idle import idle_of
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.strategy import Strategy, simulate_strategy
 
 LEVELS = list_levels()
 PUZZLES = [level for level in LEVELS if isinstance(level.task(), Puzzle)]
+ASSIGNMENTS = [level for level in LEVELS if isinstance(level.task(), Assignment)]
 KNOBS = [level for level in LEVELS if isinstance(level.task(), Knob)]
 SLOTS_HELD = {"4": Fraction(3, 4), "8": Fraction(5, 8)}
 """V-Half over ZB-V by devices [Qi 2024]."""
@@ -65,10 +80,10 @@ def outcomes(number: int) -> tuple[Knob, tuple[Outcome, ...]]:
     return task, KnobAnswers(number).solve(Control())
 
 
-def test_there_are_fifteen_levels_each_once() -> None:
-    assert [level.number for level in LEVELS] == [*range(1, 16)]
-    with pytest.raises(InputError, match="must be a number from 1 to 15"):
-        find_level("16")
+def test_there_are_eighteen_levels_each_once() -> None:
+    assert [level.number for level in LEVELS] == [*range(1, 19)]
+    with pytest.raises(InputError, match="must be a number from 1 to 18"):
+        find_level("19")
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=named)
@@ -76,6 +91,8 @@ def test_what_a_level_says_is_short_and_filled_in(level: Level) -> None:
     said = [level.title, level.idea, level.asks, *level.hints, *level.reasons()]
     if isinstance(level.task(), Knob):
         said += [each.says for each in outcomes(level.number)[1]]
+    if isinstance(task := level.task(), Assignment):
+        said += [*task.parts, *(judge_assignment(task, given).sentence for given in (task.start, task.best))]
     assert not re.search(r"[{}]", " ".join(said))
     assert [each for each in sentences(said) if len(each.split()) > MOST_WORDS] == []
 
@@ -159,6 +176,132 @@ def test_the_best_block_is_the_bound_and_others_are_told_how_far_they_are() -> N
     with pytest.raises(InputError, match="has no run 9 of micro-batch 0"):
         task.block_of([(9, 0, 0)], 3)
     assert task.block_of([(0, 0, 0)], 3) is None
+
+
+@pytest.mark.parametrize("level", ASSIGNMENTS, ids=named)
+def test_an_assignment_is_solved_by_its_coach_and_by_nothing_slower(level: Level) -> None:
+    task = level.task()
+    assert isinstance(task, Assignment)
+    first = Assigning(level.number, task.start).solve(Control())
+    given = task.start
+    while (after := task.helped(given)) != given:
+        given = after
+    found = Assigning(level.number, given).solve(Control())
+    assert (first.reached, found.reached) == (False, True)
+    assert task.helped(given) == given == task.best
+    longer = first.traced[0].latency / found.traced[0].latency - 1
+    assert f"this takes {longer:.1%} longer than it has to." in first.sentence
+    for trace, _ in (first.traced, found.traced):
+        idle_of_it = idle_of(trace)
+        assert idle_of_it is not None
+        works = [float(trace.seconds[(trace.device == d) & ~trace.communicates].sum()) for d in trace.devices]
+        imbalance = (max(works) - sum(works) / len(works)) / trace.latency
+        assert float(idle_of_it.split.imbalance) == pytest.approx(imbalance, abs=1e-9)
+    turned = tuple(tuple(sorted((device + 1) % len(task.devices) for device in row)) for row in task.best)
+    assert judge_assignment(task, turned).reached, "devices are alike"
+
+
+def test_an_assignment_is_complete_fits_and_is_one_of_the_parts() -> None:
+    chunks, experts = (find_level(name).task() for name in ("18", "17"))
+    assert isinstance(chunks, Assignment)
+    assert isinstance(experts, Assignment)
+    with pytest.raises(InputError, match="gpu0: has 3 parts, and room for 2"):
+        judge_assignment(chunks, ((0,), *chunks.start[1:2], (0,), *chunks.start[3:]))
+    with pytest.raises(InputError, match="Chunk 1: attends to 1 of 8: is on no device"):
+        judge_assignment(chunks, ((), *chunks.start[1:]))
+    for wrong in ((), ((0,),), ((9,),) * 8, ((0, 1),) * 8):
+        assert chunks.given_of(wrong) == chunks.start
+    assert experts.given_of(((1, 0, 1),) * 8) == ((0, 1),) * 8
+    assert chunks.given_of(((),) * 8) == ((),) * 8, "what was begun is kept"
+
+
+def test_weights_are_gathered_once_or_twice_per_micro_batch_and_the_best_is_the_fastest_that_fits() -> None:
+    knob, found = outcomes(16)
+    fitting = dict[float, int]()
+    for stop in range(len(knob.stops)):
+        trace, mesh = gathered_weights.traced(stop)
+        strategy, capacity = gathered_weights.strategy(stop), mesh.devices[0].memory_capacity
+        assert capacity is not None
+        assert gathered_weights.gathers(trace) == strategy.micro_batches * (1 + strategy.reshard)
+        assert gathered_weights.fits(stop) == (max(trace.peak_memory) <= capacity)
+        if max(trace.peak_memory) <= capacity:
+            fitting[trace.latency] = stop
+    assert knob.answers(found) == {fitting[min(fitting)]}
+    best = gathered_weights.strategy(fitting[min(fitting)])
+    assert (best.reshard, best.micro_batches) == (True, 4)
+    for stop, outcome in enumerate(found):
+        trace, _ = gathered_weights.traced(stop)
+        times = device_times(trace)
+        alone = max(1 - (each.computing + each.neither) / trace.latency for each in times)
+        assert gathered_weights.exposed(trace) == pytest.approx(alone)
+        assert (f"{alone:.1%}" in outcome.says) == gathered_weights.fits(stop)
+    kept, _ = gathered_weights.traced(knob.stops.index("Keep, 4 micro-batches"))
+    assert max(kept.peak_memory) > 1.1 * capacity, "not by a hair"
+    assert max(gathered_weights.traced(fitting[min(fitting)])[0].peak_memory) < 0.9 * capacity
+
+
+def test_experts_take_the_time_of_the_strategy_with_their_imbalance() -> None:
+    level = overloaded_expert
+    family, mesh = find_family("moe"), find_mesh("h100-4")
+    for given in (level.START, level.MOVED, level.BEST):
+        sizes = {"size": "mixtral-8x7b", "layers": 2, "batch": 4, "sequence": 4096, "mode": "inference"}
+        spec = family.spec(**sizes, imbalance=level.imbalance(given))
+        simulated = simulate_strategy(family, spec, Strategy(data=4, expert=4), mesh).trace.latency
+        trace, _ = level.traced(given)
+        assert trace.latency == pytest.approx(simulated, rel=1e-9)
+        experts = np.array([op.kind == "grouped_matmul" for op in trace.program.ops])[trace.op]
+        times = np.array([trace.seconds[experts & (trace.device == d)].sum() for d in trace.devices])
+        shares = np.array([float(each) for each in level.loads(given)])
+        assert times / times.max() == pytest.approx(shares / shares.max(), abs=0.03), "fewer rows are slower"
+    without_copies = [
+        max(sum(share for share, on in zip(level.SHARES, where, strict=True) if on == d) for d in range(4))
+        for where in product(range(4), repeat=len(level.SHARES))
+        if max(map(where.count, range(4))) <= 3
+    ]
+    assert min(without_copies) == max(level.loads(level.MOVED)) == 36
+    assert level.loads(level.BEST) == (25,) * 4
+
+
+def test_chunks_of_a_causal_mask_take_the_time_of_context_parallelism_where_they_are_paired() -> None:
+    level = causal_ring
+    family, mesh = find_family("llama"), find_mesh("h100-4")
+    spec = family.spec(size="llama-3-8b", layers=1, batch=1, sequence=level.TOKENS, mode="inference")
+    ring = simulate_strategy(family, spec, Strategy(context=4), mesh).trace
+    attends = np.array([op.kind.startswith("attention_") for op in ring.program.ops])[ring.op]
+    by_strategy = max(ring.seconds[attends & (ring.device == d)].sum() for d in ring.devices)
+    paired, contiguous = (level.traced(given)[0].latency for given in (level.BEST, level.START))
+    assert paired == pytest.approx(by_strategy, rel=0.05)
+    assert contiguous / paired == pytest.approx(
+        float(max(level.work(level.START)) / max(level.work(level.BEST))), rel=0.05
+    )
+    for device in range(level.DEVICES):
+        tokens = places_here(2, device, level.DEVICES, balanced=True).tolist()
+        assert [i for i, row in enumerate(level.BEST) if device in row] == tokens
+    even = {
+        frozenset(frozenset(i for i in range(8) if where[i] == d) for d in range(4))
+        for where in product(range(4), repeat=8)
+        if all(where.count(d) == 2 for d in range(4)) and len(set(level.work(tuple((d,) for d in where)))) == 1
+    }
+    assert len(even) == 1, "only this pairing is even"
+
+
+@pytest.mark.parametrize(
+    "given", [causal_ring.START, causal_ring.BEST, ((3,), (0,), (2,), (1,), (3,), (2,), (0,), (1,))]
+)
+def test_attention_over_chunks_on_any_devices_is_causal_attention(given: tuple[tuple[int, ...], ...]) -> None:
+    tokens, size, heads, keys = 16, 2, causal_ring.HEADS, causal_ring.KEY_HEADS
+    program, draw = causal_ring.ring(given, tokens, size, "fp64"), np.random.default_rng(3)
+    arrays = {value: draw.normal(size=program.types[value].shape) for value in program.inputs}
+    q, k, v = (np.concatenate([arrays[value] for value in program.inputs[i::3]], axis=1)[0] for i in range(3))
+    mask, expected = np.tril(np.ones((tokens, tokens), bool)), []
+    for head in range(heads):
+        of_key = head // (heads // keys)
+        mine, theirs = (slice(each * size, (each + 1) * size) for each in (head, of_key))
+        scores = np.where(mask, q[:, mine] @ k[:, theirs].T / np.sqrt(size), -np.inf)
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        expected.append(powers / powers.sum(axis=1, keepdims=True) @ v[:, theirs])
+    found = np.concatenate(execute(program, arrays), axis=1)[0]
+    np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-10)
 
 
 def goes_on(first: Sequence[str], second: Sequence[str]) -> bool:

@@ -15,9 +15,12 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.units import counted, show_memory, show_time
 
-if TYPE_CHECKING:  # which stand on levels
+if TYPE_CHECKING:  # tasks stand on levels, and levels load no simulation before they are played
+    from tessel_core.learning.assignment import Assignment
     from tessel_core.learning.ordering import Ordering
     from tessel_core.learning.stamping import Stamping
+    from tessel_core.model import DeviceMesh
+    from tessel_core.simulation import Trace
 
 MOST_RUNS, MOST_DEVICES = 400, 16
 """Of a puzzle: what a person places by hand, and what a screen shows at once."""
@@ -25,6 +28,8 @@ MOST_WORDS = 25
 """In a sentence of a level."""
 
 Titled = tuple[str, Schedule]
+Traced = tuple["Trace", "DeviceMesh"]
+"""A simulation, and the mesh whose devices it ran on."""
 Facts = Mapping[str, str]
 """Numbers by the names that a level's sentences use for them."""
 
@@ -102,6 +107,8 @@ class Outcome:
     """One sentence: the measured value, beside the formula or the bound that it is held against."""
     schedules: tuple[Titled, ...] = ()
     """To look at, on one axis of time."""
+    traced: Callable[[], Traced] | None = None
+    """A simulation to look at, in the place of schedules."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,7 @@ class Level:
     idea: str
     asks: str
     """What to do."""
-    task: Callable[[], Puzzle | Knob | Stamping | Ordering]
+    task: Callable[[], Puzzle | Knob | Stamping | Ordering | Assignment]
     hints: tuple[str, ...]
     """From the least to the most; after them, a puzzle's coach names the next run."""
     why: tuple[str, str, str]

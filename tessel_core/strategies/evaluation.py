@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
+from tessel_core.scheduling import BASELINES
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.simulator import check_semantics
 from tessel_core.simulation.trace import Trace, shortage
@@ -140,6 +141,14 @@ def _at_once(every: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
     return (ordered[i : i + step] for i in range(0, len(ordered), step))
 
 
+_FEW = (1, 2, 3)
+"""How often few micro-batches fill the pipeline, besides once for each stage of a device."""
+_WORTH = 2
+"""How many times more micro-batches there are than the most of the few."""
+_STRAIGHT = 1e-3
+"""Relative distance of three points from a line."""
+
+
 class _Evaluator:
     def __init__(
         self, family: Family, mesh: DeviceMesh, semantics: Semantics, overlap: bool, link_sharing: bool
@@ -222,7 +231,7 @@ class _Evaluator:
         try:
             asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
             if self.by_places:
-                return self._one_rank(each, simulate_places(*asked[:4], overlap=self._overlap))
+                return self._of_few(each) or self._one_rank(each, self._places_trace(each))
             found = simulate_strategy(*asked, overlap=self._overlap, link_sharing=self._link_sharing)
         except InputError as error:
             return Outcome(float("nan"), (), str(error))
@@ -233,12 +242,42 @@ class _Evaluator:
             peaks[place], ends[place] = max(peaks[place], peak), max(ends[place], end)
         return Outcome(trace.latency, tuple(peaks), found.shortage, tuple(ends))
 
+    def _places_trace(self, each: Configuration) -> Trace:
+        return simulate_places(self._family, each.spec, each.strategy, self._mesh, overlap=self._overlap)
+
+    def _of_few(self, each: Configuration) -> Outcome | None:
+        """The outcome from those of fewer micro-batches, where each more adds as much; None where it does not.
+
+        Published orders repeat once the pipeline is full, so times and peaks lie on a line.  Three numbers of
+        micro-batches, multiples of the places as interleaving needs them, say whether they do.
+        """
+        strategy, place = each.strategy, each.strategy.pipeline
+        few = [place * (times + strategy.stages_per_device) for times in _FEW]
+        if strategy.schedule not in BASELINES or strategy.micro_batches < _WORTH * few[-1]:
+            return None
+        rows = each.spec.batch // strategy.micro_batches
+        found = []
+        for count in few:
+            spec = self._family.with_batch(each.spec, rows * count)
+            trace = self._places_trace(Configuration(spec, replace(strategy, micro_batches=count)))
+            found.append(np.array([*trace.device_end, *trace.peak_memory], float))
+        (one, two, three), (first, second, third) = found, few
+        slope = (three - two) / (third - second)
+        if not np.allclose(one + slope * (second - first), two, rtol=_STRAIGHT):
+            return None
+        last = three + slope * (strategy.micro_batches - third)
+        ends, peaks = last[:place].tolist(), [round(peak) for peak in last[place:].tolist()]
+        return self._outcome_of_places(each, ends, peaks)
+
     def _one_rank(self, each: Configuration, trace: Trace) -> Outcome:
+        return self._outcome_of_places(each, list(trace.device_end), list(trace.peak_memory))
+
+    def _outcome_of_places(self, each: Configuration, ends: list[float], peaks: list[int]) -> Outcome:
         """What the places of a pipeline are for all of their ranks."""
-        held = tuple(trace.peak_memory)
+        held = tuple(peaks)
         tight = max(held) > self._limits.min()
         reason = shortage(self._ranks(each).spread(held), self._mesh) if tight else ""
-        return Outcome(trace.latency, held, reason, tuple(trace.device_end))
+        return Outcome(max(ends), held, reason, tuple(ends))
 
     def _ranks(self, each: Configuration) -> Ranks:
         return each.strategy.ranks(self._semantics)

@@ -101,6 +101,10 @@ class Family(ABC):
     def describe(self, spec: Any) -> str:
         """The network in a few words."""
 
+    @abstractmethod
+    def with_batch(self, spec: Any, batch: int) -> Spec:
+        """The same network with so many samples a step."""
+
 
 class ExampleFamily(Family):
     """A family whose configurations are evaluated together, from the program of a small example."""
@@ -166,6 +170,9 @@ class MlpFamily(ExampleFamily):
 
     def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
         return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
+
+    def with_batch(self, spec: MlpSpec, batch: int) -> MlpSpec:
+        return replace(spec, batch=batch)
 
     def describe(self, spec: MlpSpec) -> str:
         """The network as `8 x 512, batch 256, fp16`."""
@@ -301,6 +308,9 @@ class GptFamily(ExampleFamily):
             del sizes["dropout"]
         return {**sizes, "mode": spec.mode, "context": spec.context}
 
+    def with_batch(self, spec: GptWork, batch: int) -> GptWork:
+        return replace(spec, network=replace(spec.network, batch=batch))
+
     def describe(self, spec: GptWork) -> str:
         """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
@@ -395,6 +405,9 @@ class NetworkFamily(Family):
         own: dict[str, Value] = {name: getattr(spec.options, name) for name in self._own}
         mode = _TRAINING if spec.options.training else _INFERENCE
         return {**own, "batch": spec.batch, "dtype": spec.dtype, "mode": mode}
+
+    def with_batch(self, spec: NetworkWork, batch: int) -> NetworkWork:
+        return replace(spec, options=replace(spec.options, micro_batch=batch))
 
     def describe(self, spec: NetworkWork) -> str:
         """The network as `mt5, hidden 1024, training, batch 32, bf16`."""

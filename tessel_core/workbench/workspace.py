@@ -95,9 +95,11 @@ class Played:
 
     level: str
     placed: Annotated[tuple[tuple[int, ...], ...], _STARTS] = ()
-    """Runs on the board: block, micro-batch and start each; or lists of actions in the order that they were given."""
+    """Runs on the board: block, micro-batch and start each; lists of actions in the order that they were given;
+    or the devices of each part that is assigned."""
     chosen: int | None = None
-    """The stop of a knob that was shown last, the period of a block that is stamped, 1 for lists that run."""
+    """The stop of a knob that was shown last, the period of a block that is stamped, 1 for lists that run
+    and assignments that are simulated."""
     reached: bool = False
     """Whether the best that is possible was reached, also where somebody plays on."""
 

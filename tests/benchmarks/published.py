@@ -154,7 +154,7 @@ def simulated(setting: Setting) -> Predicted:
         sequence_parallel=setting["sequence_parallel"] == 1,
         # torchtitan keeps gathered weights over a pipeline's micro-batches, and reduces in fp32 as Megatron-LM does.
         reshard=setting["pipeline"] == 1,
-        grad_dtype="fp32",
+        grad_dtype="fp32" if setting["zero"] else "",
         fp8=setting.fp8,
         compiled=setting["compiled"] == 1,
     )

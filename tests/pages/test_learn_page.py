@@ -12,9 +12,10 @@ from helpers.stores import small_work
 from pages.parts.learn import coming_back
 from pages.shared.contents import PAGES
 from pages.shared.learn_state import LearnState
+from tessel_core.control import Control
 from tessel_core.formats import read_workspace, workspace_text
-from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_decks, list_levels
-from tessel_core.learning.levels import repetend
+from tessel_core.learning import GLOSSARY, KnobAnswers, Puzzle, find_level, list_decks, list_levels
+from tessel_core.learning.levels import causal_ring, overloaded_expert, repetend
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.samples import load_sample
@@ -165,12 +166,62 @@ def test_lists_are_put_in_order_and_the_hang_check_judges() -> None:
     assert opened(on(Played("15", ((7,),), 1)), "15").says("Circle"), "what is no order begins anew"
 
 
+def given(tab: App, *devices: tuple[int, ...]) -> App:
+    """The devices of each part, chosen by hand."""
+    parts = [each for each in (*tab.test.button_group, *tab.test.radio) if each.label.startswith(("Expert", "Chunk"))]
+    numbered = sorted(parts, key=lambda each: each.label)
+    for part, row in zip(numbered, devices, strict=True):
+        part.set_value(list(row) if part.label.startswith("Expert") else row[0])
+    return tab.run()
+
+
+def test_experts_are_copied_and_the_simulator_judges() -> None:
+    tab = opened(App("learn"), "17")
+    assert not traces(tab), "nothing is shown before it is simulated"
+    tab.press("Simulate")
+    assert tab.says("24 ms, 44.7% idle, of which 40.8% is imbalance. 13.7 ms is possible")
+    assert icons(tab)["level-17"] == ":material/pending:"
+    assert len(traces(tab)) == 1
+    given(tab, (), *overloaded_expert.BEST[1:]).press("Simulate")
+    assert tab.says("Expert 1: 36% of the tokens: is on no device")
+    given(tab, *overloaded_expert.BEST).press("Simulate")
+    assert tab.says("no assignment is faster, since all devices compute equally long.")
+    assert icons(tab)["level-17"] == ":material/check_circle:"
+    assert tab.work.play("17") == Played("17", overloaded_expert.BEST, 1, reached=True)
+    tab.press("Start over")
+    assert tab.work.play("17") == Played("17", reached=True)
+
+
+def test_chunks_are_moved_by_hand_and_by_the_coach() -> None:
+    tab = opened(App("learn"), "18")
+    given(tab, (0,), *causal_ring.START[1:]).press("Simulate")
+    assert tab.says("5.9 ms, 43.1% idle, of which 43.1% is imbalance.")
+    tab.press("Step").press("Simulate")
+    assert tab.says("gpu1: has 3 parts, and room for 2")
+    while not next(each for each in tab.test.button if each.label == "Step").disabled:
+        tab.press("Step")
+    tab.press("Simulate")
+    assert tab.says("3.36 ms, 0.0% idle")
+    assert icons(tab)["level-18"] == ":material/check_circle:"
+
+
+def traces(tab: App) -> list[object]:
+    return [each for each in tab.test.get("bidi_component") if each.proto.component_name == "tessel_timeline"]
+
+
+def test_a_knob_shows_a_simulation() -> None:
+    KnobAnswers(16).solve(Control())  # what the page asks for in the background is then at hand
+    tab = opened(App("learn"), "16").press("Show")
+    tab.wait(lambda: tab.says("Not this one. Free, 2 micro-batches: each layer's weights are gathered 4 times."))
+    assert len(traces(tab)) == 1
+
+
 def pressed(tab: App, key: str) -> App:
     next(each for each in tab.test.button if each.key == key).click()
     return tab.run()
 
 
-@pytest.mark.parametrize("level", ["1", "2", "9", "15", OWN])
+@pytest.mark.parametrize("level", ["1", "2", "9", "15", "17", "18", OWN])
 @pytest.mark.parametrize("placed", [((1, 2),), ((1, 2, 3, 4), (5,)), ((),), ((10**9, 10**9, 10**9),)])
 def test_whatever_a_file_says_of_a_level_opens(level: str, placed: tuple[tuple[int, ...], ...]) -> None:
     tab = on(Played(level, placed, 10**9), level=level).run()

@@ -11,7 +11,7 @@ from pages.parts.learn.levels import next_level, reach
 from pages.parts.learn.waiting import result_of, waiting
 from pages.shared.run_panel import start_search
 from pages.shared.session import session, workspace
-from pages.shared.timeline.component import timeline
+from pages.shared.timeline.component import timeline, trace_timeline
 from pages.shared.widgets import button, literal
 from tessel_core.learning import Knob, KnobAnswers, Level, Outcome
 from tessel_core.units import share
@@ -71,3 +71,5 @@ def _shown(level: Level, knob: Knob, outcomes: tuple[Outcome, ...], chosen: int)
         st.dataframe(pd.DataFrame(rows), hide_index=True, width="content")
     if outcome.schedules:
         timeline(outcome.schedules, f"knob-timeline-{level.name}")
+    if outcome.traced is not None:
+        trace_timeline(*outcome.traced(), f"knob-trace-{level.name}")

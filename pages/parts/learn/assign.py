@@ -1,0 +1,88 @@
+"""Parts of some work that are given to devices, and what the simulator says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle
+
+import streamlit as st
+
+from pages.parts.learn.levels import next_level, reach
+from pages.parts.learn.waiting import result_of, waiting
+from pages.shared.session import session, workspace
+from pages.shared.timeline.component import trace_timeline
+from pages.shared.widgets import button, literal
+from tessel_core.learning import Assigned, Assigning, Assignment, Level
+from tessel_core.learning.assignment import Given
+from tessel_core.workbench.workspace import Played
+
+_WAITED_S = 1.0
+
+
+def play_assignment(level: Level, task: Assignment) -> None:
+    """The task, a choice of devices for each part, and the verdict on what was simulated last."""
+    st.markdown(f"**{literal(level.asks)}**")
+    play = workspace().play(level.name)
+    kept = task.given_of(play.placed)
+    _tools(level, play, task, _chosen(level, task, kept))
+    if play.chosen is None:
+        st.caption("Choose the devices of each part, then press Simulate.")
+        return
+    run, assigned = result_of(Assigning(level.number, kept), _WAITED_S)
+    if assigned is None:
+        waiting(run, lambda: st.caption("The simulation is under way …"))
+    else:
+        _verdict(level, assigned)
+
+
+def _chosen(level: Level, task: Assignment, kept: Given) -> Given:
+    """What the choices say; they begin with what is kept."""
+    found = []
+    for number, (column, part, here) in enumerate(zip(cycle(st.columns(2)), task.parts, kept, strict=False)):
+        key = session().key(f"assign-{level.name}-{number}-{here}")
+        with column:
+            found.append(_choice(task, part, here, key))
+    return tuple(found)
+
+
+def _choice(task: Assignment, part: str, here: tuple[int, ...], key: str) -> tuple[int, ...]:
+    """The devices of a part; one of them, unless there may be copies."""
+    label, devices = literal(part), range(len(task.devices))
+    if task.copies:
+        named = task.devices.__getitem__
+        return tuple(sorted(st.pills(label, devices, selection_mode="multi", default=here, format_func=named, key=key)))
+    index = here[0] if here else None
+    device = st.radio(label, devices, index, format_func=task.devices.__getitem__, key=key, horizontal=True)
+    return () if device is None else (device,)
+
+
+def _tools(level: Level, play: Played, task: Assignment, given: Given) -> None:
+    """What simulates the choices, and what helps."""
+    with st.container(horizontal=True):
+        if button("Simulate", type="primary", icon=":material/play_arrow:"):
+            _keep(replace(play, placed=given, chosen=1))
+        with st.popover("Hints", icon=":material/lightbulb:"):
+            for hint in level.hints:
+                st.markdown(literal(hint))
+        helped = task.helped(given)
+        if button("Step", icon=":material/school:", disabled=helped == given, help="The coach moves a part."):
+            _keep(replace(play, placed=helped, chosen=None))
+        if button("Start over", icon=":material/restart_alt:", disabled=given == task.start):
+            _keep(Played(level.name, reached=play.reached))
+
+
+def _keep(play: Played) -> None:
+    session().change(workspace().playing(play))
+    st.rerun()
+
+
+def _verdict(level: Level, assigned: Assigned) -> None:
+    if assigned.reached:
+        reach(level.name, assigned.reached)
+        st.success(literal(assigned.sentence), icon=":material/verified:")
+        st.markdown("  \n".join(map(literal, level.reasons())), help=level.source or None)
+        with st.container(horizontal=True):
+            next_level(level)
+    else:
+        st.info(literal(assigned.sentence), icon=":material/flag:")
+    trace_timeline(*assigned.traced, f"assign-trace-{level.name}")

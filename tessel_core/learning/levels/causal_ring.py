@@ -1,0 +1,132 @@
+"""Level 18."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tessel_core.learning.assignment import Assignment, Given, nanoseconds
+from tessel_core.learning.level import Facts, Level, Traced
+from tessel_core.learning.solved import percent
+from tessel_core.units import show_time
+
+if TYPE_CHECKING:  # levels load no simulation before they are played
+    from tessel_core.ir.program import Program
+
+_MESH, DEVICES, CHUNKS = "h100-4", 4, 8
+TOKENS, HEADS, KEY_HEADS, HEAD_SIZE = 32_768, 32, 8, 128
+"""Of Llama 3 8B, with a long sequence."""
+START: Given = tuple((i * DEVICES // CHUNKS,) for i in range(CHUNKS))
+BEST: Given = tuple((min(i, CHUNKS - 1 - i),) for i in range(CHUNKS))
+"""Chunk i and chunk 2C - 1 - i on device i of C, as context parallelism places them (`ir.types.places_here`)."""
+
+
+def work(given: Given) -> tuple[Fraction, ...]:
+    """Per device, the pairs of a chunk of queries and a chunk of keys that it computes; half of a chunk's own pair."""
+    return tuple(
+        sum((i + Fraction(1, 2) for i, row in enumerate(given) if device in row), Fraction(0))
+        for device in range(DEVICES)
+    )
+
+
+def ring(given: Given, tokens: int = TOKENS, size: int = HEAD_SIZE, dtype: str = "bf16") -> Program:
+    """Causal attention over chunks on any devices, of which each has as many: the operators of ring attention.
+
+    Inputs are queries, keys and values of chunk 0, then of chunk 1, and so on; outputs are those of the chunks in
+    order, [1, tokens / CHUNKS, HEADS x size].  Keys and values of a device's chunks go round together.
+    """
+    from tessel_core.ir.builder import ProgramBuilder
+    from tessel_core.ir.program import Tag
+    from tessel_core.ir.types import TensorType
+
+    build, tag = ProgramBuilder("causal attention on a ring"), Tag(phase="forward")
+    owner = [device for (device,) in given]
+    queries, keys = list[int](), dict[int, tuple[int, int]]()
+    for i, device in enumerate(owner):
+        q, k, v = (
+            build.input(f"{name}{i}", TensorType(dtype, (1, tokens // CHUNKS, heads * size), device + 1))
+            for name, heads in (("q", HEADS), ("k", KEY_HEADS), ("v", KEY_HEADS))
+        )
+        queries.append(q)
+        keys[i] = k, v
+    found = dict[int, tuple[int, ...]]()
+    for step in range(DEVICES):
+        here = _held(owner, step)
+        if step:
+            sent = [value for j in chain(*_held(owner, step - 1)) for value in keys[j]]
+            moved = build.add("shift", sent, tag, tensors=len(sent) // DEVICES)
+            keys = dict(zip(chain(*here), zip(moved[::2], moved[1::2], strict=True), strict=True))
+        for i, j in ((i, j) for i, device in enumerate(owner) for j in here[device] if j <= i):
+            block = {"causal": int(i == j), "head_size": size, "index": 0, "parts": 1, "step": 0}
+            made = build.add("attention_block", [queries[i], *keys[j]], tag, **block)
+            found[i] = build.add("attention_merge", [*found[i], *made], tag) if i in found else made
+    return build.finish([found[i][0] for i in range(CHUNKS)])
+
+
+def _held(owner: Sequence[int], step: int) -> list[list[int]]:
+    """Per device, the chunks of keys that it has after so many moves round the ring."""
+    return [[j for j, first in enumerate(owner) if (first + step) % DEVICES == device] for device in range(DEVICES)]
+
+
+@lru_cache(maxsize=64)
+def traced(given: Given) -> Traced:
+    """The attention of one layer of Llama 3 8B on a sequence of 32,768 tokens, forward."""
+    from tessel_core.costs.meshes import find_mesh
+    from tessel_core.simulation import simulate
+
+    mesh = find_mesh(_MESH)
+    return simulate(ring(given), mesh), mesh
+
+
+def _task() -> Assignment:
+    return Assignment(
+        devices=tuple(f"gpu{d}" for d in range(DEVICES)),
+        parts=tuple(f"Chunk {i + 1}: attends to {i + 1} of {CHUNKS}" for i in range(CHUNKS)),
+        room=CHUNKS // DEVICES,
+        start=START,
+        best=BEST,
+        simulate=traced,
+    )
+
+
+def _facts() -> Facts:
+    from tessel_core.simulation.idle import idle_of
+
+    idle = idle_of(traced(START)[0])
+    assert idle is not None
+    contiguous, paired = work(START), work(BEST)
+    return {
+        "first": str(contiguous[0]),
+        "last": str(contiguous[-1]),
+        "all": str(sum(contiguous)),
+        "imbalance": percent(idle.split.imbalance),
+        "each": str(paired[0]),
+        "slow": show_time(nanoseconds(traced(START)[0]), "ns"),
+        "best": show_time(nanoseconds(traced(BEST)[0]), "ns"),
+        "next": str(CHUNKS + 1),
+    }
+
+
+LEVEL = Level(
+    number=18,
+    title="A causal mask on a ring",
+    idea="Context parallelism cuts a long sequence into chunks, and keys and values go round a ring of devices. "
+    "With a causal mask, tokens attend to those before them only.",
+    asks="Eight chunks, two on each of four devices: place them so that the attention of a layer ends first.",
+    task=_task,
+    hints=(
+        "The last chunk attends to all eight, the first one to itself only.",
+        "In order, the first device has computed all that it needs while the last one has most of its work left.",
+        "Pair a chunk of much work with one of little: the last with the first, and so on.",
+    ),
+    why=(
+        "In order, devices compute {first} to {last} of {all} pairs of chunks: {slow}, {imbalance} of it imbalance.",
+        "Chunk i beside chunk {next} − i makes {each} pairs on every device: {best}.",
+        "Only this pairing is even. Without the mask any would be, since all chunks attend to all.",
+    ),
+    facts=_facts,
+    source="Llama Team, Llama 3, arXiv 2407.21783, section 3.3.2; Brandon et al., Striped Attention, arXiv 2311.09431",
+)

@@ -1,0 +1,135 @@
+"""Level 16."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tessel_core.learning.level import Facts, Knob, Level, Outcome, Traced, least
+from tessel_core.learning.solved import percent
+from tessel_core.units import counted, show_memory
+
+if TYPE_CHECKING:  # levels load no simulation before they are played
+    from tessel_core.simulation import Trace
+    from tessel_core.strategies.strategy import Strategy
+
+_MODEL, _MESH = "llama-2-7b", "a100-pcie-8"
+_BATCH, _TOKENS, _REPLICAS, _STAGES = 64, 2048, 4, 2
+_STOPS = tuple((reshard, count) for reshard in (True, False) for count in (2, 4, 8, 16))
+"""Whether gathered weights are freed between a layer's forward and its backward, and the number of micro-batches."""
+_NEVER = Fraction(10**9)
+"""Seconds of a strategy that does not fit."""
+
+
+def strategy(stop: int) -> Strategy:
+    """The strategy of a stop: ZeRO's third stage over the replicas of a pipeline."""
+    from tessel_core.strategies.strategy import Strategy
+
+    reshard, count = _STOPS[stop]
+    return Strategy(data=_REPLICAS, pipeline=_STAGES, micro_batches=count, zero=3, reshard=reshard)
+
+
+@lru_cache(maxsize=len(_STOPS))
+def traced(stop: int) -> Traced:
+    """The simulated step of a stop; its device p is what every replica of stage p does."""
+    from tessel_core.costs.meshes import find_mesh
+    from tessel_core.strategies.families import find_family
+    from tessel_core.strategies.strategy import simulate_places
+
+    family, mesh = find_family("llama"), find_mesh(_MESH)
+    spec = family.spec(size=_MODEL, batch=_BATCH, sequence=_TOKENS)
+    return simulate_places(family, spec, strategy(stop), mesh), mesh
+
+
+def gathers(trace: Trace) -> int:
+    """How often a replica gathers the weights of a layer in a step; of the layer that it gathers most often."""
+    names = Counter(op.tag.name for op in trace.program.ops if op.kind == "allgather")
+    return max(names.values())
+
+
+def exposed(trace: Trace) -> Fraction:
+    """The share of the step in which the slowest device communicates and does not compute."""
+    from tessel_core.simulation import device_times
+
+    return Fraction(max(each.communicating - each.both for each in device_times(trace)) / trace.latency)
+
+
+def fits(stop: int) -> bool:
+    """Whether the fullest device has the memory."""
+    trace, mesh = traced(stop)
+    capacity = mesh.devices[0].memory_capacity
+    return capacity is not None and max(trace.peak_memory) <= capacity
+
+
+def _capacity() -> str:
+    return show_memory(traced(0)[1].devices[0].memory_capacity or 0, "B")
+
+
+def _held(stop: int) -> str:
+    return show_memory(max(traced(stop)[0].peak_memory), "B")
+
+
+def _step(stop: int) -> str:
+    return f"{traced(stop)[0].latency:.2f} s"
+
+
+def _called(stop: int) -> str:
+    reshard, count = _STOPS[stop]
+    return f"{'Free' if reshard else 'Keep'}, {counted(count, 'micro-batch')}"
+
+
+def _outcome(stop: int) -> Outcome:
+    trace, _ = traced(stop)
+    times = gathers(trace)
+    often = f"{_called(stop)}: each layer's weights are gathered {counted(times, 'time')}"
+    if not fits(stop):
+        says = f"{often}. This does not fit: a device needs {_held(stop)} and has {_capacity()}."
+        return Outcome(_NEVER, "does not fit", says, traced=lambda: traced(stop))
+    cost = f"For {percent(exposed(trace))} of it a device communicates without computing"
+    says = f"{often}, and a step takes {_step(stop)}. {cost}; the fullest device holds {_held(stop)}."
+    return Outcome(Fraction(trace.latency), _step(stop), says, traced=lambda: traced(stop))
+
+
+def _task() -> Knob:
+    return Knob("Gathered weights", tuple(map(_called, range(len(_STOPS)))), _outcome, least, "Time of a step")
+
+
+def _facts() -> Facts:
+    best = min(filter(fits, range(len(_STOPS))), key=lambda stop: traced(stop)[0].latency)
+    last = _STOPS[best][1], max(count for _, count in _STOPS)
+    kept, freed_most, kept_most = (_STOPS.index(each) for each in ((False, last[0]), (True, last[1]), (False, last[1])))
+    return {
+        "best": _called(best),
+        "gathers": str(gathers(traced(best)[0])),
+        "time": _step(best),
+        "half": str(gathers(traced(kept)[0])),
+        "held": _held(kept),
+        "capacity": _capacity(),
+        "most": str(last[1]),
+        "freed": _step(freed_most),
+        "kept": _step(kept_most),
+    }
+
+
+LEVEL = Level(
+    number=16,
+    title="FSDP with a pipeline",
+    idea="With FSDP each replica keeps a share of the weights, and gathers the whole weights of a layer to run it. "
+    "They are freed after the layer's forward pass and gathered again for its backward pass, or kept in between.",
+    asks="Llama 2 7B on eight A100s with PCIe, four replicas of two stages: which choice fits, and is fastest?",
+    task=_task,
+    hints=(
+        "Every micro-batch gathers the weights anew: twice if they are freed in between, once if they are kept.",
+        "More micro-batches are smaller, so activations need less memory; but there are more gathers.",
+        "Memory that is freed allows larger micro-batches, of which there are fewer.",
+    ),
+    why=(
+        "{best}: the weights of a layer are gathered {gathers} times, and the step takes {time}.",
+        "Keeping them would gather them {half} times, but a device would need {held} and has {capacity}.",
+        "With {most} micro-batches both fit, but links limit the step: {freed} if weights are freed, {kept} if kept.",
+    ),
+    facts=_facts,
+    source="Zhao et al., PyTorch FSDP, VLDB 2023, arXiv 2304.11277",
+)
