@@ -228,7 +228,7 @@ def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("zero", [False, True])
 def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     words = "--size gpt2 --layers 3 --sequence 64 --batch 8 --data 2 --tensor 2 --pipeline 2 --micro-batches 2"
-    flags = ("--recompute", "full", *(("--zero",) if zero else ()))
+    flags = ("--recompute", "full", *(("--zero", "1") if zero else ()))
     code, out, _ = tessel("simulate", "gpt", *words.split(), *flags, "--schedule", "1f1b", "--json")
     spec = _gpt2(3, 64, 8)
     ranks = Ranks(2, 2, 2)

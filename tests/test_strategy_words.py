@@ -41,8 +41,8 @@ def swept() -> GridResult:
     [
         (Strategy(), "one device"),
         (Strategy(micro_batches=4, recompute=Recompute.FULL), "one device, 4 micro-batches, recomputing"),
-        (Strategy(recompute=Recompute.SELECTIVE, zero=True), "one device, recomputing selectively, ZeRO"),
-        (Strategy(8, zero=True), "8 replicas, ZeRO"),
+        (Strategy(recompute=Recompute.SELECTIVE, zero=1), "one device, recomputing selectively, ZeRO-1"),
+        (Strategy(8, zero=1), "8 replicas, ZeRO-1"),
         (Strategy(2, 4, 3, 6, "1f1b"), "2 replicas, 3 stages, tensors over 4, 6 micro-batches, 1f1b"),
     ],
 )

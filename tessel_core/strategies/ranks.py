@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations, product
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tessel_core.errors import InputError
-from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.transforms.expansion import EXPERT, Degrees, groups_of
+
+if TYPE_CHECKING:  # pages that only group devices load no programs
+    from tessel_core.ir.distributed import Distributed
+    from tessel_core.ir.transforms.expansion import Degrees
 
 T = TypeVar("T")
 RankOrder = tuple[str, ...]
@@ -91,6 +93,8 @@ class Ranks:
     @cached_property
     def degrees(self) -> Degrees:
         """How many devices there are along each dimension but the pipeline."""
+        from tessel_core.ir.transforms.expansion import Degrees
+
         return Degrees(self.tensor, self.context, self.data, self.expert)
 
     def worker(self, data: int, tensor: int, pipeline: int, context: int = 0) -> int:
@@ -111,6 +115,8 @@ class Ranks:
     def groups(self, dimension: str) -> list[tuple[int, ...]]:
         """The workers of each process group of a dimension, in the order of their coordinates along it."""
         if dimension == "expert":
+            from tessel_core.ir.transforms.expansion import EXPERT, groups_of
+
             pairs = product(range(self.pipeline), groups_of(self.degrees, EXPERT))
             return [tuple(self.worker_of(rank, place) for rank in group) for place, group in pairs]
         others = [name for name in reversed(self.dimensions) if name != dimension]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tessel_core.errors import InputError
@@ -322,8 +322,8 @@ def _objections(
 
 
 def _kernel_objections(spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
-    if not strategy.plain and semantics is Semantics.DISTIR:
-        yield "DistIR cuts by replicas, layers and stages alone, in one format, so its rules do not say what this costs"
+    if not replace(strategy, attention=AttentionKernel.FUSED).plain and semantics is Semantics.DISTIR:
+        yield "DistIR cuts by replicas, layers and stages alone, so its rules do not say what this costs"
     if strategy.expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
         yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
     if strategy.context > 1 and strategy.attention != AttentionKernel.FUSED:
