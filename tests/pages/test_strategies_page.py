@@ -279,7 +279,7 @@ def test_a_sweep_that_runs_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_ways_to_cut_are_asked_where_the_network_has_them() -> None:
-    tab = App("strategies")
+    tab = page().choose("Mesh", "h200-8")
     texts = {each.label: each for each in tab.test.text_input}
     assert texts["Context C"].disabled
     assert texts["Experts E"].disabled
@@ -295,13 +295,20 @@ def test_more_ways_to_cut_are_asked_where_the_network_has_them() -> None:
     assert next(each for each in tab.test.text_input if each.label == "Experts E").disabled
     assert "The network has no experts that devices could share." in captions(tab)
     # Two degrees of H by two formats, and of those with C = 2 again with ZeRO-3; each is feasible.
-    assert "12 configurations on h200-16, 12 of them feasible" in captions(tab)
+    assert "12 configurations on h200-8, 12 of them feasible" in captions(tab)
     rows = list_those(tab, FEASIBLE)
     assert {(row["C"], row["ZeRO"]) for row in rows} == {(1, 0), (2, 0), (2, 3)}
     assert {row["Sequence parallel"] for row in rows if row["H"] == 1} == {False}
     assert {row["Dtype"] for row in rows} == {"bf16", "fp8"}
     assert tab.work.strategies["zero"] == "0,3"
-    assert "sequences over 2 (ring)" in " ".join(box for each in tab.test.selectbox for box in each.options)
+    at = max(i for i, row in enumerate(rows) if (row["C"], row["ZeRO"]) == (2, 3))
+    select(tab, "table", {"rows": [at], "columns": [], "cells": []})
+    assert "sequences over 2 (ring)" in shown(tab)
+    before = shown(tab)
+    again = App("strategies", **tab.address)
+    assert shown(again) == before
+    again.go("program")
+    assert before in " ".join(each.value for each in again.test.markdown).replace("\\", "")
 
 
 def test_nothing_feasible_says_why() -> None:
