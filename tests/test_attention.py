@@ -310,7 +310,4 @@ def test_a_grid_evaluates_these_strategies_one_by_one(dropout: float, kernel: At
     (found,) = evaluate(gpt, [Configuration(spec, strategy)], mesh)
     trace = simulate_strategy(gpt, spec, strategy, mesh).trace
     assert (found.latency, max(found.peaks)) == (trace.latency, max(trace.peak_memory))
-    assert evaluate_quickly(gpt, Configuration(spec, strategy), mesh) is None
-    assert evaluate_quickly(
-        gpt, Configuration(replace(spec, network=replace(spec.network, dropout=0.0)), Strategy(2)), mesh
-    )
+    assert evaluate_quickly(gpt, Configuration(spec, strategy), mesh) == found

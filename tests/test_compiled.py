@@ -285,7 +285,7 @@ def test_compiled_layers_keep_no_pointwise_results() -> None:
 def test_distir_knows_no_compiled_kernels() -> None:
     family = find_family("mlp")
     why = why_not(family, family.spec(), Strategy(compiled=True), None, Semantics.DISTIR)
-    assert why == "DistIR has neither FP8 nor compiled kernels, so its rules do not say what those cost"
+    assert why.startswith("DistIR cuts by replicas, layers and stages alone, in one format, so its rules do not say ")
 
 
 def test_the_command_line_compiles(tessel: Tessel) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -341,7 +341,7 @@ def _objections(
 
 
 def _kernel_objections(family: Family, spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
-    if not strategy.plain and semantics is Semantics.DISTIR:
+    if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
         yield "DistIR cuts by replicas, layers and stages alone, in one format, so its rules do not say what this costs"
     if strategy.context > 1 and not can_be_shared(family, spec).sequence:
         yield NO_SEQUENCE
