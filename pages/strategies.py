@@ -6,7 +6,7 @@ from pages.parts.strategies.cards import cards, fill
 from pages.parts.strategies.closely import closely
 from pages.parts.strategies.points import chosen, points, table
 from pages.shared.session import session
-from pages.shared.strategies import Asked, go_on, question, swept
+from pages.shared.strategies import Asked, go_on, progress, question, swept
 from pages.shared.strategy_state import StrategyState
 from pages.shared.widgets import complain
 from tessel_core.errors import InputError
@@ -16,7 +16,9 @@ def show(asked: Asked) -> None:
     """The sweep's answer: the best, all as points and as a table, and one looked at closely."""
     found = swept(asked)
     number = chosen(found)
-    if not found.feasible.any():
+    if not found.feasible.any() and found.unreached:
+        st.info(f"{progress(found)}, and none of these is feasible.", icon=":material/hourglass_top:")
+    elif not found.feasible.any():
         st.warning("No configuration is feasible; the table says why.", icon=":material/block:")
     points(found, number)
     rooms = cards(found, number)

@@ -310,6 +310,4 @@ def test_a_grid_evaluates_these_strategies_one_by_one(dropout: float, kernel: At
     (found,) = evaluate(gpt, [Configuration(spec, strategy)], mesh)
     trace = simulate_strategy(gpt, spec, strategy, mesh).trace
     assert (found.latency, max(found.peaks)) == (trace.latency, max(trace.peak_memory))
-    quick = evaluate_quickly(gpt, Configuration(spec, strategy), mesh)
-    assert quick is not None
-    assert (quick.latency, quick.peaks) == (found.latency, found.peaks)
+    assert evaluate_quickly(gpt, Configuration(spec, strategy), mesh) == found

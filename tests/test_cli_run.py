@@ -95,7 +95,7 @@ def test_what_cannot_be_run_is_one_sentence(tessel: Tessel, words: tuple[object,
 @pytest.mark.usefixtures("torch_is_there")
 def test_both_engines_write_the_same_file(tessel: Tessel) -> None:
     """Of a family, and of programs from files, whose weights are numbers from the seed, which is said."""
-    asked = [("mlp", *SMALL, "--data", 2, "--zero"), ("mlp.onnx", "--set", "batch=4", "--data", 2), ("step.txt",)]
+    asked = [("mlp", *SMALL, "--data", 2, "--zero", 1), ("mlp.onnx", "--set", "batch=4", "--data", 2), ("step.txt",)]
     for words in asked:
         ran = [tessel("run", *words, "--engine", each, "--out", f"{each}.npz") for each in ("torch", "numpy")]
         assert [each.code for each in ran] == [0, 0]

@@ -228,7 +228,7 @@ def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("zero", [False, True])
 def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     words = "--size gpt2 --layers 3 --sequence 64 --batch 8 --data 2 --tensor 2 --pipeline 2 --micro-batches 2"
-    flags = ("--recompute", "full", *(("--zero", "1") if zero else ()))
+    flags = ("--recompute", "full", "--zero", str(int(zero)))
     code, out, _ = tessel("simulate", "gpt", *words.split(), *flags, "--schedule", "1f1b", "--json")
     spec = _gpt2(3, 64, 8)
     ranks = Ranks(2, 2, 2)
@@ -286,8 +286,8 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
         ("--heads 7", "heads: hidden size 768 does not divide into 7 equal heads"),
         ("--tensor 5", "12 heads do not divide among 5 devices"),
         ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
-        ("--mode decode --tokens-before 1024", "context: decode takes 1 to 1023 tokens, got 1024"),
-        ("--tokens-before 5", "context: training takes whole sequences, got 5"),
+        ("--mode decode --tokens-before 1024", "--tokens-before: decode takes 1 to 1023 tokens, got 1024"),
+        ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
         ("--recompute some", "'some' is not one of 'none', 'selective', 'full'"),
         ("--recompute", "error: --recompute: takes a value; without one it meant full, so say --recompute full"),
         ("--recompute --zero", "error: --recompute: takes a value; without one it meant full"),

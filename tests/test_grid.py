@@ -21,12 +21,21 @@ from tessel_core.exports.sweep_table import sweep_csv, sweep_json
 from tessel_core.formats import mesh_text
 from tessel_core.inspection import Cause
 from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.simulation import device_times
 from tessel_core.simulation.idle import idle_of
 from tessel_core.strategies.evaluation import Configuration, Outcome
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
-from tessel_core.strategies.strategy import Semantics, Strategy, build_program, equal_devices, simulate_strategy
+from tessel_core.strategies.strategy import (
+    NO_EXPERTS,
+    NO_SEQUENCE,
+    Semantics,
+    Strategy,
+    build_program,
+    equal_devices,
+    simulate_strategy,
+)
 from tessel_core.units import show_time
 from tessel_core.workbench.messages.program import idle_sentence
 from tessel_core.workbench.messages.strategy import explain
@@ -116,6 +125,88 @@ def test_a_grid_holds_every_combination_that_the_devices_allow() -> None:
     assert len(found) == len(fitting) * 4
 
 
+def test_choices_without_effect_are_left_out_where_the_grid_has_the_others() -> None:
+    """With one replica no stage of ZeRO, with whole sequences one method, without shared tensors no cut of tokens."""
+    gpt = find_family("gpt")
+    grid = Grid(tensor=(1, 2), context=(1, 2), zero=(0, 3), context_method=tuple(ContextMethod), sequence_parallel=True)
+    found = [each.strategy for each in grid.configurations(gpt)]
+    assert len(found) == len(set(found)) == 2 * (1 + 2 * 2)
+    assert {(each.context, each.zero) for each in found} == {(1, 0), (2, 0), (2, 3)}
+    assert all(each.sequence_parallel == (each.tensor > 1) for each in found)
+    assert grid.too_large(2) == 2 * 2
+    assert {each.strategy.devices for each in grid.configurations(gpt, 2)} == {1, 2}
+    alone = Grid(zero=(3,)).configurations(gpt)
+    assert [each.strategy.zero for each in alone] == [3], "what alone is asked for stays, to say why it cannot be"
+
+
+def test_every_choice_costs_what_simulate_says(tessel: Tessel) -> None:
+    """Each row of a table equals the answer of `tessel simulate` with the same options, to the last digit."""
+    network = "--layers 2 --sequence 256 --batch 8 --hidden 256 --heads 4 --vocabulary 512 --mesh h100-4"
+    choices = "--context 2 --context-method ring,all-to-all --zero 0,1,2,3 --dtype bf16,fp8 --grad-dtype fp32"
+    one = ("--data", 2, "--tensor", 1, "--pipeline", 1, "--micro-batches", 1, "--compiled")
+    assert tessel("sweep", "gpt", *network.split(), *choices.split(), *one, "--out", "all.csv").code == 0
+    rows = list(csv.DictReader(io.StringIO(Path("all.csv").read_text())))
+    assert len(rows) == len({row["latency_s"] for row in rows}) == 2 * 4 * 2
+    assert {(row["context_parallel"], row["grad_dtype"], row["compiled"]) for row in rows} == {("2", "fp32", "True")}
+    assert "expert_parallel" not in rows[0], "what is as usual in all is no column"
+    for row in rows[::3]:
+        asked = [f"--{name}={row[column]}" for name, column in OPTIONS.items()]
+        said = tessel("simulate", "gpt", *network.split(), *asked, "--compiled", "--json").document
+        assert float(row["latency_s"]) == pytest.approx(said["latency_s"], rel=1e-12)
+        assert int(row["peak_memory"]) == max(said["peak_memory"])
+
+
+OPTIONS = {
+    **{"data": "data", "context": "context_parallel", "context-method": "context_method", "zero": "zero"},
+    **{"dtype": "dtype", "grad-dtype": "grad_dtype"},
+}
+
+
+def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
+    words = "--set layers=2 --set experts=4 --set dense_layers=0 --sequence 128 --batch 4 --mesh h200-4"
+    degrees = "--data 4 --tensor 1 --pipeline 1 --micro-batches 1 --expert 1,2,3,4"
+    ended = tessel("sweep", "moe", *words.split(), *degrees.split(), "--out", "all.json")
+    rows = {row["expert_parallel"]: row for row in json.loads(Path("all.json").read_text())["rows"]}
+    assert (ended.code, list(rows)) == (0, [1, 2, 3, 4])
+    assert rows[1]["peak_memory"] > rows[2]["peak_memory"] > rows[4]["peak_memory"]
+    assert rows[3]["reason"] == "expert parallelism: 3 does not divide the 1 x 1 x 4 tensor, context and data ranks"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--zero 4", "--zero: must be one of 0, 1, 2, 3, got 4"),
+        ("--zero", "--zero: takes a value; without one it meant 0,1, so say --zero 0,1"),
+        ("--attention flash", "--attention: 'flash' is not known, known are fused, unfused"),
+        ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
+        ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
+        ("--context 0", "--context: must be at least 1, got 0"),
+        ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
+        (
+            "--width 5",
+            "--width: is no size of gpt, which has size, layers, hidden, heads, vocabulary, sequence, batch, ",
+        ),
+    ],
+)
+def test_ways_to_cut_that_make_no_sense(tessel: Tessel, words: str, error: str) -> None:
+    code, out, err = tessel("sweep", "gpt", *words.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert error in err
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        ({"context": (2,)}, NO_SEQUENCE),
+        ({"expert": (2,)}, NO_EXPERTS),
+        ({"zero": (3,)}, "ZeRO-3 shares among replicas, and there is one"),
+    ],
+)
+def test_what_a_network_has_not_is_not_shared(choice: dict[str, tuple[int, ...]], why: str) -> None:
+    (outcome,) = evaluate_grid(MLP, Grid(**choice), MESH).outcomes
+    assert outcome.reason == why
+
+
 def random_sweep(seed: int) -> GridResult:
     """Made-up outcomes with many ties."""
     choose = random.Random(seed)
@@ -148,8 +239,9 @@ def test_the_front_is_what_nothing_beats(seed: int) -> None:
 
 def test_sentences_say_what_the_trace_says() -> None:
     strategy = Strategy(1, 1, 4, 8)
-    trace = simulate_strategy(MLP, MLP.spec(8, 2048, 2048, "fp16"), strategy, MESH).trace
-    idles, works, waits, memory = explain(trace, strategy, MESH)
+    known = simulate_strategy(MLP, MLP.spec(8, 2048, 2048, "fp16"), strategy, MESH)
+    trace = known.trace
+    idles, works, waits, memory = explain(trace, known.ranks, MESH)
     times = device_times(trace)
     busiest = max(times, key=lambda each: each.computing)
     mean = sum(each.computing for each in times) / len(times)
@@ -159,6 +251,20 @@ def test_sentences_say_what_the_trace_says() -> None:
     least = min(times, key=lambda each: each.computing)
     assert waits.startswith(f"Stage {least.device - 1} waits ")
     assert re.search(r"gpu0 holds .* at its peak: .*weights and inputs \d+%", memory)
+
+
+def test_stages_are_those_of_the_ranks() -> None:
+    """Where replicas and tensors share a stage, the device after the first is none of the next stage."""
+    strategy = Strategy(2, 2, 2, 4)
+    known = simulate_strategy(MLP, MLP.spec(9, 2048, 2048, "fp16"), strategy, MESH)
+    first, second = (known.ranks.worker(0, 0, place) for place in range(2))
+    times = {each.device: each.computing for each in device_times(known.trace)}
+    assert (first, second) == (1, 5)
+    busiest = max((times[first], 0), (times[second], 1))
+    sentences = explain(known.trace, known.ranks, MESH)
+    assert f"Stage {busiest[1]} works most: it computes for {busiest[0] / known.trace.latency:.0%}" in sentences[1]
+    assert times[first] != times[second]
+    assert sentences[2].startswith(f"Stage {1 - busiest[1]} waits ")
 
 
 def test_tables_hold_every_configuration_with_its_reason() -> None:

@@ -69,7 +69,7 @@ def test_the_commands_of_the_tour_work(
     assert hangs.startswith("tight.json: valid\n  proceeds: ")
     assert "Largest load 4 ms, proved optimal" in placed
     assert chain == "network.json: valid\nplaced.json: valid\n"
-    graph, on_mesh, plan, scheduled, step, lined_up, simulated, swept, ran = road
+    graph, on_mesh, plan, scheduled, step, lined_up, simulated, swept, sharded, ran = road
     assert graph.startswith("gpt2-small")
     assert "proved optimal" in on_mesh
     assert "16 blocks on 8 devices" in plan
@@ -78,6 +78,7 @@ def test_the_commands_of_the_tour_work(
     assert all(f"gpt-175b-{form}-4" in lined_up for form in ("v", "split-v", "zb-v", "split-x"))
     assert "ms" in simulated or "µs" in simulated
     assert "feasible" in swept
+    assert "tokens per second and device" in sharded
     assert ran.startswith("gpt-4x64, 4 devices, ")
 
 

@@ -11,8 +11,23 @@ from tessel_core.errors import InputError
 from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.networks import build_shape
 from tessel_core.strategies.families import FAMILIES, find_family
-from tessel_core.strategies.form import FAMILY, MESH, Answer, asked_by, check_answers, mesh_named, mesh_title
-from tessel_core.strategies.strategy import Semantics
+from tessel_core.strategies.form import (
+    CONTEXT,
+    CONTEXT_METHOD,
+    EXPERT,
+    FAMILY,
+    MESH,
+    MORE_CUTS,
+    Answer,
+    asked_by,
+    check_answers,
+    first_size_fields,
+    mesh_named,
+    mesh_title,
+    objection,
+    size_fields,
+)
+from tessel_core.strategies.strategy import NO_EXPERTS, NO_SEQUENCE, Semantics
 from tessel_core.workbench.workspace import workspace_file, workspace_of
 
 
@@ -42,11 +57,43 @@ def test_every_answer_counts() -> None:
     assert asked.semantics is Semantics.DISTIR
 
 
+def test_more_ways_to_cut_count_where_they_have_an_effect() -> None:
+    more: dict[str, Answer] = {
+        **{"zero": "0,2,3", "context": "1,2", "context_method": "ring,all-to-all", "expert": "1,4"},
+        **{"sequence_parallel": True, "grad_dtype": "weights,fp32", "attention": "fused,unfused", "compiled": True},
+    }
+    grid = asked_by({"family": "moe", "moe-dtype": "bf16,fp8", **more}).grid
+    assert (grid.zero, grid.context, grid.context_method) == ((0, 2, 3), (1, 2), ("ring", "all-to-all"))
+    assert (grid.expert, grid.grad_dtype, grid.attention) == ((1, 4), ("", "fp32"), ("fused", "unfused"))
+    assert (grid.sequence_parallel, grid.compiled) == (True, True)
+    assert dict(grid.sizes)["dtype"] == ("bf16", "fp8")
+    assert asked_by({"family": "gpt", **more}).grid.expert == (1,), "a GPT has no experts"
+    assert asked_by({"family": "gpt", **more}).grid.context == (1, 2)
+    assert asked_by({"family": "mlp", **more}).grid.context == (1,), "an MLP has no sequence"
+
+
+def test_a_field_without_effect_says_why() -> None:
+    assert objection(CONTEXT, {"family": "resnet"}) == NO_SEQUENCE.capitalize() + "."
+    assert objection(EXPERT, {"family": "gpt"}) == NO_EXPERTS.capitalize() + "."
+    assert objection(CONTEXT_METHOD, {"family": "gpt"}) == "Devices share tokens where the context degree C is above 1."
+    assert not any(objection(field, {"family": "moe", "context": "2"}) for field in MORE_CUTS)
+
+
+def test_few_sizes_come_first() -> None:
+    names = [field.name for field in first_size_fields("llama")]
+    assert names == [f"llama-{name}" for name in ("size", "layers", "sequence", "batch", "dtype", "mode")]
+    assert len(size_fields("llama")) == 14
+
+
 def test_words_that_are_no_range_are_told_by_the_field() -> None:
     with pytest.raises(InputError, match="Replicas D: must be numbers and ranges such as"):
         asked_by({"data": "many"})
     with pytest.raises(InputError, match="schedule: its range has no values"):
         asked_by({"orders": ""})
+    with pytest.raises(InputError, match="ZeRO: its range has no values"):
+        asked_by({"zero": ""})
+    with pytest.raises(InputError, match="Context C: must be at least 1, got 0"):
+        asked_by({"family": "gpt", "context": "0"})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +102,7 @@ def test_words_that_are_no_range_are_told_by_the_field() -> None:
         ({"colour": "red"}, "strategies: colour: is not known"),
         ({"data": True}, "strategies: data: cannot be True"),
         ({"data": 3}, "strategies: data: cannot be 3"),
-        ({"zero": "yes"}, "strategies: zero: cannot be 'yes'"),
+        ({"zero": "yes"}, "strategies: zero: 'yes' is not known"),
         ({"recompute": "some"}, "strategies: recompute: 'some' is not known"),
         ({"family": "cnn"}, "strategies: family: 'cnn' is not known"),
         ({"mesh": "h200-16,h200-8"}, "strategies: mesh: takes one choice, got 2"),
@@ -77,6 +124,8 @@ def test_a_workspace_keeps_them_also_those_that_make_no_sense() -> None:
     assert workspace_file(work) == file
     before = replace(file, rest={**file.rest, "strategies": {"data": "1..x", "recompute": True}})
     assert workspace_of(before, "token").strategies == work.strategies, "as it was when there was one way to recompute"
+    for switched, stages in ((True, {"zero": "0,1"}), (False, {})):
+        assert check_answers({"zero": switched}) == stages, "as it was when ZeRO was on or off"
     usual = replace(file, rest={**file.rest, "strategies": {"data": "1,2,4,8,16"}})
     assert workspace_of(usual, "token").strategies == {}, "what is usual is not kept"
 

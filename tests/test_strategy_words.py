@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,9 @@ from tessel_core.charts.trace_bars import peak_chart
 from tessel_core.charts.trace_timeline import trace_data
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.exports.sweep_table import shown_rows
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.simulation import Trace, memory_shares
 from tessel_core.simulation.attribution import CACHE, GIVEN, STATE, holdings
 from tessel_core.strategies.families import find_family
@@ -29,6 +33,22 @@ def simulated(strategy: Strategy, **sizes: object) -> Simulated:
     return simulate_strategy(GPT, spec, strategy, MESH)
 
 
+def test_strategies_that_differ_have_other_names() -> None:
+    """Chooser, table and title tell them apart."""
+    ways: list[dict[str, Any]] = [
+        *({}, {"context": 2}, {"context": 2, "context_method": ContextMethod.ALL_TO_ALL}, {"expert": 2}),
+        *({"sequence_parallel": True}, {"zero": 3}, {"zero": 3, "reshard": False}, {"grad_dtype": "fp32"}),
+        *({"attention": AttentionKernel.UNFUSED}, {"fp8": True}, {"compiled": True}),
+    ]
+    assert len({str(Strategy(2, 2, **way)) for way in ways}) == len(ways)
+    assert str(Strategy(2, 2, context=2, expert=2)) == "2/2/1/1 pipedream, sequences over 2 (ring), experts over 2"
+
+
+def held_up(strategy: Strategy) -> str:
+    found = simulated(strategy)
+    return bottleneck(found.trace, found.ranks, MESH)
+
+
 @pytest.fixture(scope="module")
 def swept() -> GridResult:
     sizes = ranges(layers=(4,), width=(4096, 65536), batch=(96,))
@@ -42,7 +62,11 @@ def swept() -> GridResult:
         (Strategy(), "one device"),
         (Strategy(micro_batches=4, recompute=Recompute.FULL), "one device, 4 micro-batches, recomputing"),
         (Strategy(recompute=Recompute.SELECTIVE, zero=1), "one device, recomputing selectively, ZeRO-1"),
-        (Strategy(8, zero=1), "8 replicas, ZeRO-1"),
+        (Strategy(8, zero=3, reshard=False), "8 replicas, ZeRO-3 keeping weights"),
+        (
+            Strategy(2, 2, sequence_parallel=True, context=2, expert=4, fp8=True),
+            "2 replicas, tensors over 2 (sequence parallel), sequences over 2 (ring), experts over 4, FP8",
+        ),
         (Strategy(2, 4, 3, 6, "1f1b"), "2 replicas, 3 stages, tensors over 4, 6 micro-batches, 1f1b"),
     ],
 )
@@ -52,13 +76,13 @@ def test_a_strategy_in_words(strategy: Strategy, words: str) -> None:
 
 def test_a_card_says_what_is_waited_for_and_what_fills_the_memory() -> None:
     strategy = Strategy(pipeline=2, micro_batches=2)
-    told = bottleneck(simulated(strategy).trace, strategy, MESH)
+    told = held_up(strategy)
     assert told.startswith("Stage ")
     assert "% of the time" in told
     assert "Memory is less than 1% full, most is " in told
-    alone = bottleneck(simulated(Strategy()).trace, Strategy(), MESH)
+    alone = held_up(Strategy())
     assert alone.startswith("It waits for nothing: every device computes all the time.")
-    shared = bottleneck(simulated(Strategy(tensor=2)).trace, Strategy(tensor=2), MESH)
+    shared = held_up(Strategy(tensor=2))
     assert "for allreduce" in shared, "of one stage, no stage is named"
 
 
@@ -106,7 +130,7 @@ def test_a_table_has_no_column_of_equal_things(swept: GridResult) -> None:
     rows = shown_rows(swept, range(len(swept)))
     headings = {heading for row in rows for heading in row}
     assert {"D", "H", "P", "K", "Devices", "Width", "Recomputes", "Why not"} <= headings
-    assert headings.isdisjoint({"Layers", "Batch", "Dtype", "Order", "Shares state"})
+    assert headings.isdisjoint({"Layers", "Batch", "Dtype", "Order", "ZeRO"})
     assert all(("Why not" in row) != swept.feasible[i] for i, row in enumerate(rows))
 
 

@@ -21,6 +21,7 @@ from tessel_core.strategies.form import (
     DEGREES,
     FAMILY,
     MICRO_BATCH_SIZE,
+    MORE_CUTS,
     ORDERS,
     RANK_ORDER,
     RECOMPUTE,
@@ -33,6 +34,8 @@ from tessel_core.strategies.form import (
     answer_to,
     asked_by,
     chosen,
+    first_size_fields,
+    objection,
     rank_order_title,
     size_fields,
 )
@@ -74,9 +77,14 @@ def question() -> Asked | None:
     found = swept(asked)
     feasible, devices = int(found.feasible.sum()), len(found.mesh.devices)
     left = f"; {found.too_large:,} that take more than its {devices} devices are left out" if found.too_large else ""
-    more = f"; {found.unreached:,} are still to come" if found.unreached else ""
-    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}{more}")
+    done = f"; {progress(found)}" if found.unreached else ""
+    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}{done}")
     return asked
+
+
+def progress(found: GridResult) -> str:
+    """How far a sweep is: "12 of 210 are done"."""
+    return f"{len(found) - found.unreached:,} of {len(found):,} are done"
 
 
 def asked_before() -> Asked | None:
@@ -93,7 +101,10 @@ def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
 
 
 def _answers() -> dict[Field, Answer]:
-    """Three rows: what and where, the sizes of the family's networks, and the ways of spreading them over the mesh."""
+    """Three rows: what and where, the sizes of the family's networks, and the ways of spreading them over the mesh.
+
+    Below two of them are the fields that few people need, folded.
+    """
     row = {"horizontal": True, "vertical_alignment": "bottom"}
     found: dict[Field, Answer] = {}
     with st.container(**row):
@@ -101,14 +112,44 @@ def _answers() -> dict[Field, Answer]:
         with labelled():
             mesh_choice()
         found[SEMANTICS] = _ask(SEMANTICS, _SEMANTICS, width=220, help=_SEMANTICS_HELP)
+    family = str(found[FAMILY])
+    first = first_size_fields(family)
+    rest = [field for field in size_fields(family) if field not in first]
     with st.container(**row):
-        found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
+        found |= {field: _ask(field) for field in first}
+    if rest:
+        with st.expander("Sizes"), st.container(**row):
+            found |= {field: _ask(field) for field in rest}
     with st.container(**row):
-        found |= {field: _ask(field) for field in (*DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS, RECOMPUTE)}
+        ways = (*DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS, RECOMPUTE, ZERO)
+        found |= {field: _ask(field) for field in ways}
         titles = {name: rank_order_title(name) for name in RANK_ORDER.choices}
         found[RANK_ORDER] = _ask(RANK_ORDER, titles, width=190, help=RANK_ORDER.about)
-        with labelled(width="content", gap="xxsmall"):
-            return found | {ZERO: _ask(ZERO)}
+    with st.expander("More ways to cut"):
+        return found | _more_cuts(found)
+
+
+def _more_cuts(found: Mapping[Field, Answer]) -> dict[Field, Answer]:
+    """Fields that few grids need; one without effect says why, and its answer stays as it was."""
+    answers = {**workspace().strategies, **{field.name: answer for field, answer in found.items()}}
+    asked: dict[Field, Answer] = {}
+    why = dict[str, None]()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for field in MORE_CUTS:
+            reason = objection(field, answers | {each.name: answer for each, answer in asked.items()})
+            if reason:
+                key = session().key(f"strategies-{field.name}-off")
+                shown = str(field.usual)
+                labelled(width=132).text_input(field.label, shown, key=key, disabled=True, help=reason)
+                why[reason] = None
+            elif isinstance(field.usual, bool):
+                with labelled(width="content", gap="xxsmall"):
+                    asked[field] = _ask(field)
+            else:
+                asked[field] = _ask(field)
+    if why:
+        st.caption(" ".join(why))
+    return asked
 
 
 def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> Answer:
@@ -183,7 +224,7 @@ def simulated(asked: Asked, number: int) -> Simulated:
 def bottleneck_of(asked: Asked, number: int) -> str:
     """The bottleneck of one configuration, in two sentences."""
     known = _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _simulate(asked, number)
-    return bottleneck(known.trace, swept(asked).configurations[number].strategy, asked.devices)
+    return bottleneck(known.trace, known.ranks, asked.devices)
 
 
 def _simulate(asked: Asked, number: int) -> Simulated:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tessel_core.cli.graph import asked_config
-from tessel_core.cli.output import print_notes
+from tessel_core.cli.output import option, print_notes
 from tessel_core.cli.problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
@@ -80,13 +80,19 @@ def assignments(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def size_option(name: str) -> str:
+    """The option of a size; `--context` is the degree of context parallelism, so tokens have another one."""
+    return "--tokens-before" if name == "context" else option(name)
+
+
 def given_sizes(family: Family, given: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes that were given; InputError for one that the family does not have."""
-    known = [*dict.fromkeys((*(size.name for size in family.sizes), *family.options))]
+    known = dict.fromkeys((*(size.name for size in family.sizes), *family.options))
     found = {name: value for name, value in given.items() if value is not None}
     for name in found:
         if name not in known:
-            raise InputError(f"--{name}", f"is no size of {family.name}, which has {', '.join(known)}")
+            names = ", ".join(size_option(each).removeprefix("--") for each in known)
+            raise InputError(size_option(name), f"is no size of {family.name}, which has {names}")
     return found
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from tessel_core.cli import options
-from tessel_core.cli.output import Json, as_typed, console, option, print_json, print_notes, table
+from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import (
     BUCKET_MIB,
     Bucket,
@@ -23,6 +24,7 @@ from tessel_core.cli.simulation_problem import (
     named_family,
     note_what_is_shared,
     semantics_of,
+    size_option,
 )
 from tessel_core.cli.solving import solve
 from tessel_core.cli.sweep_schedules import schedules
@@ -30,7 +32,9 @@ from tessel_core.errors import InputError, find
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.strategies.evaluation import NOT_REACHED
 from tessel_core.strategies.families import FAMILIES, Family, Value
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
@@ -42,9 +46,11 @@ from tessel_core.workbench.messages.strategy import explain
 
 _RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2, which doubles."
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers. Default: powers of two.")]
+_Degree = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers. Default: 1.")]
 _Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers.")]
 _Orders = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
 
+_Kind = TypeVar("_Kind", bound=StrEnum)
 _MOST_MICRO_BATCHES = 32
 _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
@@ -61,11 +67,19 @@ class AskedGrid:
     vocabulary: _Sizes = None
     sequence: _Sizes = None
     batch: _Sizes = None
-    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32.")] = None
+    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32 or bf16,fp8.")] = None
     mode: Annotated[str | None, typer.Option(help="What a GPT does, such as training,decode.")] = None
-    context: _Sizes = None
+    tokens_before: _Sizes = None
     data: _Range = None
     tensor: _Range = None
+    sequence_parallel: Annotated[
+        bool, typer.Option("--sequence-parallel", help="Cut activations along the tokens wherever tensors are cut.")
+    ] = False
+    context: _Degree = None
+    context_method: Annotated[
+        str, typer.Option(metavar="LIST", help=f"How devices share tokens, some of {', '.join(ContextMethod)}.")
+    ] = ContextMethod.RING
+    expert: _Degree = None
     pipeline: _Range = None
     micro_batches: _Range = None
     micro_batch_size: Annotated[
@@ -78,7 +92,17 @@ class AskedGrid:
     recompute: Annotated[
         str, typer.Option(metavar="LIST", help=f"What runs again for the backward, some of {', '.join(Recompute)}.")
     ] = Recompute.NONE
-    zero: Annotated[bool, typer.Option("--zero", help="Try both with and without ZeRO-1.")] = False
+    zero: Annotated[
+        str, typer.Option(metavar="RANGE", help="Stages of ZeRO, such as 0,1,3. Those without replicas are left out.")
+    ] = "0"
+    grad_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Number formats in which gradients are summed. Default: the weights'."),
+    ] = None
+    attention: Annotated[
+        str, typer.Option(metavar="LIST", help=f"Kernels of attention, some of {', '.join(AttentionKernel)}.")
+    ] = AttentionKernel.FUSED
+    compiled: Annotated[bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it.")] = False
     rank_order: Annotated[
         str | None,
         typer.Option(
@@ -99,30 +123,38 @@ class AskedGrid:
         """
         if self.micro_batches is not None and self.micro_batch_size is not None:
             raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
-        asked = given_sizes(network, {name: getattr(self, name) for name in _SIZES} | assignments(self.changes or ()))
+        given = {name: getattr(self, name) for name in _SIZES} | {"context": self.tokens_before}
+        asked = given_sizes(network, given | assignments(self.changes or ()))
         numbers = {each.name for each in network.sizes if not each.choices and each.name != "dtype"}
         sizes: dict[str, Sequence[Value]] = {name: (value,) for name, value in said.items()}
         for name, text in asked.items():
-            sizes[name] = read_range(text, option(name)) if name in numbers else _names(text)
+            sizes[name] = read_range(text, size_option(name)) if name in numbers else _names(text)
         micro_batches = _range_or_all(self.micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
         return Grid(
             ranges(**sizes),
-            _range_or_all(self.data, "--data", most),
-            _range_or_all(self.tensor, "--tensor", most),
-            _range_or_all(self.pipeline, "--pipeline", most),
-            (1,) if self.micro_batch_size else micro_batches,
-            _names(self.schedule),
-            _recomputations(self.recompute),
-            (False, True) if self.zero else (False,),
-            read_range(self.micro_batch_size or "", "--micro-batch-size"),
-            (1,) if self.stages_per_device is None else read_range(self.stages_per_device, "--stages-per-device"),
-            _rank_orders(self.rank_order),
-            (bucket_bytes(self.bucket),),
+            data=_range_or_all(self.data, "--data", most),
+            tensor=_range_or_all(self.tensor, "--tensor", most),
+            pipeline=_range_or_all(self.pipeline, "--pipeline", most),
+            micro_batches=(1,) if self.micro_batch_size else micro_batches,
+            schedule=_names(self.schedule),
+            recompute=_some(Recompute, self.recompute, "--recompute"),
+            zero=read_range(self.zero, "--zero"),
+            micro_batch_size=read_range(self.micro_batch_size or "", "--micro-batch-size"),
+            stages_per_device=_range_or_1(self.stages_per_device, "--stages-per-device"),
+            rank_order=_rank_orders(self.rank_order),
+            bucket_bytes=(bucket_bytes(self.bucket),),
+            context=_range_or_1(self.context, "--context"),
+            context_method=_some(ContextMethod, self.context_method, "--context-method"),
+            expert=_range_or_1(self.expert, "--expert"),
+            grad_dtype=("",) if self.grad_dtype is None else _names(self.grad_dtype),
+            attention=_some(AttentionKernel, self.attention, "--attention"),
+            sequence_parallel=self.sequence_parallel,
+            compiled=self.compiled,
         )
 
 
-_SIZES = ("size", "layers", "width", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype", "mode", "context")
-"""Fields that are sizes of a network."""
+_SIZES = ("size", "layers", "width", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype", "mode")
+"""Fields that are called like sizes of a network."""
 
 
 def strategies(
@@ -158,7 +190,7 @@ def strategies(
     simulated = partial(
         evaluate_grid, network, grid, place, semantics, most=most, overlap=overlap, link_sharing=link_sharing
     )
-    with as_typed(lambda name: option(name) if name in _SIZES else f"--set {name}"):
+    with as_typed(lambda name: size_option(name) if name in (*_SIZES, "context") else f"--set {name}"):
         found = solve(simulated, "ns")
     note_what_is_shared(place, range(1, most + 1), semantics, link_sharing=link_sharing)
     if out is not None:
@@ -174,6 +206,10 @@ def _range_or_all(text: str | None, flag: str, most: int) -> tuple[int, ...]:
     return doubling(most) if text is None else read_range(text, flag)
 
 
+def _range_or_1(text: str | None, flag: str) -> tuple[int, ...]:
+    return (1,) if text is None else read_range(text, flag)
+
+
 def _rank_orders(text: str | None) -> tuple[RankOrder | None, ...]:
     """The orders to try; None for the usual one."""
     if text == "all":
@@ -185,8 +221,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
 
 
-def _recomputations(text: str) -> tuple[Recompute, ...]:
-    return tuple(find({str(each): each for each in Recompute}, name, "--recompute") for name in _names(text))
+def _some(kind: type[_Kind], text: str, flag: str) -> tuple[_Kind, ...]:
+    """Members of an enumeration by their names."""
+    return tuple(find({str(each): each for each in kind}, name, flag) for name in _names(text))
 
 
 def _show(found: GridResult, most: int) -> None:
@@ -208,8 +245,8 @@ def _show(found: GridResult, most: int) -> None:
     few = best is not None and count_operations(found.family, best.spec, best.strategy) <= MOST_TRACED
     if best is not None and few and not found.unreached:
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
-        trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
-        screen.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
+        known = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing)
+        screen.print(" ".join(explain(known.trace, known.ranks, found.mesh)), soft_wrap=True)
     for numbers in found.reason_kinds.values():
         reason, others = found.outcomes[numbers[0]].reason, len({found.outcomes[i].reason for i in numbers}) - 1
         alike = f" (and {others:,} more like it)" if others else ""

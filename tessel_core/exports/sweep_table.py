@@ -8,7 +8,9 @@ import json
 import math
 from collections.abc import Sequence
 
+from tessel_core.ir.operators.formats import FP8
 from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.families import Value
 from tessel_core.strategies.grid import OBJECTIVES, GridResult
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, rank_order_words
 from tessel_core.strategies.strategy import Strategy
@@ -17,6 +19,8 @@ _STRATEGY = (
     *("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero"),
     *("stages_per_device", "rank_order"),
 )
+_MORE = {"context": "context_parallel", "expert": "expert_parallel"}
+"""Columns of strategies' fields that are not called like them, since a network's context is its tokens."""
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
@@ -26,16 +30,25 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     latency, throughput = sweep.columns["latency"], sweep.columns["throughput"]
     found = list[dict[str, object]]()
     for i in numbers:
-        spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
+        strategy, outcome = sweep.configurations[i].strategy, sweep.outcomes[i]
         degrees = (strategy.data, strategy.tensor, strategy.pipeline, *_micro_batches(sweep.configurations[i]))
         ranks = ",".join(strategy.ranks(sweep.semantics).order)
         how = (strategy.schedule, str(strategy.recompute), strategy.zero, strategy.stages_per_device, ranks)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
-        row = (*degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
-        found.append({**sweep.family.sizes_of(spec), **dict(zip((*_STRATEGY, *_OUTCOME), row, strict=True))})
+        chosen = {_MORE.get(name, name): getattr(strategy, name) for name in sweep.unusual}
+        more = {name: None if value == "" else value for name, value in chosen.items()}
+        came = (strategy.devices, *times, *peaks, i in front, outcome.reason or None)
+        ways = dict(zip(_STRATEGY, (*degrees, *how), strict=True)) | more
+        found.append({**_sizes(sweep, i), **ways, **dict(zip(_OUTCOME, came, strict=True))})
     return found
+
+
+def _sizes(sweep: GridResult, i: int) -> dict[str, Value]:
+    """Sizes of the network, whose format is fp8 where linear layers are."""
+    spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
+    return {**sweep.family.sizes_of(spec)} | ({"dtype": FP8} if strategy.fp8 else {})
 
 
 def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
@@ -52,13 +65,14 @@ def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     varying = _varying(sweep)
     found = list[dict[str, object]]()
     for i in numbers:
-        spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
-        how = _how(strategy)
-        sizes = {name.capitalize(): value for name, value in sweep.family.sizes_of(spec).items()}
+        strategy = sweep.configurations[i].strategy
+        how, more = _how(strategy), {_HEADINGS[name]: getattr(strategy, name) for name in sweep.unusual}
+        sizes = {_heading(name): value for name, value in _sizes(sweep, i).items()}
         row: dict[str, object] = {
             "D": strategy.data,
             "H": strategy.tensor,
             "P": strategy.pipeline,
+            **more,
             **dict(zip(("K", "Micro-batch size"), _micro_batches(sweep.configurations[i]), strict=True)),
             "Devices": strategy.devices,
             **{name: value for name, value in {**how, **sizes}.items() if name in varying},
@@ -69,12 +83,27 @@ def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     return found
 
 
+_HEADINGS = {
+    "context": "C",
+    "expert": "E",
+    "context_method": "Context method",
+    "sequence_parallel": "Sequence parallel",
+    "grad_dtype": "Gradients",
+    "attention": "Attention",
+    "compiled": "Compiled",
+}
+
+
+def _heading(size: str) -> str:
+    return "Tokens before" if size == "context" else size.capitalize()
+
+
 def _how(strategy: Strategy) -> dict[str, object]:
     """What a strategy chooses besides its degrees, by heading."""
     return {
         "Order": strategy.schedule,
         "Recomputes": str(strategy.recompute),
-        "Shares state": strategy.zero,
+        "ZeRO": strategy.zero,
         "Stages per device": strategy.stages_per_device,
         "Ranks": rank_order_words(strategy.rank_order or DEFAULT_RANK_ORDER),
     }
@@ -82,11 +111,11 @@ def _how(strategy: Strategy) -> dict[str, object]:
 
 def _varying(sweep: GridResult) -> set[str]:
     """Headings of what differs between configurations; a table has room for no others."""
-    specs = dict.fromkeys(each.spec for each in sweep.configurations)
+    networks = {(each.spec, each.strategy.fp8): i for i, each in enumerate(sweep.configurations)}
     values: dict[str, set[object]] = {}
-    for spec in specs:
-        for name, value in sweep.family.sizes_of(spec).items():
-            values.setdefault(name.capitalize(), set()).add(value)
+    for i in networks.values():
+        for name, value in _sizes(sweep, i).items():
+            values.setdefault(_heading(name), set()).add(value)
     for each in sweep.configurations:
         for name, choice in _how(each.strategy).items():
             values.setdefault(name, set()).add(choice)

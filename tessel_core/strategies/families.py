@@ -199,7 +199,7 @@ class GptWork:
         least = int(self.mode != "training")
         if not least <= self.context <= most:
             why = "training takes whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
-            raise InputError("context", f"{why}, got {self.context}")
+            raise InputError("tokens-before", f"{why}, got {self.context}")
 
     @property
     def layers(self) -> int:
@@ -232,7 +232,7 @@ class GptFamily(ExampleFamily):
         Size("batch", "Batch", 32),
         Size("dtype", "Formats", "bf16"),
         Size("mode", "Mode", "training", MODES),
-        Size("context", "Context"),
+        Size("context", "Tokens before"),
     )
     options = ("dropout",)
 

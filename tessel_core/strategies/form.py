@@ -7,14 +7,25 @@ from dataclasses import dataclass, replace
 
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.formats import FP8
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.places import nodes_of
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, RankOrder, every_rank_order
-from tessel_core.strategies.strategy import Semantics, equal_devices
+from tessel_core.strategies.strategy import (
+    GRADIENT_FORMATS,
+    NO_EXPERTS,
+    NO_SEQUENCE,
+    ZERO_STAGES,
+    Semantics,
+    can_be_shared,
+    equal_devices,
+)
 
 Answer = str | bool
 """Text as typed, names of several choices joined by commas, or whether something is switched on."""
@@ -80,16 +91,97 @@ RECOMPUTE = Field(
     about="What runs again for the backward and need not be kept: nothing, all but products and attention (selective), "
     "or whole layers (full). More takes longer and holds less.",
 )
-ZERO = Field("zero", "Also try ZeRO-1", False, about="Replicas that share the optimizer's state.")
+ZERO = Field(
+    "zero",
+    "ZeRO",
+    "0",
+    tuple(map(str, ZERO_STAGES)),
+    several=True,
+    about="Stages that are tried: replicas share the optimizer's state (1), gradients too (2), and weights too "
+    "(3, FSDP). A higher stage holds less and sends more.",
+)
+CONTEXT = Field(
+    "context",
+    "Context C",
+    "1",
+    about="Devices that share the tokens of each sample, as numbers and ranges. More hold less of long sequences and "
+    "send more.",
+)
+CONTEXT_METHOD = Field(
+    "context_method",
+    "Context method",
+    str(ContextMethod.RING),
+    tuple(ContextMethod),
+    several=True,
+    about="How devices that share tokens meet in the attention: keys and values go round (ring), or each device takes "
+    "some of the heads (all-to-all).",
+)
+EXPERT = Field(
+    "expert",
+    "Experts E",
+    "1",
+    about="Devices that share the experts of each layer, as numbers and ranges. They are those of D, C and H, so more "
+    "take no further devices.",
+)
+SEQUENCE_PARALLEL = Field(
+    "sequence_parallel",
+    "Sequence parallel",
+    False,
+    about="Devices that share tensors cut activations along the tokens, too, which holds less of them.",
+)
+COMPILED = Field(
+    "compiled", "Compiled", False, about="Each layer runs as torch.compile makes it: pointwise operators are fused."
+)
+_OF_WEIGHTS = "weights"
+GRAD_DTYPE = Field(
+    "grad_dtype",
+    "Gradients",
+    _OF_WEIGHTS,
+    (_OF_WEIGHTS, *GRADIENT_FORMATS[1:]),
+    several=True,
+    about="Formats in which gradients are summed: that of the weights, or another one.",
+)
+ATTENTION = Field(
+    "attention",
+    "Attention",
+    str(AttentionKernel.FUSED),
+    tuple(AttentionKernel),
+    several=True,
+    about="One fused kernel, or an operator for each step, which keeps scores in memory.",
+)
+MORE_CUTS = (CONTEXT, CONTEXT_METHOD, EXPERT, SEQUENCE_PARALLEL, GRAD_DTYPE, ATTENTION, COMPILED)
+"""Fields that few grids need."""
 
+_FIRST_SIZES = ("size", "layers", "width", "sequence", "batch", "dtype", "mode")
+"""Sizes that most people change."""
 _USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
 """Sizes of an MLP at first, so that there is something to choose between."""
-_FORMATS = ("fp16", "bf16", "fp32")
+_FORMATS = ("fp16", "bf16", "fp32", FP8)
 
 
 def size_fields(family: str) -> tuple[Field, ...]:
     """The fields about the networks of one family."""
     return tuple(_size_field(find_family(family), size) for size in find_family(family).sizes)
+
+
+def first_size_fields(family: str) -> tuple[Field, ...]:
+    """Those of `size_fields` that most people change."""
+    names = [f"{family}-{name}" for name in _FIRST_SIZES]
+    return tuple(field for field in size_fields(family) if field.name in names)
+
+
+def objection(field: Field, answers: Mapping[str, Answer]) -> str:
+    """Why a field of `MORE_CUTS` has no effect with these answers, as a sentence; empty where it has one."""
+    (name,) = chosen(FAMILY, answers)
+    family = find_family(name)
+    shared = can_be_shared(family, family.spec())
+    if field in (CONTEXT, CONTEXT_METHOD) and not shared.sequence:
+        return f"{NO_SEQUENCE.capitalize()}."
+    if field is CONTEXT_METHOD and str(answer_to(CONTEXT, answers)).strip() == CONTEXT.usual:
+        return "Devices share tokens where the context degree C is above 1."
+    if field is EXPERT and not shared.experts:
+        return f"{NO_EXPERTS.capitalize()}."
+    return ""
 
 
 def _size_field(family: Family, size: Size) -> Field:
@@ -105,6 +197,7 @@ _FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in (
         *(FAMILY, MESH, SEMANTICS, *DEGREES, STAGES_PER_DEVICE, MICRO_BATCH_SIZE, ORDERS, RANK_ORDER, RECOMPUTE, ZERO),
+        *MORE_CUTS,
         *(field for family in FAMILIES for field in size_fields(family)),
     )
 }
@@ -147,6 +240,8 @@ def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
     found: dict[str, Answer] = {}
     if answers.get(RECOMPUTE.name) is True:  # from before there were several ways
         answers = {**answers, RECOMPUTE.name: f"{Recompute.NONE},{Recompute.FULL}"}
+    if isinstance(answers.get(ZERO.name), bool):  # from before there were several stages
+        answers = {**answers, ZERO.name: "0,1" if answers[ZERO.name] else "0"}
     for name, answer in answers.items():
         if name not in _FIELDS:
             raise InputError(f"strategies: {name}", "is not known")
@@ -176,24 +271,37 @@ def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None)
 
     Raises InputError, with the field's label, for words that make no sense.
     """
+    without_effect = {field.name for field in MORE_CUTS if objection(field, answers)}
+    answers = {name: answer for name, answer in answers.items() if name not in without_effect}
     (family,), (mesh,), (semantics,) = (chosen(field, answers) for field in (FAMILY, MESH, SEMANTICS))
     pairs = zip(find_family(family).sizes, size_fields(family), strict=True)
     sizes = {size.name: _values(field, answers) for size, field in pairs}
-    data, tensor, pipeline, micro = (read_range(str(answer_to(each, answers)), each.label) for each in DEGREES)
-    zero = (False, True) if answer_to(ZERO, answers) else (False,)
-    size, several = (
-        read_range(str(answer_to(field, answers)), field.label) for field in (MICRO_BATCH_SIZE, STAGES_PER_DEVICE)
-    )
+    read = {field.name: read_range(str(answer_to(field, answers)), field.label) for field in _RANGES}
     (ranks,) = chosen(RANK_ORDER, answers)
     known = ranges(**{name: values for name, values in sizes.items() if values is not None})
     try:
-        how = chosen(ORDERS, answers), tuple(map(Recompute, chosen(RECOMPUTE, answers))), zero
-        grid = Grid(known, data, tensor, pipeline, micro, *how, size, several, _rank_orders(ranks))
+        grid = Grid(
+            known,
+            **read,
+            schedule=chosen(ORDERS, answers),
+            recompute=tuple(map(Recompute, chosen(RECOMPUTE, answers))),
+            zero=tuple(map(int, chosen(ZERO, answers))),
+            rank_order=_rank_orders(ranks),
+            context_method=tuple(map(ContextMethod, chosen(CONTEXT_METHOD, answers))),
+            grad_dtype=tuple("" if each == _OF_WEIGHTS else each for each in chosen(GRAD_DTYPE, answers)),
+            attention=tuple(map(AttentionKernel, chosen(ATTENTION, answers))),
+            sequence_parallel=bool(answer_to(SEQUENCE_PARALLEL, answers)),
+            compiled=bool(answer_to(COMPILED, answers)),
+        )
     except InputError as error:
-        fields = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, RECOMPUTE, *size_fields(family))
+        fields = (*_RANGES, *MORE_CUTS, RECOMPUTE, ZERO, *size_fields(family))
         labels = {each.name: each.label for each in fields}
         raise InputError(labels.get(error.where, error.where), error.why) from None
     return Asked(family, mesh if open_mesh is None else open_mesh.name, grid, Semantics(semantics), open_mesh)
+
+
+_RANGES = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, CONTEXT, EXPERT)
+"""Fields of numbers and ranges, called like those of `Grid`."""
 
 
 def _rank_orders(choice: str) -> tuple[RankOrder | None, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import product
 from types import MappingProxyType
@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.formats import FP8
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome, evaluate
 from tessel_core.strategies.families import Family, Spec, Value
@@ -48,7 +51,7 @@ class Grid:
     """Every combination of the values of each field, and of a family's sizes; those not named are as usual.
 
     InputError for a range without values, a degree below 1, and, with its size, a grid of too many configurations.
-    Sizes are checked by their family.
+    Sizes are checked by their family.  The format fp8 is bf16 with the products of linear layers in FP8.
     """
 
     sizes: Ranges = ()
@@ -58,7 +61,8 @@ class Grid:
     micro_batches: tuple[int, ...] = (1,)
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[Recompute, ...] = (Recompute.NONE,)
-    zero: tuple[bool, ...] = (False,)
+    zero: tuple[int, ...] = (0,)
+    """Stages of ZeRO. Where there is one replica, the others are left out if 0 is among them."""
     micro_batch_size: tuple[int, ...] = ()
     """Samples; where there are any, they take the place of `micro_batches`, whose number is batch / (D · size)."""
     stages_per_device: tuple[int, ...] = (1,)
@@ -66,6 +70,15 @@ class Grid:
     rank_order: tuple[RankOrder | None, ...] = (None,)
     """Of several, those count that place the ranks differently; None for the usual one."""
     bucket_bytes: tuple[int, ...] = (BUCKET_BYTES,)
+    context: tuple[int, ...] = (1,)
+    context_method: tuple[ContextMethod, ...] = (ContextMethod.RING,)
+    """Of several, the first stands for all where sequences are not cut."""
+    expert: tuple[int, ...] = (1,)
+    grad_dtype: tuple[str, ...] = ("",)
+    attention: tuple[AttentionKernel, ...] = (AttentionKernel.FUSED,)
+    sequence_parallel: bool = False
+    """Whether sequences are cut, too, wherever tensors are."""
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         sizes = dict(self.sizes)
@@ -73,7 +86,7 @@ class Grid:
             if not values:
                 raise InputError(name, "its range has no values")
             numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
-            least = 0 if name == "bucket_bytes" or name in sizes else 1
+            least = 0 if name in ("bucket_bytes", "zero") or name in sizes else 1
             if min(numbers, default=least) < least:
                 raise InputError(name, f"must be at least {least}, got {min(numbers)}")
         if self.size > MOST_CONFIGURATIONS:
@@ -87,8 +100,8 @@ class Grid:
 
     def _all(self) -> list[tuple[str, tuple[object, ...]]]:
         unused = "micro_batches" if self.micro_batch_size else "micro_batch_size"
-        strategies = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != unused]
-        return [*self.sizes, *(pair for pair in strategies if pair[0] != "sizes")]
+        named = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name not in ("sizes", unused)]
+        return [*self.sizes, *(pair for pair in named if isinstance(pair[1], tuple))]
 
     def configurations(
         self, family: Family, devices: int | None = None, nodes: Sequence[int] | None = None
@@ -97,48 +110,70 @@ class Grid:
 
         `nodes` has the node of each device; without it, each device has its own.
         """
-        how = self.schedule, self.recompute, self.zero, self.stages_per_device
-        parts = self.micro_batch_size or self.micro_batches
-        degrees = product(self.data, self.tensor, self.pipeline, parts, *how)
-        fitting = [each for each in degrees if devices is None or math.prod(each[:3]) <= devices]
-        some = [
-            (*each[:4], _order_of(each), *each[5:], order, bucket)
-            for each in fitting
-            for order in self._orders(each[:3], nodes)
-            for bucket in self.bucket_bytes
-        ]
-        strategies = [] if self.micro_batch_size else [Strategy(*each) for each in some]
+        choices = list(self._choices(devices, nodes))
+        counted = {False: [Strategy(**each) for each in choices]} if not self.micro_batch_size else {}
+        if counted and FP8 in dict(self.sizes).get("dtype", ()):
+            counted[True] = [replace(each, fp8=True) for each in counted[False]]
         found = list[Configuration]()
-        for sizes in product(*(values for _, values in self.sizes)):
-            spec = family.spec(**dict(zip((name for name, _ in self.sizes), sizes, strict=True)))
-            found += [Configuration(spec, strategy) for strategy in strategies]
+        for values in product(*(values for _, values in self.sizes)):
+            named = dict(zip((name for name, _ in self.sizes), values, strict=True))
+            fp8 = named.get("dtype") == FP8
+            spec = family.spec(**named | ({"dtype": "bf16"} if fp8 else {}))
             if self.micro_batch_size:
-                found += [_of_size(spec, *each) for each in some]
+                found += [_of_size(spec, **each, fp8=fp8) for each in choices]
+            else:
+                found += [Configuration(spec, strategy) for strategy in counted[fp8]]
         return found
 
-    def _orders(self, degrees: tuple[int, int, int], nodes: Sequence[int] | None) -> Sequence[RankOrder | None]:
-        """The rank orders to try for D, T and P."""
+    def _choices(self, devices: int | None, nodes: Sequence[int] | None) -> Iterator[dict[str, Any]]:
+        """Fields of each strategy; `micro_batches` has the size of micro-batches where sizes are asked for."""
+        ranges = {name: getattr(self, name) for name in _RANGES}
+        ranges["micro_batches"] = self.micro_batch_size or self.micro_batches
+        for values in product(*ranges.values()):
+            each = dict(zip(ranges, values, strict=True))
+            if self._repeats(each) or (devices is not None and _devices_of(each) > devices):
+                continue
+            if each["schedule"] == DEFAULT_ORDER:
+                each["schedule"] = usual_order(each["stages_per_device"])
+            each["sequence_parallel"] = self.sequence_parallel and each["tensor"] > 1
+            each["compiled"] = self.compiled
+            for order, bucket in product(self._orders(each, nodes), self.bucket_bytes):
+                yield each | {"rank_order": order, "bucket_bytes": bucket}
+
+    def _repeats(self, each: Mapping[str, Any]) -> bool:
+        """Whether a choice changes nothing, and the grid has the strategy without it."""
+        alone = each["zero"] > 0 and each["data"] * each["context"] == 1 and 0 in self.zero
+        return alone or (each["context"] == 1 and each["context_method"] != self.context_method[0])
+
+    def _orders(self, each: Mapping[str, Any], nodes: Sequence[int] | None) -> Sequence[RankOrder | None]:
+        """The rank orders to try for these degrees."""
         named = [order for order in self.rank_order if order is not None]
         if len(named) < 2:
             return self.rank_order
-        return distinct_orders(named, *degrees, range(math.prod(degrees)) if nodes is None else nodes)
+        degrees = {name: each[name] for name in ("data", "tensor", "pipeline", "context", "expert")}
+        return distinct_orders(named, **degrees, nodes=range(_devices_of(each)) if nodes is None else nodes)
 
     def too_large(self, devices: int) -> int:
         """How many take more than so many devices."""
-        degrees = list(product(self.data, self.tensor, self.pipeline))
+        degrees = list(product(self.data, self.tensor, self.pipeline, self.context))
         return self.size // len(degrees) * sum(math.prod(each) > devices for each in degrees)
 
 
-def _order_of(each: Sequence[Any]) -> str:
-    """The order of a strategy's fields D, T, P, K, order, recomputation, ZeRO, stages per device."""
-    asked, several = str(each[4]), int(each[7])
-    return usual_order(several) if asked == DEFAULT_ORDER else asked
+_RANGES = (
+    *("data", "tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero", "stages_per_device"),
+    *("context", "context_method", "expert", "grad_dtype", "attention"),
+)
+"""Fields in the order in which their values vary, the last one fastest; rank orders and buckets follow."""
 
 
-def _of_size(spec: Spec, data: int, tensor: int, pipeline: int, size: int, *how: Any) -> Configuration:
+def _devices_of(each: Mapping[str, Any]) -> int:
+    return int(each["data"] * each["tensor"] * each["pipeline"] * each["context"])
+
+
+def _of_size(spec: Spec, *, micro_batches: int, **fields: Any) -> Configuration:
     """A configuration with as many whole micro-batches of so many samples as the batch has."""
-    count = max(1, spec.batch // (data * size))
-    return Configuration(spec, Strategy(data, tensor, pipeline, count, *how), size)
+    count = max(1, spec.batch // (fields["data"] * micro_batches))
+    return Configuration(spec, Strategy(**fields, micro_batches=count), micro_batches)
 
 
 def doubling(most: int) -> tuple[int, ...]:
@@ -178,6 +213,8 @@ def _part(part: str, what: str) -> Iterator[int]:
         yield low
         low = low * int(factor) if times else low + 1
 
+
+_SELDOM = ("context", "context_method", "expert", "sequence_parallel", "grad_dtype", "attention", "compiled")
 
 Column = NDArray[np.float64]
 
@@ -228,6 +265,12 @@ class GridResult:
     def several_networks(self) -> bool:
         """Whether configurations differ in sizes too, so that what is said of one is to name them."""
         return len({each.spec for each in self.configurations}) > 1
+
+    @cached_property
+    def unusual(self) -> tuple[str, ...]:
+        """Those fields of strategies that are seldom chosen, and that some strategy here has unlike `Strategy()`."""
+        usual, found = Strategy(), {each.strategy for each in self.configurations}
+        return tuple(name for name in _SELDOM if any(getattr(each, name) != getattr(usual, name) for each in found))
 
     @cached_property
     def unreached(self) -> int:

@@ -68,7 +68,9 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     places = [mesh.devices[worker - 1] for worker in workers]
     plan_devices = [PlanDevice(each.name, each.memory_capacity, static[p]) for p, each in enumerate(places)]
     several = f"x{strategy.stages_per_device}" if strategy.stages_per_device > 1 else ""
-    name = f"{found.program.name} D{strategy.data} H{strategy.tensor} P{devices}{several} K{strategy.micro_batches}"
+    context = f" C{strategy.context}" if strategy.context > 1 else ""
+    degrees = f"D{strategy.data}{context} H{strategy.tensor} P{devices}{several} K{strategy.micro_batches}"
+    name = f"{found.program.name} {degrees}"
     return MicroBatchPlan(name, tuple(plan_devices), tuple(blocks), _links(runs, groups[0]), "ns", "B")
 
 

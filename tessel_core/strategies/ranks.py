@@ -139,15 +139,26 @@ class Ranks:
 
 
 def distinct_orders(
-    orders: Sequence[RankOrder], data: int, tensor: int, pipeline: int, nodes: Sequence[int]
+    orders: Sequence[RankOrder],
+    data: int,
+    tensor: int,
+    pipeline: int,
+    nodes: Sequence[int],
+    context: int = 1,
+    expert: int = 1,
 ) -> list[RankOrder]:
-    """Those of the orders that place the ranks differently on devices of these nodes; of several alike the first."""
+    """Those of the orders that place the ranks differently on devices of these nodes; of several alike the first.
+
+    Groups of experts count where their degree divides the number of ranks.
+    """
+    divides = data * context * tensor % expert == 0
+    names = (*CUT_DIMENSIONS, "context", *(["expert"] if divides else []))
     found: dict[object, RankOrder] = {}
     for order in orders:
-        ranks = Ranks(data, tensor, pipeline, order)
+        ranks = Ranks(data, tensor, pipeline, order, context, expert if divides else 1)
         lie = [
             sorted((ranks.coordinate(group[0], "pipeline"), _nodes_of(group, nodes)) for group in ranks.groups(name))
-            for name in CUT_DIMENSIONS
+            for name in names
         ]
         found.setdefault(repr(lie), order)
     return list(found.values())

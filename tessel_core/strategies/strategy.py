@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
@@ -164,9 +165,8 @@ class Strategy:
         degrees = (
             (self.data, f"{self.data} replicas"),
             (self.pipeline, f"{self.stages} stages"),
-            (self.tensor, f"tensors over {self.tensor}" + " with sequences" * self.sequence_parallel),
-            (self.context, f"sequences over {self.context} ({self.context_method})"),
-            (self.expert, f"experts over {self.expert}"),
+            (self.tensor, f"tensors over {self.tensor}" + " (sequence parallel)" * self.sequence_parallel),
+            *self._shared,
             (self.micro_batches, f"{self.micro_batches} micro-batches"),
         )
         words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
@@ -175,8 +175,16 @@ class Strategy:
 
     @property
     def how(self) -> str:
-        """The strategy without its degrees."""
-        return ", ".join([self.schedule, *self._saving, *self._running, *self._placed])
+        """The strategy without the degrees that all strategies have."""
+        shared = [text for degree, text in self._shared if degree > 1]
+        shared += ["sequence parallel"] * (self.sequence_parallel and self.tensor > 1)
+        return ", ".join([self.schedule, *shared, *self._saving, *self._running, *self._placed])
+
+    @property
+    def _shared(self) -> tuple[tuple[int, str], ...]:
+        """Degrees that few strategies have, each with its words."""
+        sequences = f"sequences over {self.context} ({self.context_method})"
+        return (self.context, sequences), (self.expert, f"experts over {self.expert}")
 
     @property
     def _saving(self) -> list[str]:
@@ -273,6 +281,27 @@ def program_of_one(
     return with_gradients(model, updated) if gradients else updated
 
 
+@dataclass(frozen=True, slots=True)
+class CanBeShared:
+    """Whether devices can share what only some networks have."""
+
+    sequence: bool
+    experts: bool
+
+
+NO_SEQUENCE = "the network has no sequence of tokens that devices could share"
+NO_EXPERTS = "the network has no experts that devices could share"
+
+
+@lru_cache(maxsize=256)
+def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
+    """What devices can share in a network, read off its forward program."""
+    roles = family.forward(spec).roles.values()
+    return CanBeShared(
+        any(role.sequence_axis is not None for role in roles), any(role.expert_axis is not None for role in roles)
+    )
+
+
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     """About how many its program has, from the program of one device, which is quick to build."""
     alone = build_program(family, spec, Strategy(recompute=strategy.recompute, attention=strategy.attention))
@@ -315,15 +344,19 @@ def _objections(
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
         yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
-    yield from _kernel_objections(spec, strategy, semantics)
+    yield from _kernel_objections(family, spec, strategy, semantics)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection
 
 
-def _kernel_objections(spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
-    if not replace(strategy, attention=AttentionKernel.FUSED).plain and semantics is Semantics.DISTIR:
+def _kernel_objections(family: Family, spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
+    if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
         yield "DistIR cuts by replicas, layers and stages alone, so its rules do not say what this costs"
+    if strategy.context > 1 and not can_be_shared(family, spec).sequence:
+        yield NO_SEQUENCE
+    if strategy.expert > 1 and not can_be_shared(family, spec).experts:
+        yield NO_EXPERTS
     if strategy.expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
         yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
     if strategy.context > 1 and strategy.attention != AttentionKernel.FUSED:
@@ -352,7 +385,7 @@ def check_strategy(
 ) -> None:
     """Raise InputError where a strategy cannot be, as `why_not`, or its program would be too long."""
     refuse_impossible(family, spec, strategy, mesh, semantics)
-    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
+    parts = spec.layers * strategy.devices // strategy.pipeline * strategy.micro_batches
     if parts > MOST_PARTS:
         most = f"more than the {MOST_PARTS:,} that are taken one by one"
         raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")

@@ -107,7 +107,7 @@ def gpt_grids(console: Console) -> bool:
     table = Table("GPT configurations", "mode", "simulated", "CPU s", "reach", box=None)
     family, mesh, fast = find_family("gpt"), find_mesh("h200-16"), True
     grids = {mode: Grid(ranges(**GPT_SIZES, mode=(mode,), **more), **DEGREES) for mode, more in GPT_MODES.items()}
-    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (False, True)}
+    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (0, 1)}
     grids["training, 7 sizes, recomputing and ZeRO or not"] = Grid(ranges(**GPT_MIXED), **DEGREES, **both)
     for mode, grid in grids.items():
         every = grid.configurations(family, 16)
@@ -143,7 +143,8 @@ def one_by_one(console: Console, large: bool) -> bool:
             fast &= seconds <= reach
             table.add_row(name, "", way, *shown(seconds, count), f"{reach:.2g} s")
             if count < 1000:
-                table.add_row(name, "", "explain", *shown(timed(lambda: explain(trace, strategy, MESH))[0], count), "")  # noqa: B023
+                ranks = strategy.ranks(Semantics.DEFAULT)
+                table.add_row(name, "", "explain", *shown(timed(lambda: explain(trace, ranks, MESH))[0], count), "")  # noqa: B023
         fast &= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 <= LARGE_MB
         assert not large or degrees != LARGE[1] or count >= LEAST_OPERATIONS
     console.print(table)

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from conftest import App
 
-from pages.parts.strategies.points import FRONT, INFEASIBLE, identity
+from pages.parts.strategies.points import FEASIBLE, FRONT, INFEASIBLE, identity
 from pages.shared import strategies as strategies_form
 from pages.shared.strategies import swept
 from pages.shared.strategy_state import StrategyState
@@ -121,10 +121,10 @@ def test_infeasible_ones_have_reasons_that_can_be_chosen() -> None:
 def test_zero_recomputation_and_sizes_of_micro_batches_are_asked_too() -> None:
     tab = page()
     before = len(tab.test.dataframe[0].value)
-    next(each for each in tab.test.toggle if each.label == "Also try ZeRO-1").set_value(True)
+    next(each for each in tab.test.multiselect if each.label == "ZeRO").set_value(["0", "1", "3"])
     next(each for each in tab.test.multiselect if each.label == "Recomputation").set_value(["none", "full"])
     write(tab, "Micro-batch size", "16,48")
-    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (False, True)}
+    both = {"recompute": (Recompute.NONE, Recompute.FULL), "zero": (0, 1, 3)}
     grid = Grid(data=doubling(16), tensor=doubling(16), pipeline=doubling(8), micro_batch_size=(16, 48), **both)
     found = evaluate_grid(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
     assert before != len(found.front) == len(tab.test.dataframe[0].value)
@@ -260,7 +260,55 @@ def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
     tab = filled(Layers="7")
     so_far = strategies_form._answer(asked_by(tab.work.strategies, tab.work.placing.mesh.mesh))
     assert so_far[0].unreached > so_far[-1].unreached == 0
-    assert "still to come" not in captions(tab)
+    assert " are done" not in captions(tab)
+
+
+def test_a_sweep_that_runs_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not say that nothing is feasible before all is there."""
+    work = _asked()
+    monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.0])
+    monkeypatch.setattr(strategies_form, "go_on", lambda asked: False)
+    for kept in (strategies_form._answer, strategies_form._outcomes):
+        kept.cache_clear()
+    tab = App.on("strategies", work)
+    count = len(swept(asked_by(work.strategies, work.placing.mesh.mesh)))
+    assert not tab.says("No configuration is feasible")
+    assert tab.says(f"0 of {count:,} are done, and none of these is feasible.")
+    assert captions(tab).count(f"; 0 of {count:,} are done") == 1
+    strategies_form._answer.cache_clear()
+
+
+def test_more_ways_to_cut_are_asked_where_the_network_has_them() -> None:
+    tab = page().choose("Mesh", "h200-8")
+    texts = {each.label: each for each in tab.test.text_input}
+    assert texts["Context C"].disabled
+    assert texts["Experts E"].disabled
+    assert "The network has no sequence of tokens that devices could share." in captions(tab)
+    fill(tab, {"Replicas D": "1", "Tensor H": "1,2", "Stages P": "1", "Micro-batches K": "1"})
+    fill(tab.choose("Network", "gpt"), {"Batch": "8", "Layers": "2", "Sequence": "256", "Context C": "1,2"})
+    tab.test.multiselect(key=next(each.key for each in tab.test.multiselect if each.label == "ZeRO")).set_value(
+        ["0", "3"]
+    )
+    next(each for each in tab.test.multiselect if each.label == "Formats").set_value(["bf16", "fp8"])
+    next(each for each in tab.test.toggle if each.label == "Sequence parallel").set_value(True)
+    tab.run()
+    assert next(each for each in tab.test.text_input if each.label == "Experts E").disabled
+    assert "The network has no experts that devices could share." in captions(tab)
+    # Two degrees of H by two formats, and of those with C = 2 again with ZeRO-3; each is feasible.
+    assert "12 configurations on h200-8, 12 of them feasible" in captions(tab)
+    rows = list_those(tab, FEASIBLE)
+    assert {(row["C"], row["ZeRO"]) for row in rows} == {(1, 0), (2, 0), (2, 3)}
+    assert {row["Sequence parallel"] for row in rows if row["H"] == 1} == {False}
+    assert {row["Dtype"] for row in rows} == {"bf16", "fp8"}
+    assert tab.work.strategies["zero"] == "0,3"
+    at = max(i for i, row in enumerate(rows) if (row["C"], row["ZeRO"]) == (2, 3))
+    select(tab, "table", {"rows": [at], "columns": [], "cells": []})
+    assert "sequences over 2 (ring)" in shown(tab)
+    before = shown(tab)
+    again = App("strategies", **tab.address)
+    assert shown(again) == before
+    again.go("program")
+    assert before in " ".join(each.value for each in again.test.markdown).replace("\\", "")
 
 
 def test_nothing_feasible_says_why() -> None:

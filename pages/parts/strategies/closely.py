@@ -41,7 +41,7 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
     if not outcome.peaks or not _wanted(asked, found, number):
         return
     known, mesh = simulated(asked, number), asked.devices
-    sentences = explain(known.trace, found.configurations[number].strategy, mesh)
+    sentences = explain(known.trace, known.ranks, mesh)
     st.info(literal(" ".join(sentences)), icon=":material/troubleshoot:")
     left, right = st.columns([7, 5], gap="medium")
     with left:

@@ -76,7 +76,8 @@ def table(found: GridResult, shown: int | None) -> None:
 
 _COLUMNS = {
     **{name: st.column_config.NumberColumn(width=44, help=about) for name, about in (
-        ("D", "Replicas"), ("H", "Devices that share tensors"), ("P", "Stages"), ("K", "Micro-batches")
+        ("D", "Replicas"), ("H", "Devices that share tensors"), ("P", "Stages"), ("K", "Micro-batches"),
+        ("C", "Devices that share sequences"), ("E", "Devices that share experts"), ("ZeRO", "The stage of ZeRO"),
     )},
     "Step (ms)": st.column_config.NumberColumn(format="%.4g"),
     "Samples/s": st.column_config.NumberColumn(format="%,.0f"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace, device_times, memory_parts, why_waiting
 from tessel_core.simulation.idle import idle_of
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.simulation.waiting import DeviceTime
+from tessel_core.strategies.ranks import Ranks
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.program import idle_sentence
 
@@ -14,10 +15,9 @@ _LITTLE = 0.005
 """Shares of a step that are not worth a word."""
 
 
-def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ...]:
+def explain(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> tuple[str, ...]:
     """How much is idle, which stage works most, which waits most and for what, what fills the memory, in turn."""
-    times = {each.device: each for each in device_times(trace)}
-    stages = [times[1 + stage] for stage in range(strategy.pipeline)]
+    stages = _stages(trace, ranks)
     busiest = max(range(len(stages)), key=lambda stage: stages[stage].computing)
     step = show_time(trace.latency * 1e9, "ns")
     busy = stages[busiest]
@@ -29,17 +29,16 @@ def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ..
         clauses.append(f"does nothing for {_share(busy.neither, trace)}")
     name = f"Stage {busiest} works most" if len(stages) > 1 else "Every device"
     found = [f"{name}{': it' if len(stages) > 1 else ''} {_listed(clauses)}."]
-    waits = _waits(trace, stages.index(min(stages, key=lambda each: each.computing)), strategy)
+    waits = _waits(trace, min(stages, key=lambda each: each.computing).device, ranks)
     idle = idle_of(trace)
     headline = "" if idle is None else idle_sentence(idle)
     return tuple(filter(None, (headline, *found, waits, _memory(trace, mesh))))
 
 
-def bottleneck(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> str:
+def bottleneck(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> str:
     """The two sentences that a card has room for: what holds it up, and what fills its memory."""
-    times = {each.device: each for each in device_times(trace)}
-    idlest = min(range(strategy.pipeline), key=lambda stage: times[1 + stage].computing)
-    waits = _waits(trace, idlest, strategy) or "It waits for nothing: every device computes all the time."
+    idlest = min(_stages(trace, ranks), key=lambda each: each.computing)
+    waits = _waits(trace, idlest.device, ranks) or "It waits for nothing: every device computes all the time."
     i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
     shares = list(memory_parts(trace, trace.devices[i]).items())
     if not shares:
@@ -51,16 +50,22 @@ def bottleneck(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> str:
     return f"{waits} {full} is {what} ({_percent(amount / peak)})."
 
 
-def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
-    """A sentence on the waits of a stage; empty where it hardly waits."""
-    reasons = why_waiting(trace, 1 + stage, by_micro_batch=False)
+def _stages(trace: Trace, ranks: Ranks) -> list[DeviceTime]:
+    """For each stage, the times of its first device."""
+    times = {each.device: each for each in device_times(trace)}
+    return [times[ranks.worker(0, 0, place)] for place in range(ranks.pipeline)]
+
+
+def _waits(trace: Trace, worker: int, ranks: Ranks) -> str:
+    """A sentence on the waits of a stage's device; empty where it hardly waits."""
+    reasons = why_waiting(trace, worker, by_micro_batch=False)
     total = sum(each.seconds for each in reasons)
     if total <= _LITTLE * trace.latency:
         return ""
-    who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
+    who = f"Stage {ranks.coordinate(worker, 'pipeline')}" if ranks.pipeline > 1 else "Every device"
     worst = reasons[0]
     rest = "" if len(reasons) == 1 else f": {_share(worst.seconds, trace)}"
-    cause = worst.title if strategy.pipeline > 1 else worst.title.removeprefix("stage 0's ")
+    cause = worst.title if ranks.pipeline > 1 else worst.title.removeprefix("stage 0's ")
     return f"{who} waits {_share(total, trace)} of the time{rest} for {cause}."
 
 
