@@ -26,7 +26,7 @@ from tessel_core.model import (
     OperatorGraph,
     Status,
 )
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.placement import PLACERS, PlacementProblem, find_placer, solve_placement
 from tessel_core.placement.branches import branches_apart, branches_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.model import Communication, Placement, Transfers
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.planning import plan_of
 from tessel_core.scheduling import solve_schedule

@@ -12,7 +12,7 @@ from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import PlacementLoads, Status
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.networks.moe import MOE, MoeSpec, moe
 from tessel_core.placement import PlacementProblem, solve_placement

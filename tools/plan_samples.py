@@ -10,12 +10,12 @@ from sample_entry import Entry
 
 from tessel_core.costs.meshes import DEVICES_PER_NODE
 from tessel_core.model import MicroBatchPlan, Operator
+from tessel_core.model.layers import layer_of
 from tessel_core.networks import SHAPES, Shape, build_shape
 from tessel_core.networks.cuts import cut_stages
 from tessel_core.networks.evoformer_network import EVOFORMER, EvoformerSpec
 from tessel_core.networks.flava import FlavaSpec
 from tessel_core.networks.forms import FORMS, NETWORKS, layered
-from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.networks.layer_costs import join, layer_parts
 from tessel_core.networks.pipelines import Stage, in_stages, pipeline_plan
 from tessel_core.units import show_memory, show_time

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.model import Operator, OperatorGraph
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.units import to_ticks
 
 _MESH, _KIND = "h200-8", "h200"

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tessel_core.model import OperatorGraph, Placement
 from tessel_core.model.checks import circles, joined, quotient, topological_order
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.rules import Violation
 
 

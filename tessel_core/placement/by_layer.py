@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tessel_core.model import BlockKind, OperatorGraph
 from tessel_core.model.checks import topological_order
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.planning.blocks import BlockGraph
 
 _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}

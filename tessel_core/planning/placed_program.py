@@ -11,7 +11,7 @@ from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.partition import ANYWHERE, ChooseSender, Partition
 from tessel_core.model import BlockKind, MicroBatchPlan, Placement, Schedule
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 from tessel_core.networks.program_graph import program_graph
 from tessel_core.planning.blocks import BlockGraph, block_graph
 from tessel_core.planning.names import block_names

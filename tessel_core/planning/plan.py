@@ -10,10 +10,10 @@ from math import floor
 from tessel_core.costs.collectives import send_link
 from tessel_core.errors import InputError
 from tessel_core.model import Block, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
+from tessel_core.model.layers import layer_of
 from tessel_core.model.plan import label_of
 from tessel_core.model.transfers import sent_bytes
 from tessel_core.networks.graphs.backward import with_weights_apart
-from tessel_core.networks.graphs.layers import layer_of
 from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
 from tessel_core.planning.names import block_names
 from tessel_core.rules.placement_referee import ROUNDING, supported

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
     from tessel_core.strategies.strategy import Strategy
 
 _MODEL, _MESH = "llama-2-7b", "a100-pcie-8"
+_ROOM = 48 * 10**9
+"""Bytes that each device may use."""
 _BATCH, _TOKENS, _REPLICAS, _STAGES = 64, 2048, 4, 2
 _STOPS = tuple((reshard, count) for reshard in (True, False) for count in (2, 4, 8, 16))
 """Whether gathered weights are freed between a layer's forward and its backward, and the number of micro-batches."""
@@ -39,14 +42,18 @@ def traced(stop: int) -> Traced:
     from tessel_core.strategies.strategy import simulate_places
 
     family, mesh = find_family("llama"), find_mesh(_MESH)
+    mesh = replace(mesh, devices=tuple(replace(each, memory_capacity=_ROOM) for each in mesh.devices))
     spec = family.spec(size=_MODEL, batch=_BATCH, sequence=_TOKENS)
     return simulate_places(family, spec, strategy(stop), mesh), mesh
 
 
 def gathers(trace: Trace) -> int:
-    """How often a replica gathers the weights of a layer in a step; of the layer that it gathers most often."""
+    """How often a replica gathers the weights of a layer in a step; of the layer that it gathers most often.
+
+    Kept weights are gathered once, together, by an operation that names no layer.
+    """
     names = Counter(op.tag.name for op in trace.program.ops if op.kind == "allgather")
-    return max(names.values())
+    return max(names.values(), default=1)
 
 
 def exposed(trace: Trace) -> Fraction:
@@ -98,18 +105,16 @@ def _task() -> Knob:
 
 def _facts() -> Facts:
     best = min(filter(fits, range(len(_STOPS))), key=lambda stop: traced(stop)[0].latency)
-    last = _STOPS[best][1], max(count for _, count in _STOPS)
-    kept, freed_most, kept_most = (_STOPS.index(each) for each in ((False, last[0]), (True, last[1]), (False, last[1])))
+    fewer = _STOPS[best][1] // 2
+    kept, freed = (_STOPS.index((reshard, fewer)) for reshard in (False, True))
     return {
         "best": _called(best),
-        "gathers": str(gathers(traced(best)[0])),
+        "gathers": str(gathers(traced(freed)[0])),
         "time": _step(best),
-        "half": str(gathers(traced(kept)[0])),
         "held": _held(kept),
         "capacity": _capacity(),
-        "most": str(last[1]),
-        "freed": _step(freed_most),
-        "kept": _step(kept_most),
+        "fewer": str(fewer),
+        "freed": _step(freed),
     }
 
 
@@ -117,18 +122,19 @@ LEVEL = Level(
     number=16,
     title="FSDP with a pipeline",
     idea="With FSDP each replica keeps a share of the weights, and gathers the whole weights of a layer to run it. "
-    "They are freed after the layer's forward pass and gathered again for its backward pass, or kept in between.",
-    asks="Llama 2 7B on eight A100s with PCIe, four replicas of two stages: which choice fits, and is fastest?",
+    "They are freed after the layer's forward pass and gathered again for its backward pass, or kept for the whole step.",
+    asks="Llama 2 7B on eight A100s with PCIe, of 48 GB each, four replicas of two stages: which choice fits, and is "
+    "fastest?",
     task=_task,
     hints=(
-        "Every micro-batch gathers the weights anew: twice if they are freed in between, once if they are kept.",
-        "More micro-batches are smaller, so activations need less memory; but there are more gathers.",
-        "Memory that is freed allows larger micro-batches, of which there are fewer.",
+        "Freed weights are gathered twice for every micro-batch, kept ones once for the whole step.",
+        "More micro-batches are smaller, so activations need less memory.",
+        "Kept weights take memory all the time, so there is less for activations.",
     ),
     why=(
-        "{best}: the weights of a layer are gathered {gathers} times, and the step takes {time}.",
-        "Keeping them would gather them {half} times, but a device would need {held} and has {capacity}.",
-        "With {most} micro-batches both fit, but links limit the step: {freed} if weights are freed, {kept} if kept.",
+        "{best}: the weights of a layer are gathered once, and the step takes {time}.",
+        "With {fewer} micro-batches there is no room to keep them: a device would need {held} and has {capacity}.",
+        "Freed weights leave room for {fewer}, but are gathered {gathers} times, and the step takes {freed}.",
     ),
     facts=_facts,
     source="Zhao et al., PyTorch FSDP, VLDB 2023, arXiv 2304.11277",

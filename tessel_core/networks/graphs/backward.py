@@ -14,7 +14,7 @@ from itertools import pairwise
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
-from tessel_core.networks.graphs.layers import layer_of
+from tessel_core.model.layers import layer_of
 
 _FLOPS_BOUND = 50.0
 """FLOPs per byte above which an operator of an unknown kind is taken for a product of matrices."""

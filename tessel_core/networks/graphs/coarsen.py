@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
+from tessel_core.model.layers import layer_of
 from tessel_core.networks.graphs.backward import size_of
-from tessel_core.networks.graphs.layers import layer_of
 
 
 def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
