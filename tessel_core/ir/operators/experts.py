@@ -309,10 +309,14 @@ def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
     return tuple(rows.resized(0, _pairs(choice)) for rows, choice in found)
 
 
+def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
+    """How many of the chosen pairs are with experts of each device, [devices]."""
+    return namespace(choice).bincount(choice.reshape(-1) * devices // experts, minlength=devices)
+
+
 def rows_between(choices: Arrays, experts: int) -> Array:
     """Rows that device i sends to device j, [i, j]: those of its choices whose experts lie there."""
-    owner = [np.bincount(np.ravel(each) * len(choices) // experts, minlength=len(choices)) for each in choices]
-    return np.stack(owner)
+    return np.stack([rows_per_device(each, len(choices), experts) for each in choices])
 
 
 def _sent_apart(rows: Array, counts: Array) -> list[Array]:
