@@ -9,6 +9,7 @@ import pytest
 from test_networks import tiny
 
 from tessel_core.control import Control
+from tessel_core.execution.needed_memory import needed_memory
 from tessel_core.execution.program_run import Asked, Engine, ProgramRun, run_program
 from tessel_core.execution.ranks import Ranks
 from tessel_core.ir.distributed import Distributed
@@ -103,3 +104,24 @@ def test_ranks_come_to_the_same_as_one_process(devices: int) -> None:
         for name, dtype, strategy in CASES:
             if strategy.devices == devices:
                 check_same(name, dtype, strategy, Engine.TORCH, ranks)
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_values_take_the_memory_that_is_foreseen() -> None:
+    """The estimate from types, but for rows of experts, of which one device has more and the other has less."""
+    sizes = {"hidden": 64, "inner": 96, "sequence": 32, "vocabulary": 100, "dtype": "fp32"}
+    cut = Strategy(1, 2, sequence_parallel=True), Strategy(context=2), Strategy(2, zero=3), Strategy(2, expert=2)
+    with Ranks(2) as ranks:
+        for strategy in cut:
+            name = "moe" if strategy.expert > 1 else "llama"
+            family, work = find_family(name), NetworkWork(name, tiny(name, micro_batch=8, **{**SIZES[name], **sizes}))
+            whole, spread = (build_program(family, work, each) for each in (Strategy(), strategy))
+            found = run_program(Asked(whole, spread, 0, 2), Engine.TORCH, Control(), ranks=ranks).peak_memory
+            needed = tuple(needed_memory(spread.program).values())
+            assert found is not None
+            if strategy.expert > 1:
+                assert found[0] != found[1]
+                assert sum(found) == pytest.approx(sum(needed), rel=0.05)
+            else:
+                assert found == pytest.approx(needed, rel=0.01)
