@@ -41,6 +41,8 @@ def test_what_is_opaque_has_costs_and_no_meaning() -> None:
 def test_the_meaning_has_the_inferred_shapes(kind: str) -> None:
     types, attributes = EXAMPLES[kind]
     arrays = drawn(types, 1)
+    if kind == "return_rows":
+        arrays[::2] = OPERATORS["exchange_rows"].compute(arrays, dict(attributes))
     made = OPERATORS[kind].compute(arrays, dict(attributes))
     wanted = inferred(kind, types, attributes)
     if kind in VARYING_ROWS:
@@ -283,6 +285,18 @@ def test_adam_as_published() -> None:
     ("kind", "arrays", "values", "why"),
     [
         ("embedding", [np.ones((4, 2)), np.array([3, 4])], {}, "embedding: row 4 is not in the table, which has 4"),
+        (
+            "exchange_choice",
+            [np.array([[0, 4]])] * 2,
+            {"experts": 4},
+            "choice: expert 4 does not exist, there are 4",
+        ),
+        (
+            "return_rows",
+            [np.ones((2, 3)), np.array([[0, 1]])] * 2,
+            {"experts": 4},
+            "rows of experts: must be the 4 that were chosen, got 2",
+        ),
         ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: counts steps from 1, got 0"),
     ],
 )

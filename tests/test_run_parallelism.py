@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import permutations
+from random import Random
 
 import numpy as np
 import pytest
 from test_networks import tiny
 
 from tessel_core.control import Control
+from tessel_core.errors import InputError
 from tessel_core.execution.needed_memory import needed_memory
 from tessel_core.execution.program_run import Asked, Engine, ProgramRun, run_program
 from tessel_core.execution.ranks import Ranks
@@ -104,6 +107,50 @@ def test_ranks_come_to_the_same_as_one_process(devices: int) -> None:
         for name, dtype, strategy in CASES:
             if strategy.devices == devices:
                 check_same(name, dtype, strategy, Engine.TORCH, ranks)
+
+
+def can_be_built(name: str, strategy: Strategy) -> bool:
+    try:
+        built(name, "fp64", strategy)
+    except InputError:
+        return False
+    return True
+
+
+def any_strategy(choose: Random, name: str) -> Strategy:
+    """Any degrees and any order of ranks; it may be one that is refused."""
+    stages, expert = choose.choice((1, 1, 2)), choose.choice((1, 2, 4)) if name == "moe" else 1
+    tensor = choose.choice((1, 2))
+    return Strategy(
+        data=choose.choice((1, 2, 4)),
+        tensor=tensor,
+        pipeline=stages,
+        micro_batches=choose.choice((1, 2)),
+        schedule=choose.choice(("1f1b", "gpipe", *["zb-h1"] * (stages > 1))),
+        recompute=choose.choice(list(Recompute)),
+        zero=choose.choice((0, 1, 2, 3)),
+        rank_order=choose.choice((None, *permutations(("tensor", "context", "data", "pipeline")))),
+        context=choose.choice((1, 2)),
+        context_method=choose.choice(list(ContextMethod)),
+        expert=expert,
+        sequence_parallel=choose.random() < 0.5 or (expert > 1 and tensor > 1),
+        reshard=choose.random() < 0.5,
+    )
+
+
+@pytest.mark.more
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+@pytest.mark.parametrize("devices", [2, 4])
+def test_any_strategy_comes_to_the_same_as_one_process(devices: int) -> None:
+    choose, tried = Random(devices), 0
+    with Ranks(devices) as ranks:
+        while tried < 40:
+            name = choose.choice(list(SIZES))
+            strategy = any_strategy(choose, name)
+            if strategy.devices == devices and can_be_built(name, strategy):
+                check_same(name, "fp64", strategy, Engine.TORCH, ranks)
+                tried += 1
 
 
 @pytest.mark.extras

@@ -15,7 +15,7 @@ from tessel_core.execution.share import Share
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Tensor
 from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.communication import added_up, joined, parts_along, tensors_of
-from tessel_core.ir.operators.experts import rows_per_device
+from tessel_core.ir.operators.experts import rows_apart, rows_per_device
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
@@ -207,13 +207,13 @@ class Talk:
         """Rows of the experts of this device, from each device in turn."""
         rows, choice = (given[value] for value in each.inputs)
         mine, theirs = self._rows(each, choice, values)
-        return {each.outputs[0]: torch.cat(self._exchanged(each, rows.split(mine), theirs))}
+        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, mine), theirs))}
 
     def return_rows(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
         """The rows that this device sent before, sorted by expert again."""
         rows, choice = (given[value] for value in each.inputs)
         mine, theirs = self._rows(each, choice, values)
-        return {each.outputs[0]: torch.cat(self._exchanged(each, rows.split(theirs), mine))}
+        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, theirs), mine))}
 
     def _rows(self, each: RankOp, choice: Tensor, values: Values) -> tuple[list[int], list[int]]:
         """Rows that this device has for the experts of each device of the group, and each device for those here."""
