@@ -12,6 +12,7 @@ from helpers.programs import spread
 from helpers.schedules import any_schedule
 from helpers.seeds import one_in, seeds
 from helpers.terminal import Tessel, terminal
+from test_networks import tiny
 
 from tessel_core.deadlock import (
     Action,
@@ -30,6 +31,7 @@ from tessel_core.formats import schedule_text
 from tessel_core.formats.pytorch_csv import read_pytorch_csv
 from tessel_core.ir.project import project
 from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import Schedule
 from tessel_core.networks.gpt import GptSpec, gpt_training
@@ -37,6 +39,8 @@ from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.registry import NoOptions
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.strategies.families import NetworkWork, find_family
+from tessel_core.strategies.strategy import Strategy, build_program
 
 HANGS = (Verdict.CIRCLE, Verdict.NEVER_SATISFIED)
 PUBLISHED = [name for name, scheduler in SCHEDULERS.items() if scheduler.config is NoOptions]
@@ -173,6 +177,29 @@ def test_programs_need_no_room(degrees: tuple[int, int, int, int]) -> None:
     for kind in (ActionKind.SEND, ActionKind.RECEIVE):
         assert sum(each.kind is kind for mine in actions.values() for each in mine) == sends
     proceeds_everywhere(actions)
+
+
+@pytest.mark.parametrize(
+    ("family", "strategy", "kinds"),
+    [
+        ("llama", Strategy(1, 2, 2, 2, context=2, sequence_parallel=True), ("shift", "allgather", "reduce_scatter")),
+        ("llama", Strategy(2, context=2, context_method=ContextMethod.ALL_TO_ALL, zero=3), ("alltoall",)),
+        ("moe", Strategy(4, expert=2, zero=2), ("exchange_choice", "exchange_rows", "return_rows")),
+    ],
+    ids=str,
+)
+def test_cut_sequences_and_experts_need_no_room(family: str, strategy: Strategy, kinds: tuple[str, ...]) -> None:
+    """A rank that leaves its last collective out keeps the others waiting there."""
+    changes = {"experts": 4, "heads": 4} if family == "moe" else {"style": "llama", "window": 0}
+    work = NetworkWork(family, tiny(family, micro_batch=8, sequence=8, vocabulary=8, **changes))
+    actions = program_actions(build_program(find_family(family), work, strategy).program)
+    together = [each for each in actions[1] if each.kind is ActionKind.COLLECTIVE]
+    assert set(kinds) <= {each.text.partition(" ")[0] for each in together}
+    proceeds_everywhere(actions)
+    last = next(each for each in reversed(together) if each.text.partition(" ")[0] in kinds)
+    short = {**actions, 1: [each for each in actions[1] if each is not last]}
+    found = check_channels(short, Channels.PAIR)
+    assert found.verdict in HANGS
 
 
 # Two hangs of torch's runtime

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.operators import ADAM, EXAMPLES, X, drawn
+from helpers.operators import ADAM, EXAMPLES, VARYING_ROWS, X, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from tessel_core.ir.operators import OPERATORS, inferred
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Values, Work
 from tessel_core.ir.program import AttributeValue, Op, Program
 from tessel_core.ir.text import program_text
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, places_here
 from tessel_core.ir.verify import verify
 
 
@@ -41,9 +41,15 @@ def test_what_is_opaque_has_costs_and_no_meaning() -> None:
 def test_the_meaning_has_the_inferred_shapes(kind: str) -> None:
     types, attributes = EXAMPLES[kind]
     arrays = drawn(types, 1)
+    if kind == "return_rows":
+        arrays[::2] = OPERATORS["exchange_rows"].compute(arrays, dict(attributes))
     made = OPERATORS[kind].compute(arrays, dict(attributes))
     wanted = inferred(kind, types, attributes)
-    assert [each.shape for each in made] == [each.shape for each in wanted]
+    if kind in VARYING_ROWS:
+        assert [each.shape[1:] for each in made] == [each.shape[1:] for each in wanted]
+        assert sum(len(each) for each in made) == sum(each.shape[0] for each in wanted)
+    else:
+        assert [each.shape for each in made] == [each.shape for each in wanted]
     assert all(array.dtype == NUMPY_TYPES[each.dtype] for array, each in zip(made, wanted, strict=True))
     work = OPERATORS[kind].work(types, wanted, dict(attributes))
     assert work.flops >= 0
@@ -78,6 +84,8 @@ SLOPES: dict[str, tuple[Sequence[int], bool]] = {
 """Per operator, the inputs of which its gradient operator gives the slopes, and whether it takes the output's."""
 GRADIENT_TAKES = {"bias": (), "layer_norm": (0, 1)}
 """Those that do not take all inputs."""
+OF_A_PART = {"attention_block", "vocabulary_loss"}
+"""Operators of one of several devices, whose gradients the transform writes that cuts the whole operator."""
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -116,9 +124,71 @@ def test_every_gradient_is_compared_with_slopes() -> None:
     """Here, or through the gradient rule that writes it."""
     assert {*SLOPES, "loss"} <= {kind for kind in OPERATORS if f"{kind}_grad" in OPERATORS}
     for kind, operator in OPERATORS.items():
-        assert operator.gradient or f"{kind}_grad" not in OPERATORS
+        assert operator.gradient or f"{kind}_grad" not in OPERATORS or kind in OF_A_PART
     found = OPERATORS["loss_grad"].compute([np.array(3.0), np.array(1.0), np.array(4)], {})
     assert found[0] == 1.0  # of (x - 1)² / 4 at 3
+
+
+@pytest.mark.parametrize("more", [{"causal": 0}, {"causal": 1}, {"cap": 2.0, "causal": 1, "window": 3}], ids=str)
+def test_blocks_of_a_ring_are_the_whole_attention(more: Values) -> None:
+    """Output and gradients of two devices, each with half of the tokens and of each in turn half of the keys."""
+    draw, parts, heads = np.random.default_rng(1), 2, {"head_size": 3, **more}
+    q, k, v, dz = (draw.normal(size=(2, 8, 12)) for _ in range(4))
+    (out,) = OPERATORS["attention"].compute([q, k, v], heads)
+    wanted = OPERATORS["attention_grad"].compute([q, k, v, dz], heads)
+    found = [np.zeros_like(each) for each in (q, k, v)]
+    places = [places_here(8 // parts, index, parts, bool(more["causal"])) for index in range(parts)]
+    for index, mine in enumerate(places):
+        steps = [(step, places[(index - step) % parts]) for step in range(parts)]
+        each = {"index": index, "parts": parts, **heads}
+        merged: Sequence[Array] = ()
+        for step, keys in steps:
+            made = OPERATORS["attention_block"].compute([q[:, mine], k[:, keys], v[:, keys]], {"step": step, **each})
+            merged = OPERATORS["attention_merge"].compute([*merged, *made], {}) if merged else made
+        np.testing.assert_allclose(merged[0], out[:, mine], rtol=1e-12, atol=1e-12)
+        for step, keys in steps:
+            taken = [q[:, mine], k[:, keys], v[:, keys], *merged, dz[:, mine]]
+            slopes = OPERATORS["attention_block_grad"].compute(taken, {"step": step, **each})
+            for whole, at, slope in zip(found, (mine, keys, keys), slopes, strict=True):
+                whole[:, at] += slope
+    for mine, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-12, atol=1e-12)
+
+
+def test_parts_of_a_vocabulary_are_the_whole_loss() -> None:
+    draw, n = np.random.default_rng(1), np.array(4)
+    logits, targets = draw.normal(size=(4, 6)), np.array([0, 5, 3, 2])
+    halves = list(enumerate(np.split(logits, 2, axis=1)))
+    scores = [
+        OPERATORS["vocabulary_scores"].compute([half, targets], {"index": i, "parts": 2})[0] for i, half in halves
+    ]
+    every = np.concatenate(scores, axis=-1)
+    (loss,) = OPERATORS["vocabulary_loss"].compute([every, n], {"dtype": "fp64"})
+    np.testing.assert_allclose(loss, OPERATORS["cross_entropy"].compute([logits, targets, n], {})[0], rtol=1e-12)
+    slopes = [
+        OPERATORS["vocabulary_loss_grad"].compute([half, targets, every, n], {"index": i, "parts": 2})[0]
+        for i, half in halves
+    ]
+    (wanted,) = OPERATORS["cross_entropy_grad"].compute([logits, targets, n], {})
+    np.testing.assert_allclose(np.concatenate(slopes, axis=1), wanted, rtol=1e-12, atol=1e-15)
+
+
+def test_rows_go_to_their_experts_and_come_back() -> None:
+    """Three devices with two experts each; all rows of the first one stay where they are."""
+    draw, values = np.random.default_rng(1), {"experts": 6}
+    choices = [np.array(each) for each in ([[0, 1], [1, 0]], [[5, 0], [2, 4]], [[1, 2], [1, 3]])]
+    rows = [draw.normal(size=(4, 3)) for _ in choices]
+    pairs = [each for both in zip(rows, choices, strict=True) for each in both]
+    there = OPERATORS["exchange_choice"].compute(choices, values)
+    assert [each[:, 0].tolist() for each in there] == [[0, 0, 1, 1, 0, 1, 1], [0, 0, 1], [0, 1]]
+    moved = OPERATORS["exchange_rows"].compute(pairs, values)
+    np.testing.assert_array_equal(moved[0], [*rows[0], rows[1][0], *rows[2][:2]])
+    np.testing.assert_array_equal(moved[2], rows[1][2:])
+    back = OPERATORS["return_rows"].compute(
+        [each for both in zip(moved, choices, strict=True) for each in both], values
+    )
+    for mine, right in zip(back, rows, strict=True):
+        np.testing.assert_array_equal(mine, right)
 
 
 def test_a_causal_query_sees_no_later_key() -> None:
@@ -215,6 +285,18 @@ def test_adam_as_published() -> None:
     ("kind", "arrays", "values", "why"),
     [
         ("embedding", [np.ones((4, 2)), np.array([3, 4])], {}, "embedding: row 4 is not in the table, which has 4"),
+        (
+            "exchange_choice",
+            [np.array([[0, 4]])] * 2,
+            {"experts": 4},
+            "choice: expert 4 does not exist, there are 4",
+        ),
+        (
+            "return_rows",
+            [np.ones((2, 3)), np.array([[0, 1]])] * 2,
+            {"experts": 4},
+            "rows of experts: must be the 4 that were chosen, got 2",
+        ),
         ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: counts steps from 1, got 0"),
     ],
 )

@@ -287,7 +287,7 @@ def test_kept_weights_are_gathered_once() -> None:
 @pytest.mark.parametrize(
     ("name", "strategy", "why"),
     [
-        ("llama", Strategy(data=2, expert=2), "expert parallelism: needs experts, and llama has none"),
+        ("llama", Strategy(data=2, expert=2), "the network has no experts that devices could share"),
         (
             "moe",
             Strategy(data=2, expert=3),

@@ -184,7 +184,17 @@ def pairs(*shapes: tuple[int, ...]) -> list[TensorType]:
 
 
 TALKS: list[tuple[str, Sequence[TensorType], Any]] = [
-    *((kind, *EXAMPLES[kind]) for kind, each in OPERATORS.items() if each.pattern),
+    *((kind, *EXAMPLES[kind]) for kind, each in OPERATORS.items() if each.pattern and kind != "return_rows"),
+    ("alltoall", rows("int16", 3, 4), (("axis", 0), ("joined", 1))),
+    ("alltoall", rows("fp32", 3, 0), (("axis", 0), ("joined", 1))),
+    ("alltoall", rows("fp32", 2, 4)[:1], (("axis", 0), ("joined", 1))),
+    ("shift", rows("fp32", 2, 3), ()),
+    ("shift", rows("bool", 3), ()),
+    ("shift", rows("fp32", 3, 0), ()),
+    ("shift", rows("fp32", 3)[:1], ()),
+    ("shift", rows("fp32", 3)[:2], ()),
+    ("shift", pairs((3, 5), (4,)), (("tensors", 2),)),
+    ("exchange_choice", rows("int32", 4, 2), (("experts", 6), ("imbalance", 1.5))),
     ("allreduce", rows("int16", 3), ()),
     ("allreduce", rows("bool", 3), ()),
     ("allreduce", rows("fp32", 0), ()),
@@ -221,6 +231,40 @@ def test_every_communication_means_what_it_does_in_numpy() -> None:
             for name, array in wanted.items():
                 assert found[name].dtype == array.dtype
                 np.testing.assert_allclose(found[name], array, rtol=1e-6, err_msg=str(what))
+
+
+def experts_apart() -> Distributed:
+    """Rows that go to experts on other devices, are multiplied and come back; with 6 experts device 2 gets none."""
+    build, choice, w = ProgramBuilder("experts"), TensorType("int32", (4, 2), 3), TensorType("fp32", (2, 6, 5), 3)
+    devices, how = (3, 0, 2), {"experts": 6}
+    chosen = [build.input(f"c{d}", choice.on(d)) for d in devices]
+    given = [build.input(f"x{d}", TensorType("fp32", (8, 6), d)) for d in devices]
+    weights = [build.input(f"w{d}", w.on(d)) for d in devices]
+    for device in range(_RANKS):
+        build.input(f"n{device}", TensorType("int8", (1,), device))
+    there = build.add("exchange_choice", chosen, **how)
+    moved = build.add("exchange_rows", [v for both in zip(given, chosen, strict=True) for v in both], **how)
+    sorted_rows = [build.one("dispatch", list(each)) for each in zip(moved, there, strict=True)]
+    made = [build.one("grouped_matmul", list(each)) for each in zip(sorted_rows, there, weights, strict=True)]
+    apart = [build.one("dispatch_grad", list(each)) for each in zip(there, made, strict=True)]
+    back = build.add("return_rows", [v for both in zip(apart, chosen, strict=True) for v in both], **how)
+    program = build.finish([*there, *moved, *made, *back])
+    return read_program_file(program_text(program).encode(), "experts").model
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_devices_may_have_any_number_of_rows_of_experts() -> None:
+    """Another than their types say, which is 8, and none at all."""
+    model = experts_apart()
+    found, wanted = (
+        run_program(Asked(model, model, 5, keep=True), engine, Control()).values
+        for engine in (Engine.TORCH, Engine.NUMPY)
+    )
+    assert found.keys() == wanted.keys()
+    assert {0, 8} < {len(array) for array in wanted.values()}
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
 
 
 def imported(model: Any, folder: Path, replicas: int) -> ProgramFile:

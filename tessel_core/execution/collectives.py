@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,9 @@ import torch.distributed as dist
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.share import Share
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Tensor
+from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.communication import added_up, joined, parts_along, tensors_of
+from tessel_core.ir.operators.experts import rows_apart, rows_per_device
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
@@ -169,10 +171,71 @@ class Talk:
         return {each.outputs[0]: total}
 
     def alltoall(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """This device's part of every input, joined; gloo has no exchange of its own, so all are gathered."""
-        at = each.op.inputs.index(each.inputs[0])
-        parts = [parts_along(one, len(each.op.inputs), values)[at] for one in self._all(each, given[each.inputs[0]])]
-        return {each.outputs[0]: joined(parts, {"axis": values["joined"]})}
+        """This device's part of every input, joined."""
+        parts = parts_along(given[each.inputs[0]], len(each.op.inputs), values)
+        found = self._exchanged(each, parts, [len(part) for part in parts])
+        return {each.outputs[0]: joined(found, {"axis": values["joined"]})}
+
+    def shift(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """The tensor of the device before this one, while the next one gets this one's."""
+        (mine,), (made,), ring = each.inputs, each.outputs, each.op.inputs
+        if len(ring) == 1:
+            return {made: given[mine].clone()}
+        at = ring.index(mine)
+        sent, taken = _at_least_a_byte(given[mine]).contiguous(), self._empty(self._types[made])
+        # Together, because with nccl two ranks that both send first would wait for each other.
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, sent, self._rank(ring[(at + 1) % len(ring)])),
+                dist.P2POp(dist.irecv, _at_least_a_byte(taken), self._rank(ring[at - 1])),
+            ]
+        )
+        self._held(sent)
+        self._sending.append((works[0], sent))
+        self.finish(_SENT)
+        return {made: Arriving(taken, works[-1])}
+
+    def exchange_choice(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """The choices of experts of this device, which are numbered from 0 here."""
+        choice, devices = given[each.inputs[0]], len(each.op.outputs)
+        mine, theirs = self._rows(each, choice, values)
+        found = torch.cat(self._exchanged(each, choice.reshape(-1).sort().values.split(mine), theirs))
+        first = each.op.outputs.index(each.outputs[0]) * integer(values, "experts") // devices
+        return {each.outputs[0]: found[:, None] - first}
+
+    def exchange_rows(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """Rows of the experts of this device, from each device in turn."""
+        rows, choice = (given[value] for value in each.inputs)
+        mine, theirs = self._rows(each, choice, values)
+        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, mine), theirs))}
+
+    def return_rows(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """The rows that this device sent before, sorted by expert again."""
+        rows, choice = (given[value] for value in each.inputs)
+        mine, theirs = self._rows(each, choice, values)
+        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, theirs), mine))}
+
+    def _rows(self, each: RankOp, choice: Tensor, values: Values) -> tuple[list[int], list[int]]:
+        """Rows that this device has for the experts of each device of the group, and each device for those here."""
+        devices = len(each.op.outputs)
+        mine = rows_per_device(choice, devices, integer(values, "experts"))
+        theirs = torch.cat(self._exchanged(each, mine.split(1), [1] * devices))
+        return mine.tolist(), theirs.tolist()
+
+    def _exchanged(self, each: RankOp, parts: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
+        """The part of each device of the group for this one, of so many rows; `parts` are those for them."""
+        group = self._group(each)
+        if group is None:
+            return list(parts)
+        found = [part.new_empty(count, *part.shape[1:]) for part, count in zip(parts, rows, strict=True)]
+        in_order = sorted(range(len(parts)), key=lambda i: self._rank(each.op.outputs[i]))
+        sent, taken = ([_movable(some[i].contiguous()).view(-1) for i in in_order] for some in (parts, found))
+        sizes = [len(part) for part in taken]
+        arrived = taken[0].new_empty(sum(sizes))
+        dist.all_to_all_single(arrived, torch.cat(sent), sizes, [len(part) for part in sent], group=group)
+        for part, memory in zip(arrived.split(sizes), taken, strict=True):
+            memory.copy_(part)
+        return found
 
     def _all(self, each: RankOp, mine: Tensor) -> list[Tensor]:
         """Every rank's input, in the order of the inputs."""
@@ -203,6 +266,10 @@ _PATTERNS: dict[str, Callable[[Talk, RankOp, Mapping[int, Tensor], Values], Made
     "allgather_in_place": Talk.allgather,
     "reduce_scatter": Talk.reduce_scatter,
     "alltoall": Talk.alltoall,
+    "shift": Talk.shift,
+    "exchange_choice": Talk.exchange_choice,
+    "exchange_rows": Talk.exchange_rows,
+    "return_rows": Talk.return_rows,
 }
 COMMUNICATIONS = frozenset(_PATTERNS)
 """Kinds of operations that are run by `Talk`."""

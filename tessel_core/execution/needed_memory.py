@@ -16,7 +16,8 @@ Bytes = int
 def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Bytes]:
     """Per device, the most that its values take at a time when operations run in the program's order.
 
-    What an operation uses inside is not counted.  With `wide_bf16`, bf16 is held as fp32.
+    What an operation uses inside is not counted, and rows of experts are as many as their types say.  With
+    `wide_bf16`, bf16 is held as fp32.
     """
     now, most = defaultdict[int, int](int), dict.fromkeys(program.devices, 0)
     owner, holders = list(range(len(program.types))), [0] * len(program.types)

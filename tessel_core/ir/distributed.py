@@ -120,15 +120,21 @@ class Distributed:
         return replace(self, program=replace(program, types=types, ops=ops))
 
     def joined(self, found: Iterable[tuple[Piece, Array]]) -> dict[str, Array]:
-        """Whole outputs by name, from their pieces; where pieces are the same, the last one counts."""
+        """Whole outputs by name, from their pieces; where pieces are the same, the last one counts.
+
+        A piece that is not cut is whole whatever its type says: rows of experts are as many as chose them.
+        """
         pairs = zip(self.program.outputs, self.outputs, strict=True)
         types = {piece.name: self.program.types[value] for value, piece in pairs}
         whole = dict[str, Array]()
         for piece, array in found:
             of_type = types[piece.name]
+            if not piece.cuts:
+                whole[piece.name] = np.array(array)
+                continue
             if piece.name not in whole:
                 whole[piece.name] = np.zeros(of_type.shape, array.dtype)
-            whole[piece.name][np.ix_(*piece.places(of_type.shape)) if piece.cuts else ...] = array
+            whole[piece.name][np.ix_(*piece.places(of_type.shape))] = array
         return whole
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:

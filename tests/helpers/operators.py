@@ -31,6 +31,9 @@ SOFTMAX = (("causal", 1), ("scale", 0.5))
 ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
 CHOICE, EXPERTS = TensorType("int32", (4, 2), 1), X.shaped((4, 6, 5))
 ROUTE = (("normed", 1), ("scale", 2.5), ("score", "sigmoid"), ("top", 2))
+ROWS, EXCHANGE = (X.shaped((8, 6)), CHOICE), (("experts", 4),)
+VARYING_ROWS = ("exchange_choice", "exchange_rows", "return_rows")
+"""Operators that make as many rows as the choices say on each device, and on all devices as many as their types."""
 
 CLASSES, PART = TensorType("int32", (4,), 1), (("index", 1), ("parts", 2))
 CHUNK, CHUNK_LOGS = TOKENS.shaped((2, 4, 12)), TOKENS.shaped((2, 4, 4))
@@ -122,6 +125,10 @@ EXAMPLES: Examples = {
     "allgather": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
     "allgather_in_place": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
     "alltoall": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 1), ("joined", 0))),
+    "shift": (tuple(X.on(d) for d in (1, 2, 3)), ()),
+    "exchange_choice": ((CHOICE, CHOICE.on(2)), EXCHANGE),
+    "exchange_rows": ((*ROWS, *(each.on(2) for each in ROWS)), EXCHANGE),
+    "return_rows": ((*ROWS, *(each.on(2) for each in ROWS)), EXCHANGE),
     "reduce_scatter": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 1),)),
     "broadcast": ((X,), (("devices", (1, 2, 5)),)),
     "scatter": ((X,), (("axis", 0), ("devices", (2, 3)))),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import integer, number
 from tessel_core.ir.operators.communication import OVER, check_complete, more_devices
 from tessel_core.ir.operators.functions import sigmoid
@@ -309,37 +310,48 @@ def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
     return tuple(rows.resized(0, _pairs(choice)) for rows, choice in found)
 
 
-def rows_between(choices: Arrays, experts: int) -> Array:
+def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
+    """How many of the chosen pairs are with experts of each device, [devices].
+
+    Raises InputError for an expert that does not exist.
+    """
+    found = namespace(choice).bincount(choice.reshape(-1) * devices // experts, minlength=devices)
+    if len(found) > devices:
+        raise InputError("choice", f"expert {int(choice.max())} does not exist, there are {experts}")
+    return found
+
+
+def rows_apart(rows: Array, sizes: Sequence[int]) -> list[Array]:
+    """Rows sorted by expert, as those for each device; raises InputError where there are others than were chosen."""
+    if len(rows) != sum(sizes):
+        raise InputError("rows of experts", f"must be the {sum(sizes)} that were chosen, got {len(rows)}")
+    return parts_of(rows, sizes, 0)
+
+
+def _rows_between(choices: Arrays, values: Values) -> Array:
     """Rows that device i sends to device j, [i, j]: those of its choices whose experts lie there."""
-    owner = [np.bincount(np.ravel(each) * len(choices) // experts, minlength=len(choices)) for each in choices]
-    return np.stack(owner)
+    check_complete(values)
+    return np.stack([rows_per_device(each, len(choices), integer(values, "experts", 1)) for each in choices])
 
 
-def _sent_apart(rows: Array, counts: Array) -> list[Array]:
-    """Rows sorted by expert, as those for each device."""
-    return np.split(rows, np.cumsum(counts)[:-1])
+def _exchanged(rows: Arrays, counts: Array) -> list[Array]:
+    """What each device has after each device i sent its rows in turn, counts[i, j] of them to device j."""
+    parts = [rows_apart(each, count) for each, count in zip(rows, counts.tolist(), strict=True)]
+    return [np.concatenate(mine) for mine in zip(*parts, strict=True)]
 
 
 def _exchange_choice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    check_complete(values)
-    experts, counts = integer(values, "experts", 1), rows_between(arrays, integer(values, "experts", 1))
-    parts = [_sent_apart(np.sort(each, axis=None), count) for each, count in zip(arrays, counts, strict=True)]
-    each = experts // len(arrays)
-    return [np.concatenate([mine[j] for mine in parts])[:, None] - j * each for j in range(len(arrays))]
+    counts, each = _rows_between(arrays, values), integer(values, "experts") // len(arrays)
+    found = _exchanged([np.sort(choice, axis=None) for choice in arrays], counts)
+    return [choice[:, None] - device * each for device, choice in enumerate(found)]
 
 
 def _exchange_rows_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    check_complete(values)
-    counts = rows_between(arrays[1::2], integer(values, "experts", 1))
-    parts = [_sent_apart(rows, count) for rows, count in zip(arrays[::2], counts, strict=True)]
-    return [np.concatenate([mine[j] for mine in parts]) for j in range(len(parts))]
+    return _exchanged(arrays[::2], _rows_between(arrays[1::2], values))
 
 
 def _return_rows_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    check_complete(values)
-    counts = rows_between(arrays[1::2], integer(values, "experts", 1))
-    parts = [_sent_apart(rows, count) for rows, count in zip(arrays[::2], counts.T, strict=True)]
-    return [np.concatenate([mine[i] for mine in parts]) for i in range(len(parts))]
+    return _exchanged(arrays[::2], _rows_between(arrays[1::2], values).T)
 
 
 _OF_ROUTE = ("normed", "scale", "score", "top")

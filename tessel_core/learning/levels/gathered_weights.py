@@ -122,7 +122,7 @@ LEVEL = Level(
     number=16,
     title="FSDP with a pipeline",
     idea="With FSDP each replica keeps a share of the weights, and gathers the whole weights of a layer to run it. "
-    "They are freed after the layer's forward pass and gathered again for its backward pass, or kept for the whole step.",
+    "They are freed after the layer's forward pass and gathered again for its backward pass, or kept to the end.",
     asks="Llama 2 7B on eight A100s with PCIe, of 48 GB each, four replicas of two stages: which choice fits, and is "
     "fastest?",
     task=_task,
