@@ -115,8 +115,8 @@ def test_placements_of_deepseek_have_uneven_stages() -> None:
         equal = problem.placement([(place[name],) for name in names])
         loads[dense] = [PlacementLoads.of(each).largest for each in (report.solution, equal)]
     assert layers == {3: [5, 4, 4, 3], 0: [4, 4, 4, 4]}
-    assert loads[3] == [pytest.approx(0.843 * loads[3][1], rel=5e-3), pytest.approx(loads[0][0])]
-    assert loads[3][0] == pytest.approx(0.843 * loads[3][1], rel=5e-3)
+    assert loads[3] == [pytest.approx(0.834 * loads[3][1], rel=5e-3), pytest.approx(loads[0][0])]
+    assert loads[3][0] == pytest.approx(0.834 * loads[3][1], rel=5e-3)
 
 
 def test_the_imbalance_of_tokens_is_read_from_the_dispatches_and_changes_no_number() -> None:

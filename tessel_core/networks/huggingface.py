@@ -14,7 +14,8 @@ from typing import Any
 
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.fields import Fields, read_with
-from tessel_core.networks.llama import GEMMA_STYLE, DecoderSpec, LlamaSpec
+from tessel_core.networks.decoder import DecoderSpec
+from tessel_core.networks.llama import GEMMA_STYLE, LlamaSpec
 from tessel_core.networks.moe import SIGMOID, SOFTMAX, MoeSpec
 from tessel_core.options import OptionError, check_options
 

@@ -15,10 +15,10 @@ from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
+from tessel_core.networks.decoder import DecoderSpec
 from tessel_core.networks.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_forward, gpt_inference, gpt_spec
 from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.networks.graphs.table import GRAPHS
-from tessel_core.networks.llama import DecoderSpec
 from tessel_core.networks.mlp import MlpSpec, mlp_forward
 from tessel_core.options import changed_options, config_from, options_of
 
