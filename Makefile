@@ -64,6 +64,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/latency.py
 	$(BIN)/python tests/benchmarks/sweeps.py
 	$(BIN)/python tests/benchmarks/published.py
+	$(BIN)/python tests/benchmarks/layers.py
 	$(BIN)/python tests/benchmarks/agreement.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python

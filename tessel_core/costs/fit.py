@@ -23,6 +23,9 @@ _FILE = "{}_fit.json"
 _POWER = {"h100-500w-96gb": 500 / 700}
 """Share of an H200's power limit that a kind has.  Products and attention draw an H200's 700 W, and its voltage is at
 its floor then, so that their speed is proportional to the power."""
+_FP8_SHARE = 0.93
+"""Share of their peak that products in FP8 reach over the share that those in bf16 reach: the median of 24 shapes that
+were measured on one H100 (`tests/benchmarks/h100.csv`)."""
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
 """Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
 
@@ -81,6 +84,8 @@ def rates_of(device: Device, dtype: str) -> Rates:
     if matrix is None or device.memory_bandwidth is None:
         missing = f"flops.{dtype}" if matrix is None else "memory_bandwidth"
         raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+    if dtype == "fp8":
+        matrix *= _FP8_SHARE
     return Rates(matrix, min(matrix, device.peak("fp32") or matrix), device.memory_bandwidth)
 
 
