@@ -37,7 +37,8 @@ class DimensionGroups:
 def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
     """The groups of each dimension that is cut, in the rank order, on the first devices of a mesh."""
     found = []
-    for dimension in (name for name in ranks.order if name in CUT_DIMENSIONS and getattr(ranks, name) > 1):
+    named = ("tensor", "context", "expert", "data", "pipeline")
+    for dimension in sorted((name for name in named if getattr(ranks, name) > 1), key=(*ranks.order, *named).index):
         groups = [tuple(worker - 1 for worker in group) for group in ranks.groups(dimension)]
         chain = dimension == "pipeline"
         lie = Counter(_links(mesh, group, chain=chain) for group in groups)
@@ -48,10 +49,10 @@ def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
 
 
 def group_names(ranks: Ranks, mesh: DeviceMesh) -> dict[str, list[list[str]]]:
-    """Per dimension, the names of the devices of each group."""
+    """Per dimension, the names of the devices of each group; of context and experts where they are shared."""
     return {
         dimension: [[mesh.devices[worker - 1].name for worker in group] for group in ranks.groups(dimension)]
-        for dimension in CUT_DIMENSIONS
+        for dimension in (*CUT_DIMENSIONS, *(name for name in ("context", "expert") if getattr(ranks, name) > 1))
     }
 
 
