@@ -118,7 +118,7 @@ def test_products_run_at_the_peak_of_fp8_after_their_casts() -> None:
     assert peak == 1979e12
     operations = 2 * m * k * n + kernel.per_output * 2 * m * n
     assert fast.computing == pytest.approx(operations / (0.93 * peak * kernel.compute))
-    assert fast.computing == pytest.approx(plain.computing / 2, rel=0.06)
+    assert fast.computing == pytest.approx(plain.computing / 2 / 0.93, rel=0.06)
     moved = (m * k + k * n) + 2 * m * n
     assert fast.moving == pytest.approx(moved / (H100.memory_bandwidth * kernel.memory))
     casts = 5 * (m * k + k * n) / (H100.memory_bandwidth * fit.kernel("elementwise").memory)
