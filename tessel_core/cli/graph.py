@@ -48,7 +48,7 @@ def graph(
     recompute: Annotated[
         Recompute,
         typer.Option(
-            help="What runs again in the backward pass and is not kept: nothing, all but products and attention, or "
+            help="What runs again in the backward pass and is not kept: nothing, every second product and the quick rest, or "
             "whole layers."
         ),
     ] = Recompute.NONE,

@@ -87,7 +87,7 @@ _StagesPerDevice = Annotated[
 _Recompute = Annotated[
     Recompute,
     typer.Option(
-        help="What runs again for the backward: nothing, all but products and attention, or whole layers. "
+        help="What runs again for the backward: nothing, every second product and the quick rest, or whole layers. "
         "Selective repeats only the core of unfused attention."
     ),
 ]
