@@ -48,8 +48,8 @@ def graph(
     recompute: Annotated[
         Recompute,
         typer.Option(
-            help="What runs again in the backward pass and is not kept: nothing, every second product and the quick rest, or "
-            "whole layers."
+            help="What runs again in the backward pass and is not kept: nothing, every second product and the quick "
+            "rest, or whole layers."
         ),
     ] = Recompute.NONE,
     split_weights: Annotated[

@@ -88,8 +88,8 @@ RECOMPUTE = Field(
     str(Recompute.NONE),
     tuple(Recompute),
     several=True,
-    about="What runs again for the backward and need not be kept: nothing, every second product and the quick rest (selective), "
-    "or whole layers (full). More takes longer and holds less.",
+    about="What runs again for the backward and need not be kept: nothing, every second product and the quick rest "
+    "(selective), or whole layers (full). More takes longer and holds less.",
 )
 ZERO = Field(
     "zero",

@@ -30,7 +30,7 @@ class GraphSpec:
         str(Recompute.NONE),
         Option(
             "Recomputation",
-            "What runs again for the backward and need not be kept: all of a layer, or every second product and the quick rest",
+            "What runs again for the backward: all of a layer, or every second product and the quick rest",
             choices=tuple(Recompute),
         ),
     )
