@@ -169,7 +169,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
     rows = {row["expert_parallel"]: row for row in json.loads(Path("all.json").read_text())["rows"]}
     assert (ended.code, list(rows)) == (0, [1, 2, 3, 4])
     assert rows[1]["peak_memory"] > rows[2]["peak_memory"] > rows[4]["peak_memory"]
-    assert rows[3]["reason"] == "expert parallelism: 3 does not divide the 1 x 1 x 4 tensor, context and data ranks"
+    assert rows[3]["reason"] == "3 does not divide the 4 tensor, context and data ranks that share experts"
 
 
 @pytest.mark.parametrize(

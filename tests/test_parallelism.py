@@ -284,6 +284,9 @@ def test_kept_weights_are_gathered_once() -> None:
     assert counts == {True: 2 * layers + 3, False: layers + 2}
 
 
+ULYSSES = Strategy(context=8, context_method=ContextMethod.ALL_TO_ALL)
+
+
 @pytest.mark.parametrize(
     ("name", "strategy", "why"),
     [
@@ -291,16 +294,12 @@ def test_kept_weights_are_gathered_once() -> None:
         (
             "moe",
             Strategy(data=2, expert=3),
-            "expert parallelism: 3 does not divide the 1 x 1 x 2 tensor, context and data ranks",
+            "3 does not divide the 2 tensor, context and data ranks that share experts",
         ),
-        ("moe", Strategy(data=8, expert=8), "its 4 along axis 0 do not divide into 8 equal parts"),
+        ("moe", Strategy(data=8, expert=8), "4 experts do not divide among 8 devices"),
         ("moe", Strategy(tensor=2, expert=2), "sequence parallelism"),
         ("llama", Strategy(context=3), "8 tokens do not divide into 6 equal chunks"),
-        (
-            "llama",
-            Strategy(context=8, context_method=ContextMethod.ALL_TO_ALL),
-            "4 heads of keys and values do not divide among 8",
-        ),
+        ("llama", ULYSSES, "4 heads of keys and values do not divide among 8 devices (tensor by context)"),
         ("llama", Strategy(context=2, attention=AttentionKernel.UNFUSED), "context parallelism takes fused attention"),
         ("llama", Strategy(zero=3), "ZeRO-3 shares among replicas, and there is one"),
     ],

@@ -182,6 +182,9 @@ def test_the_command_line_takes_fp8(tessel: Tessel) -> None:
     found = tessel(*asked, "--mesh", "h100-1")
     assert found.code == 0
     refused = tessel(*asked, "--mesh", "a100-1")
-    assert (refused.code, refused.err) == (2, "error: device gpu0: has no flops.fp8, from which times are derived\n")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: strategy 1/1/1/1 pipedream, FP8: gpu0 is of kind a100, which has no FP8\n",
+    )
     words = str(Strategy(fp8=True, compiled=True))
     assert words.endswith(", FP8, compiled")

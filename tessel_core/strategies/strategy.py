@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
+from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.attention import AttentionKernel
@@ -283,10 +284,14 @@ def program_of_one(
 
 @dataclass(frozen=True, slots=True)
 class CanBeShared:
-    """Whether devices can share what only some networks have."""
+    """How much there is for devices to share of what only some networks have; 0 where there is none."""
 
-    sequence: bool
-    experts: bool
+    sequence: int
+    """Tokens of a sample."""
+    experts: int
+    """Of a layer."""
+    heads: int
+    """Heads of keys and values of the attention that has fewest."""
 
 
 NO_SEQUENCE = "the network has no sequence of tokens that devices could share"
@@ -296,10 +301,15 @@ NO_EXPERTS = "the network has no experts that devices could share"
 @lru_cache(maxsize=256)
 def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
     """What devices can share in a network, read off its forward program."""
-    roles = family.forward(spec).roles.values()
-    return CanBeShared(
-        any(role.sequence_axis is not None for role in roles), any(role.expert_axis is not None for role in roles)
-    )
+    model = family.forward(spec)
+    program, sequences, experts = model.program, [0], [0]
+    for value, piece in model.piece_of.items():
+        role, shape = model.role_of(piece), program.types[value].shape
+        sequences += [] if role.sequence_axis is None else [shape[role.sequence_axis]]
+        experts += [] if role.expert_axis is None else [shape[role.expert_axis]]
+    attentions = (op for op in program.ops if op.kind == "attention")
+    heads = (program.types[op.inputs[1]].shape[2] // integer(dict(op.attributes), "head_size") for op in attentions)
+    return CanBeShared(max(sequences), max(experts), min(heads, default=0))
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
@@ -344,27 +354,51 @@ def _objections(
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if strategy.zero and strategy.form.copies > 1:
         yield f"{strategy.schedule} keeps two copies of the network, which do not share an optimizer's state (ZeRO)"
-    yield from _kernel_objections(family, spec, strategy, semantics)
+    yield from _kernel_objections(spec, strategy, mesh, semantics)
+    yield from _sharing_objections(family, spec, strategy)
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection
 
 
-def _kernel_objections(family: Family, spec: Spec, strategy: Strategy, semantics: Semantics) -> Iterator[str]:
+def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Iterator[str]:
+    """About context and experts."""
+    context, expert = strategy.context, strategy.expert
+    if context == expert == 1:
+        return
+    shared = can_be_shared(family, spec)
+    if context > 1 and not shared.sequence:
+        yield NO_SEQUENCE
+    chunks = context * (1 + (strategy.context_method is ContextMethod.RING))
+    if context > 1 and shared.sequence % chunks:
+        yield f"{shared.sequence} tokens do not divide into {chunks} equal chunks"
+    sharing = context * strategy.tensor
+    if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
+        why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
+        yield f"{why}, so take the ring"
+    if context > 1 and strategy.attention != AttentionKernel.FUSED:
+        yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
+    if expert > 1 and not shared.experts:
+        yield NO_EXPERTS
+    ranks = strategy.tensor * context * strategy.data
+    if ranks % expert:
+        yield f"{expert} does not divide the {ranks} tensor, context and data ranks that share experts"
+    if shared.experts % expert:
+        yield f"{shared.experts} experts do not divide among {expert} devices"
+    if expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
+        yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
+
+
+def _kernel_objections(spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> Iterator[str]:
     if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
         yield "DistIR cuts by replicas, layers and stages alone, so its rules do not say what this costs"
-    if strategy.context > 1 and not can_be_shared(family, spec).sequence:
-        yield NO_SEQUENCE
-    if strategy.expert > 1 and not can_be_shared(family, spec).experts:
-        yield NO_EXPERTS
-    if strategy.expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
-        yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
-    if strategy.context > 1 and strategy.attention != AttentionKernel.FUSED:
-        yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
     if strategy.zero > 1 and strategy.data * strategy.context == 1:
         yield f"ZeRO-{strategy.zero} shares among replicas, and there is one"
     if strategy.fp8 and spec.dtype not in NARROW:
         yield f"linear layers in FP8 take numbers of 16 bits, the network's are {spec.dtype}"
+    without = next((each for each in mesh.devices if each.peak("fp8") is None), None) if mesh and strategy.fp8 else None
+    if without is not None:
+        yield f"{without.name} is of kind {without.kind}, which has no FP8"
 
 
 def refuse_impossible(
