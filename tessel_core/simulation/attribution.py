@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
+from tessel_core.simulation.live_memory import workspace_of
 from tessel_core.simulation.trace import Trace
 
-GIVEN, CACHE, STATE = "weights and inputs", "KV cache", "optimizer state"
+GIVEN, CACHE, STATE, WORKSPACE = "weights and inputs", "KV cache", "optimizer state", "workspaces of operations"
 _WHAT = {"forward": "activations", "backward": "gradients", "weight": "gradients", "update": "updates"}
 """Kinds of values that operations of each phase make."""
 _UPDATE, _WRITE = "update", "write"
@@ -32,7 +33,7 @@ class Holding:
     op: int | None
     """The operation that makes it; None for an input."""
     what: str
-    """`GIVEN`, `CACHE`, `STATE`, activations, gradients, updates or other."""
+    """`GIVEN`, `CACHE`, `STATE`, `WORKSPACE`, activations, gradients, updates or other."""
     stage: int | None
     micro_batch: int | None
 
@@ -130,7 +131,12 @@ def _special_inputs(program: Program) -> dict[int, str]:
 
 
 def _holding(trace: Trace, value: int, special: Mapping[int, str]) -> Holding:
-    program, op = trace.program, int(trace.made_by[value])
+    program, behind = trace.program, value - len(trace.program.types)
+    if behind >= 0:
+        held = program.ops[behind]
+        name, size = f"workspace of {held.tag.name or held.kind}", workspace_of(program, held)
+        return Holding(value, name, size, behind, WORKSPACE, held.tag.stage, held.tag.micro_batch)
+    op = int(trace.made_by[value])
     name, size = program.value_name(value), program.types[value].bytes
     if op < 0:
         return Holding(value, name, size, None, special.get(value, GIVEN), None, None)

@@ -42,12 +42,17 @@ class MemorySteps:
         return cls(device, time[order], total - np.where(first > 0, total[first - 1], 0), value[order])
 
 
-def memory_steps(program: Program, since: Floats, until: Floats, end: float) -> MemorySteps:
+def memory_steps(
+    program: Program, since: Floats, until: Floats, end: float, spans: tuple[Floats, Floats]
+) -> MemorySteps:
     """Steps of all devices, from the seconds from and to which operations need each value; `until` is changed.
 
     Program outputs are held for good and inputs always.  Views and what is made in place hold nothing, and keep what
-    they look at.  At one moment what is freed goes before what is taken.
+    they look at.  At one moment what is freed goes before what is taken.  `spans` are the starts and ends of
+    operations; while one runs it holds its workspace, which stands as a value behind the others, by its number.
     """
+    ops, places, bytes_ = _workspaces(program)
+    spaces = (ops + len(program.types)).astype(np.int32)
     owner = owners(program)
     np.maximum.at(until, owner, until)
     until[[*program.outputs, *program.inputs]] = np.inf
@@ -55,11 +60,29 @@ def memory_steps(program: Program, since: Floats, until: Floats, end: float) -> 
     size[owner != np.arange(len(owner))] = 0
     taken = np.flatnonzero((size > 0) & (until > since)).astype(np.int32)
     freed = taken[np.isfinite(until[taken])]
-    devices = np.concatenate([device[taken], device[freed]])
-    moment, times = _moments(np.concatenate([since[taken], until[freed]]), end * SAME_MOMENT)
-    change = np.concatenate([size[taken], -size[freed]])
+    devices = np.concatenate([device[taken], device[freed], places, places])
+    when = np.concatenate([since[taken], until[freed], spans[0][ops], spans[1][ops]])
+    moment, times = _moments(when, end * SAME_MOMENT)
+    change = np.concatenate([size[taken], -size[freed], bytes_, -bytes_])
     order = np.lexsort((change, moment, devices))
-    return MemorySteps.summed(order, devices, times, change, np.concatenate([taken, -1 - freed]))
+    return MemorySteps.summed(order, devices, times, change, np.concatenate([taken, -1 - freed, spaces, -1 - spaces]))
+
+
+def workspace_of(program: Program, op: Op) -> int:
+    """Bytes that an operation holds while it runs, beside its inputs and outputs."""
+    rule = find_operator(op.kind).workspace
+    return 0 if rule is None else round(rule(program.types_of(op.inputs), dict(op.attributes)))
+
+
+def _workspaces(program: Program) -> tuple[Numbers, Ints, Numbers]:
+    """Operations with a workspace, their devices and its bytes."""
+    found = [
+        (i, program.types[op.outputs[0]].device, size)
+        for i, op in enumerate(program.ops)
+        if (size := workspace_of(program, op))
+    ]
+    rows = np.array(found, np.int64).reshape(-1, 3)
+    return rows[:, 0], rows[:, 1].astype(np.int32), rows[:, 2]
 
 
 def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:

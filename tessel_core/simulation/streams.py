@@ -81,4 +81,4 @@ def traced(
     np.maximum.at(until, taken, end[taker])
     ops, on, starts, spans = columns
     events = np.array(ops, np.int32), np.array(on, np.int32), np.array(starts), np.array(spans)
-    return Trace.of(program, events, ready, ends, memory_steps(program, since, until, max(ends)))
+    return Trace.of(program, events, ready, ends, memory_steps(program, since, until, max(ends), (start, end)))

@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Column, Combine, Item, Kind, Shape, Skeleton, Stage
+from tessel_core.strategies.skeleton import (
+    BACKWARD,
+    FORWARD,
+    Column,
+    Combine,
+    Item,
+    Kind,
+    Shape,
+    Skeleton,
+    SkeletonOp,
+    Stage,
+)
 
 WAITS, COMBINES, MADE, FREED = [0, 1], [0], [0], [0, 2, 3]
 """Columns of the tables of a run that are items."""
@@ -201,6 +212,7 @@ def _run(skeleton: Skeleton, stage: Stage, phase: int, arriving: set[int]) -> Ru
             layers.append(layers[-1] if layers else made_in[item.value])
         else:
             made += [(i, int(shape_of[value])) for value in item.outputs if value not in skeleton.owner]
+            made += [(i, int(shape_of[item.inputs[0]]))] * item.workspace
             kind_of.append(kinds.setdefault(item.kind, len(kinds)))
             layers.append(item.layer)
     waits, maker = _waits(items, arriving)
@@ -226,7 +238,11 @@ def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
             if owner in last:
                 last[owner][item.communicates] = i
     sent, shape_of = {send.value for send in stage.sends[phase]}, skeleton.distinct_shapes[1]
-    return table_of([(max(each), shape_of[value], *each, value in sent) for value, each in last.items()], 5)
+    rows = [(max(each), shape_of[value], *each, value in sent) for value, each in last.items()]
+    for i, item in enumerate(stage.items[phase]):
+        if isinstance(item, SkeletonOp):
+            rows += [(i, shape_of[item.inputs[0]], i, NEVER, False)] * item.workspace
+    return table_of(rows, 5)
 
 
 def _last_taken(skeleton: Skeleton, stage: Stage) -> dict[int, int]:

@@ -87,6 +87,8 @@ class SkeletonOp:
     outputs: tuple[int, ...]
     layer: int
     backward: bool
+    workspace: int = 0
+    """How many times the bytes of its first input it holds while it runs, besides."""
 
     @property
     def communicates(self) -> bool:
@@ -229,7 +231,9 @@ def _op(op: Op, number: dict[int, int], types: tuple[TensorType, ...], names: _N
     outputs = tuple(number[value] for value in op.outputs if value in number)
     taken = (types[value] for value in op.inputs if value in number)
     kind = names.kind(op, taken, (types[value] for value in op.outputs if value in number))
-    return SkeletonOp(kind, inputs, outputs, op.tag.stage or 0, op.tag.phase == "backward")
+    rule, mine = find_operator(op.kind).workspace, [types[value] for value in op.inputs if value in number]
+    space = 0 if rule is None else round(rule(mine, dict(op.attributes)) / mine[0].bytes)
+    return SkeletonOp(kind, inputs, outputs, op.tag.stage or 0, op.tag.phase == "backward", space)
 
 
 FORWARD, BACKWARD = 0, 1

@@ -153,7 +153,7 @@ class Strategy:
     def plain(self) -> bool:
         """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
         as a network is written."""
-        apart = self.context > 1 or self.expert > 1 or (self.sequence_parallel and self.tensor > 1)
+        apart = self.context > 1 or self.expert > 1 or self.sequence_parallel
         kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
         return not apart and not kernels and self.zero < ZERO_STAGES[2] and not self.grad_dtype
 

@@ -140,6 +140,8 @@ class Operator:
     """The gradients of its inputs; None where it cannot be trained through."""
     statistics: StatisticsRule | None = None
     """Bytes that frameworks keep for its gradient beside its inputs and outputs; programs compute them again."""
+    workspace: StatisticsRule | None = None
+    """Bytes that it holds while it runs, beside its inputs and outputs."""
     loss: bool = False
     """Whether its output is the loss, per sample: its gradient rule takes the loss's own gradient as 1."""
 

@@ -231,6 +231,12 @@ def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
     return [(slope / number).astype(logits.dtype)]
 
 
+def _copies_of_logits(types: Types, values: Values) -> float:
+    """As PyTorch's loss holds them: logits of narrow formats, log-probabilities and their gradient, all in fp32."""
+    logits = types[0]
+    return 12 * logits.elements if logits.dtype in ("bf16", "fp16") else logits.bytes
+
+
 def _write(types: Types, values: Values) -> tuple[TensorType, ...]:
     cache, new = together(types, 2)
     axis, at = axis_of(values, len(cache.shape)), integer(values, "at")
@@ -299,7 +305,13 @@ TRANSFORMERS = (
         gradient=lambda back: [back.one("cross_entropy_grad", *back.inputs), None, None],
         loss=True,
     ),
-    Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),
+    Operator(
+        "cross_entropy_grad",
+        _cross_entropy_grad,
+        _cross_entropy_grad_compute,
+        read_work(6.0),
+        workspace=_copies_of_logits,
+    ),
     Operator("write", _write, _write_compute, _write_work, ("at", "axis"), in_place=True),
 )
 """GELU by its tanh approximation [Hendrycks 2016].  `rotary` turns pairs of columns of each head, half a head apart,

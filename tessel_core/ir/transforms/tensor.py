@@ -44,9 +44,32 @@ class TensorParallel:
         """The program of one of the devices."""
         check_degree("tensor parallelism", self.degree)
         if self.degree == 1:
-            return model
+            return _with_scores(model) if self.sequence else model
         one_device(model, "tensor parallelism")
         return (_WithSequence if self.sequence else _Tensor)(model, self.degree).sharded()
+
+
+def _with_scores(model: Distributed) -> Distributed:
+    """The model with its loss from scores of the only part of the vocabulary, as Megatron-LM computes it."""
+    source, build = model.program, ProgramBuilder(model.program.name)
+    value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
+    scores: dict[tuple[int, int], int] = {}
+    for op in source.ops:
+        taken = [value_of[value] for value in op.inputs]
+        if op.kind not in ("cross_entropy", "cross_entropy_grad"):
+            value_of |= zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True)
+            continue
+        logits, targets, number = taken
+        if (logits, targets) not in scores:
+            scores[logits, targets] = build.one("vocabulary_scores", [logits, targets], op.tag, index=0, parts=1)
+        known = scores[logits, targets]
+        if op.kind == "cross_entropy":
+            dtype = source.types[op.inputs[0]].dtype
+            made = build.one("vocabulary_loss", [known, number], op.tag, dtype=dtype)
+        else:
+            made = build.one("vocabulary_loss_grad", [logits, targets, known, number], op.tag, index=0, parts=1)
+        value_of[op.outputs[0]] = made
+    return replace(model, program=build.finish([value_of[value] for value in source.outputs]))
 
 
 def finished_sums(model: Distributed, over: str, degree: int) -> Distributed:
