@@ -24,9 +24,10 @@ _OF_THE_RUN = tempfile.TemporaryDirectory(prefix="tessel-tests-", ignore_cleanup
 
 
 def _that_begin_with_torch() -> list[str]:
-    folder = Path(__file__).resolve().parents[1] / "tessel_core" / "execution"
-    names = [each.name for each in folder.glob("*.py") if "\nimport torch\n" in each.read_text(encoding="utf-8")]
-    return [f"*/execution/{name}" for name in (*names, "torch_operators")]
+    root = Path(__file__).resolve().parents[1]
+    found = [*root.glob("tessel_core/execution/*.py"), *root.glob("tests/helpers/*.py")]
+    begin = [each for each in found if "\nimport torch\n" in each.read_text(encoding="utf-8")]
+    return [*(f"*/{each.parent.name}/{each.name}" for each in begin), "*/execution/torch_operators"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -162,10 +162,9 @@ def test_ranks_that_do_not_start_are_one_sentence(
 
 
 def test_what_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
     for lacking, called in (("torch", "PyTorch"), ("array_api_compat", "array-api-compat")):
         monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name, lacking=lacking: find(name) if name != lacking else None
+            importlib.util, "find_spec", lambda name, lacking=lacking: None if name == lacking else object()
         )
         with pytest.raises(InputError, match=rf"^ranks: needs {called}: pip install 'tessel-explorer\[torch\]'$"):
             Ranks(2)
