@@ -56,6 +56,7 @@ def check_mask(queries: int, keys: int, values: Values) -> None:
 
 
 def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
+    """Shape rule: [batch, tokens, columns] of queries, keys and values to those of the output."""
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
     _whole_heads(k, 1, values)
