@@ -21,8 +21,8 @@ from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
 _POWER = {"h100-500w-96gb": 500 / 700}
-"""Share of an H200's power limit that a kind has.  Products and attention draw an H200's 700 W, and its voltage is at
-its floor then, so that their speed is proportional to the power."""
+"""Share of an H200's power limit that a kind has.  We assume that products and attention draw an H200's whole 700 W,
+and that their speed is proportional to the power below that; nobody measured it for us."""
 _FP8_SHARE = 0.93
 """Share of their peak that products in FP8 reach over the share that those in bf16 reach: the median of 24 shapes that
 were measured on one H100 (`tests/benchmarks/h100.csv`)."""

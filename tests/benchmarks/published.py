@@ -11,8 +11,8 @@ of zero-bubble schedules go from the operator graph to a placement by layers, to
 device that works longest from its first run to its last.
 
 The dumbest competitor stands beside: FLOPs of the model at 45 % of the peak, times the textbook bubble
-1 + (P - 1) / (V M).  The exit status is 1 where a figure of `REACH` is missed.  torchtitan's rows have none: their
-attention kernels are those of 2024 and 2025, where ours are measured with newer ones.
+1 + (P - 1) / (V M).  The exit status is 1 where a figure of `REACH` is missed.  torchtitan's rows have none: they
+are predicted too fast, most likely because their attention kernels are older than those that ours are measured with.
 """
 
 from __future__ import annotations
