@@ -232,9 +232,12 @@ def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
 
 
 def _copies_of_logits(types: Types, values: Values) -> float:
-    """As PyTorch's loss holds them: logits of narrow formats, log-probabilities and their gradient, all in fp32."""
+    """As PyTorch's loss holds them: logits of narrow formats, log-probabilities and their gradient, all in fp32.
+
+    In fp32 the gradient takes the place of the log-probabilities.
+    """
     logits = types[0]
-    return 12 * logits.elements if logits.dtype in ("bf16", "fp16") else logits.bytes
+    return 12 * logits.elements if logits.dtype in ("bf16", "fp16") else 0
 
 
 def _write(types: Types, values: Values) -> tuple[TensorType, ...]:
