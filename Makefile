@@ -73,7 +73,7 @@ bench: env
 	@$(call install,-e .)
 	@echo "Compiling the searches' inner loops, once (most of a minute) ..."
 	@$(BIN)/python -m tessel_core.scheduling.kernels.warm
-	@$(BIN)/python -m tessel_core.placement.annealing
+	@$(BIN)/python -c "from tessel_core.placement.annealing import warm; warm()"
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
