@@ -23,8 +23,8 @@ _UNITS = 2.0**48
 """Units in the sum of all capacities of a minimum cut; they are rounded down, so the bound holds."""
 _MOST_CANDIDATES = 32
 """Groups among which those of the pigeonhole argument are chosen."""
-_MOST_CUT_VERTICES = 10_000_000
-"""Vertices of all minimum cuts for one r: some seconds."""
+_MOST_CUT_VERTICES, _LEAST_CUT_VERTICES = 4_000_000, 1_000
+"""Vertices of all minimum cuts for one r, which take a second, and those that a small one counts for."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,9 @@ def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Co
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
     if not cuts or not math.isfinite(upper):
         return known
+    most = _MOST_CUT_VERTICES // max(cuts[0].size, _LEAST_CUT_VERTICES)
     groups, found, r = _candidates(pipeline, cuts[0], upper, control), known, 1
-    while len(groups) > r * devices and len(groups) * math.comb(r * devices, r) <= _MOST_CUT_VERTICES / cuts[0].size:
+    while len(groups) > r * devices and len(groups) * math.comb(r * devices, r) <= most:
         found, r = max(found, min(upper, _of_groups_apart(groups, r, r * devices + 1, found, cuts, control))), r + 1
     return found
 
