@@ -21,6 +21,7 @@ from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for, fits_memory, measured
 from tessel_core.placement.pipeline import Pipeline, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.split_search import best_split
 
 OBJECTIVES = (THROUGHPUT, FORWARD_BACKWARD)
 
@@ -129,6 +130,16 @@ def test_one_seed_gives_one_search() -> None:
     assert other is not None
     assert one.run(2.0, 0.0, Control()) == other.run(2.0, 0.0, Control()) > 0
     assert one.kept == other.kept
+
+
+def test_little_time_is_enough_for_a_split() -> None:
+    """One attempt takes longer than the phase: nothing is left for those after it."""
+    pipeline = any_sets(4, 40, DevicePool(4, 1))
+    assert pipeline is not None
+    start = measured((pipeline,), next(random_splits(pipeline, 0, 1)))
+    found = best_split(pipeline, THROUGHPUT, False, start, Effort(0.3, 1, 0, repeatable=True), Control())
+    assert found.split is not None
+    assert found.bound <= found.split.load < start.load
 
 
 @pytest.mark.parametrize("seed", seeds(200))

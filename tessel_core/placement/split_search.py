@@ -94,7 +94,7 @@ class _SplitSearch:
                 self._ask(
                     phase, phase.resolution, replace(self._effort, seconds=seconds, seed=self._effort.seed + number)
                 )
-            left -= seconds
+            left = max(0.0, left - seconds)
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
     def _count_pigeonholes(self) -> None:
