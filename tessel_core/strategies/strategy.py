@@ -103,6 +103,8 @@ class Strategy:
     """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
     compiled: bool = False
     """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
+    layout: tuple[int, ...] = ()
+    """Layers of each stage; empty for equal numbers, the first stages one more where they do not divide."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -114,6 +116,9 @@ class Strategy:
             raise InputError("grad-dtype", f"must be one of {known}, got {self.grad_dtype!r}")
         if self.rank_order is not None:
             read_rank_order(",".join(self.rank_order))
+        if self.layout and (len(self.layout) != self.stages or min(self.layout) < 1):
+            why = f"gives each of {self.stages} stages 1 layer or more, got {','.join(map(str, self.layout))}"
+            raise InputError("layout", why)
         if self.bucket_bytes < 0:
             raise InputError("bucket", f"must not be negative, got {self.bucket_bytes}")
 
@@ -155,7 +160,8 @@ class Strategy:
         as a network is written."""
         apart = self.context > 1 or self.expert > 1 or self.sequence_parallel
         kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
-        return not apart and not kernels and self.zero < ZERO_STAGES[2] and not self.grad_dtype
+        written = not (kernels or self.grad_dtype or self.layout)
+        return not apart and written and self.zero < ZERO_STAGES[2]
 
     def __str__(self) -> str:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
@@ -204,6 +210,7 @@ class Strategy:
     def _placed(self) -> list[str]:
         """What is not as usual about stages and ranks, in words."""
         several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
+        several += [f"layers {'-'.join(map(str, self.layout))}"] * bool(self.layout)
         usual = self.rank_order in (None, DEFAULT_RANK_ORDER)
         return several + ([] if usual else [f"ranks {rank_order_words(self.rank_order or ())}"])
 
@@ -256,30 +263,37 @@ def program_of_one(
     optimizer, degrees = family.optimizer(spec), strategy.ranks(semantics).degrees
     split = optimizer is not None and strategy.form.split
     model = family.build(spec, split_weights=split, attention=strategy.attention)
-    if strategy.fp8:
-        model = Fp8Linears()(model)
-    if strategy.compiled and optimizer is not None and strategy.recompute == Recompute.NONE:
-        model = keeping_products(model)  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
-    model = recomputing(strategy.recompute, model)
-    model = ExpertParallel(strategy.expert).of_one(model)
-    model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
-    model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
-    if strategy.compiled:
-        model = Compiled()(model)
+    model = with_layers_cut(model, strategy, training=optimizer is not None)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
-    stage_of = stages_of_layers(model, strategy.stages)
+    stage_of = stages_of_layers(model, strategy.stages, strategy.layout)
     model = with_parts_apart(model, stage_of)
     if strategy.grad_dtype:
         model = GradientFormat(strategy.grad_dtype)(model)
     if strategy.scatters_at_once:
         model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
-    model = Pipeline(stage_order(strategy.schedule, *shape))(model)
+    model = Pipeline(stage_order(strategy.schedule, *shape), strategy.layout)(model)
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
     model = DataParallel(strategy.data, bucket_bytes=bucket).of_one(model, degrees)
     if optimizer is None:
         return model
     updated = ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
     return with_gradients(model, updated) if gradients else updated
+
+
+def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -> Distributed:
+    """The program of one device of those that share the layers: their number format, recomputation and kernels too.
+
+    Stages, micro-batches and replicas are cut afterwards.
+    """
+    if strategy.fp8:
+        model = Fp8Linears()(model)
+    if strategy.compiled and training and strategy.recompute == Recompute.NONE:
+        model = keeping_products(model)  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+    model = recomputing(strategy.recompute, model)
+    model = ExpertParallel(strategy.expert).of_one(model)
+    model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
+    model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
+    return Compiled()(model) if strategy.compiled else model
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +353,7 @@ def _objections(
         yield objection
     if spec.layers > MOST_LAYERS:
         yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
-    if strategy.stages_per_device > 1 and strategy.pipeline == 1:
-        yield "several stages per device need a pipeline over at least 2 devices"
-    if strategy.stages > spec.layers:
-        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+    yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
         yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
     if (strategy.recompute != Recompute.NONE or strategy.zero) and family.optimizer(spec) is None:
@@ -359,6 +370,15 @@ def _objections(
     shape = strategy.pipeline, strategy.micro_batches, strategy.stages_per_device
     if objection := order_objection(strategy.schedule, *shape):
         yield objection
+
+
+def _stage_objections(spec: Spec, strategy: Strategy) -> Iterator[str]:
+    if strategy.stages_per_device > 1 and strategy.pipeline == 1:
+        yield "several stages per device need a pipeline over at least 2 devices"
+    if strategy.stages > spec.layers:
+        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+    if strategy.layout and sum(strategy.layout) != spec.layers:
+        yield f"its stages have {sum(strategy.layout)} layers together, the network has {spec.layers}"
 
 
 def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Iterator[str]:

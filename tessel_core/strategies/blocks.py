@@ -1,0 +1,369 @@
+"""Layers as blocks: each distinct layer under each distinct cut, simulated once on its devices and remembered.
+
+A network is shortened to its distinct layers (`ir/transforms/condensed.py`), cut as a strategy cuts layers, and
+simulated as the program of one device.  A layer takes as long as from the end of the layer before it to its own end, so
+communication that it hides takes no time.  Stages are sums of blocks (`stages.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Types, Values
+from tessel_core.ir.transforms.condensed import Condensed, condensed
+from tessel_core.ir.transforms.data import replicas_of
+from tessel_core.ir.transforms.expansion import CONTEXT, DATA, EXPERT, EXPERT_DATA, REPLICAS, TENSOR, Degrees, groups_of
+from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
+from tessel_core.ir.transforms.update import GradientFormat
+from tessel_core.ir.types import TensorType
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import simulate
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.ranks import RankCosts
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.pipeline_plan import covered
+from tessel_core.strategies.ranks import Ranks
+from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
+
+Column = NDArray[np.float64]
+T = TypeVar("T")
+
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One weight of a layer on one device."""
+
+    type: TensorType
+    gradient: TensorType
+    over: str
+    """The dimension along which devices have the same weight."""
+    state: int
+    """Bytes of the optimizer's state, where replicas do not share it."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What each distinct layer takes for one micro-batch on one device; rows are layers of the short network."""
+
+    stands_for: NDArray[np.int64]
+    """Per layer of the whole network, a row."""
+    seconds: Column
+    """By row and phase: forward, backward, and gradients of weights where they are apart."""
+    busy: Column
+    """By row, seconds that a device computes for it: less than its time, since nothing else is counted."""
+    held: Column
+    """By row, bytes that its forward leaves for its backward."""
+    space: Column
+    """By row and phase, bytes that it needs besides while it runs."""
+    crossing: tuple[tuple[TensorType, ...], ...]
+    """By row, the tensors that it sends to the next layer."""
+    weights: tuple[tuple[Weight, ...], ...]
+    """By row, in the order in which their gradients are made."""
+    adding: Column
+    """By row, seconds to add the gradients of a micro-batch to those of the ones before."""
+    update: float
+    """Seconds of the optimizer's step for each number of a weight."""
+    inputs: int
+    """Bytes of inputs that are no weights."""
+
+    @cached_property
+    def layers(self) -> PerLayer:
+        """The same of every layer of the whole network."""
+        bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
+        gradients = np.array([sum(each.gradient.bytes for each in row) for row in self.weights], float)
+        at = self.stands_for
+        forward, backward, weight = self.seconds[at].T
+        spaces = self.space[at, FORWARD], self.space[at, BACKWARD:].max(axis=1)
+        sizes = bytes_of[at], gradients[at]
+        return PerLayer(forward, backward, weight, self.adding[at], self.busy[at], self.held[at], *spaces, *sizes)
+
+
+@dataclass(frozen=True)
+class PerLayer:
+    """Columns of `Blocks` by layer of the whole network."""
+
+    forward: Column
+    backward: Column
+    weight: Column
+    adding: Column
+    busy: Column
+    held: Column
+    space_forward: Column
+    space_backward: Column
+    weights: Column
+    """Bytes."""
+    gradients: Column
+    """Bytes."""
+
+
+class BlockTable:
+    """The blocks of one network on one mesh, made when they are asked for."""
+
+    def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh) -> None:
+        self.family, self.spec, self.mesh = family, spec, mesh
+        self.training = family.optimizer(spec) is not None
+        self.costs = MeshCosts(mesh, training=self.training)
+        kinds = {kind: number for number, kind in enumerate(dict.fromkeys(d.kind for d in mesh.devices))}
+        self.kinds = [kinds[device.kind] for device in mesh.devices]
+        self.nodes = [device.node for device in mesh.devices]
+        self._blocks: dict[Hashable, Blocks] = {}
+        self._short: dict[int, Condensed] = {}
+        self._collectives: dict[Hashable, float] = {}
+        self._remembered: dict[Hashable, Any] = {}
+
+    @property
+    def made(self) -> int:
+        """How many cuts were simulated."""
+        return len(self._blocks)
+
+    def short(self, rows: int) -> Condensed:
+        """The forward pass of so many samples, without repeated layers."""
+        if rows not in self._short:
+            self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
+        return self._short[rows]
+
+    def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
+        """The blocks of a strategy's layers at a place of its pipeline, for micro-batches of `rows` samples.
+
+        Raises InputError where layers are not cut like this.
+        """
+        ranks = self.ranks(strategy)
+        dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
+        wiring = tuple((name, self._patterns(ranks, name, place)) for name in dimensions)
+        kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.recompute
+        cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
+        split = self.training and strategy.form.split
+        kind = self.kinds[ranks.worker_of(0, place) - 1]
+        over = ranks.degrees.of("expert+data") if strategy.expert > 1 else 0
+        key = rows, strategy.tensor, strategy.context, *cut, over, *kernels, split, kind, wiring
+        if key not in self._blocks:
+            costs = self.rank_costs(strategy, place)
+            self._blocks[key] = _Simulated(self, strategy, rows, split, costs).blocks()
+        return self._blocks[key]
+
+    @staticmethod
+    def ranks(strategy: Strategy) -> Ranks:
+        """How a strategy's devices are numbered."""
+        return strategy.ranks(Semantics.DEFAULT)
+
+    def rank_costs(self, strategy: Strategy, place: int) -> RankCosts:
+        """The costs of the ranks at a place of the pipeline, for programs whose first device is that place."""
+        ranks = self.ranks(strategy)
+        return RankCosts(self.costs, ranks.degrees, lambda rank, p: ranks.worker_of(rank, place + p), self.nodes)
+
+    def _patterns(self, ranks: Ranks, over: str, place: int) -> Hashable:
+        """How the groups of a dimension lie on nodes at a place."""
+        return _patterns(ranks, over, place, tuple(self.nodes))
+
+    def collective(self, strategy: Strategy, place: int, kind: str, over: str, of_type: TensorType) -> float:
+        """Seconds of a collective of so many whole tensors over a dimension, on the slowest of its groups."""
+        ranks = self.ranks(strategy)
+        degree = ranks.degrees.of(over)
+        if degree == 1:
+            return 0.0
+        wiring = self._patterns(ranks, over, place)
+        key = kind, degree, wiring, of_type.bytes
+        if key not in self._collectives:
+            whole = TensorType("uint8", (of_type.bytes // degree * degree,), 1)
+            part = whole.shaped((of_type.bytes // degree,))
+            ends = {"allreduce": (whole, whole), "reduce_scatter": (whole, part), "allgather": (part, whole)}[kind]
+            found = self.rank_costs(strategy, place).seconds(kind, ends[:1], ends[1:], {"over": over})
+            self._collectives[key] = max(found.values())
+        return self._collectives[key]
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Something that is made when it is first asked for, and remembered by its key."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        found: T = self._remembered[key]
+        return found
+
+    def replicas_lie(self, strategy: Strategy, place: int) -> Hashable:
+        """How many replicas there are, and how they lie on nodes, for weights and for experts."""
+        ranks = self.ranks(strategy)
+        overs = (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
+        return tuple((over, ranks.degrees.of(over), self._patterns(ranks, over, place)) for over in overs)
+
+    def send(self, strategy: Strategy, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
+        """Seconds until the tensors have gone from one place of the pipeline to another, on the slowest rank."""
+        ranks = self.ranks(strategy)
+        total = 0.0
+        for of_type in tensors:
+            total += _send_seconds(self.costs, ranks, tuple(self.nodes), place, onward, of_type.bytes)
+        return total
+
+
+@lru_cache(maxsize=8192)
+def _patterns(ranks: Ranks, over: str, place: int, nodes: tuple[int, ...]) -> Hashable:
+    found = set[tuple[int, ...]]()
+    for group in groups_of(ranks.degrees, over):
+        number: dict[int, int] = {}
+        at = [nodes[ranks.worker_of(rank, place) - 1] for rank in group]
+        found.add(tuple(number.setdefault(node, len(number)) for node in at))
+    return frozenset(found)
+
+
+def _send_seconds(costs: MeshCosts, ranks: Ranks, nodes: tuple[int, ...], one: int, other: int, amount: int) -> float:
+    apart = dict[bool, tuple[int, int]]()
+    for rank in range(ranks.degrees.count):
+        pair = ranks.worker_of(rank, one), ranks.worker_of(rank, other)
+        apart.setdefault(nodes[pair[0] - 1] == nodes[pair[1] - 1], pair)
+    links = [costs.link(*pair) for pair in apart.values()]
+    return max((link.latency + amount / link.bandwidth for link in links if link is not None), default=0.0)
+
+
+class _Simulated:
+    """The short network under one cut."""
+
+    def __init__(self, table: BlockTable, strategy: Strategy, rows: int, split: bool, costs: RankCosts) -> None:
+        short = table.short(rows)
+        self._stands_for, self._costs, self._family, self._spec = short.stands_for, costs, table.family, table.spec
+        self._rows, self._split = 1 + max(short.stands_for), split
+        model = table.family.completed(short.model, table.spec, split_weights=split, attention=strategy.attention)
+        model = with_layers_cut(model, strategy, training=table.training)
+        self._model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
+        self._program, self._degrees = self._model.program, self.degrees(strategy)
+        self._trace = simulate(self._program, None, costs)
+
+    @staticmethod
+    def degrees(strategy: Strategy) -> Degrees:
+        """How many devices there are along each dimension."""
+        return Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
+
+    def blocks(self) -> Blocks:
+        """What the layers take."""
+        seconds, space, held = self._spans()
+        weights = self._weights()
+        adding = np.zeros(self._rows)
+        for row, those in enumerate(weights):
+            for each in those:
+                adding[row] += self._seconds("add", (each.gradient, each.gradient), (each.gradient,), {})
+        mine = {value for value, piece in self._model.piece_of.items() if not self._model.role_of(piece).weight}
+        inputs = sum(self._program.types[value].bytes for value in mine)
+        places = np.array(self._stands_for, np.int64)
+        return Blocks(
+            places, seconds, self._busy(), held, space, self._crossing(), weights, adding, self._update(), inputs
+        )
+
+    def _seconds(self, kind: str, types: Types, made: Types, values: Values) -> float:
+        return max(self._costs.seconds(kind, types, made, values).values())
+
+    def _events(self) -> list[tuple[int, int, float, float]]:
+        """Row, phase, start and end of every event in a layer."""
+        trace, ops, found = self._trace, self._program.ops, []
+        for number, start, seconds in zip(trace.op.tolist(), trace.start.tolist(), trace.seconds.tolist(), strict=True):
+            tag = ops[number].tag
+            if tag.phase in PHASES:
+                found.append((tag.stage or 0, PHASES[tag.phase], start, start + seconds))
+        return found
+
+    def _spans(self) -> tuple[Column, Column, Column]:
+        """Seconds and space by row and phase, and what is held by row."""
+        spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        for row, phase, start, end in self._events():
+            spans.setdefault((row, phase), []).append((start, end))
+        shape = self._rows, len(PHASES)
+        seconds, space, held = np.zeros(shape), np.zeros(shape), np.zeros(self._rows)
+        before, time, memory = 0.0, self._trace.memory_time, self._trace.memory_bytes
+        for row, phase in sorted(spans, key=lambda each: max(end for _, end in spans[each])):
+            end = max(before, *(end for _, end in spans[row, phase]))
+            first, last = np.searchsorted(time, [before, end], side="right")
+            at_start, at_end = memory[first - 1], memory[last - 1]
+            # Gradients of weights that are apart run between those of inputs here, and after them in a pipeline.
+            seconds[row, phase] = covered(spans[row, phase]) if self._split and phase else end - before
+            space[row, phase] = max(0, memory[first - 1 : last].max(initial=0) - at_start)
+            if phase == FORWARD:
+                held[row] = max(0, at_end - at_start)
+            before = end
+        return seconds, space, held
+
+    def _busy(self) -> Column:
+        found = np.zeros(self._rows)
+        trace = self._trace
+        for number, seconds in zip(trace.op.tolist(), trace.seconds.tolist(), strict=True):
+            op = self._program.ops[number]
+            if not find_operator(op.kind).pattern:
+                found[op.tag.stage or 0] += seconds
+        return found
+
+    def _crossing(self) -> tuple[tuple[TensorType, ...], ...]:
+        maker = {value: op.tag.stage or 0 for op in self._program.ops for value in op.outputs}
+        found = [dict[int, TensorType]() for _ in range(self._rows)]
+        for op in self._program.ops:
+            if op.tag.phase in PHASES and PHASES[op.tag.phase] == FORWARD:
+                for value in op.inputs:
+                    for row in range(maker.get(value, self._rows), op.tag.stage or 0):
+                        found[row][value] = self._program.types[value]
+        return tuple(tuple(each.values()) for each in found)
+
+    @cached_property
+    def _row_of_weight(self) -> dict[int, int]:
+        """Per weight, the first layer that takes it."""
+        found: dict[int, int] = {}
+        for op in self._program.ops:
+            for value in op.inputs:
+                found.setdefault(value, op.tag.stage or 0)
+        return found
+
+    def _weights(self) -> tuple[tuple[Weight, ...], ...]:
+        model, program = self._model, self._program
+        gradient = {
+            model.role_of(piece).gradient_of: value
+            for value, piece in zip(program.outputs, model.outputs, strict=True)
+            if model.role_of(piece).gradient_of
+        }
+        made_at = {value: number for number, op in enumerate(program.ops) for value in op.outputs}
+        found: list[list[tuple[int, Weight]]] = [[] for _ in range(self._rows)]
+        for value, piece in model.piece_of.items():
+            if not model.role_of(piece).weight or value not in self._row_of_weight:
+                continue
+            of_type, mine = program.types[value], gradient.get(piece.name)
+            made = of_type.shaped((0,)) if mine is None else program.types[mine]
+            state = round(self._state * of_type.elements) if mine is not None else 0
+            each = Weight(of_type, made, replicas_of(piece, self._degrees), state)
+            found[self._row_of_weight[value]].append((-1 if mine is None else made_at.get(mine, -1), each))
+        return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
+
+    @cached_property
+    def _updated(self) -> Distributed | None:
+        """The program with the optimizer's step; None in inference."""
+        optimizer = self._family.optimizer(self._spec)
+        return None if optimizer is None else optimizer(self._model)
+
+    @cached_property
+    def _numbers(self) -> int:
+        """Numbers of weights that the optimizer changes."""
+        pieces = self._model.piece_of.items()
+        trained = {self._model.role_of(piece).gradient_of for piece in self._model.outputs}
+        return sum(self._program.types[value].elements for value, piece in pieces if piece.name in trained)
+
+    @cached_property
+    def _state(self) -> float:
+        """Bytes of the optimizer's state for each number of a weight."""
+        if self._updated is None:
+            return 0.0
+        more = set(self._updated.inputs) - set(self._model.inputs)
+        of_value = self._updated.piece_of.items()
+        return sum(self._updated.program.types[v].bytes for v, piece in of_value if piece in more) / self._numbers
+
+    def _update(self) -> float:
+        """Seconds of the optimizer's step for each number of a weight."""
+        if self._updated is None:
+            return 0.0
+        program = self._updated.program
+        steps = program.ops[len(self._program.ops) :]
+        every = [
+            (op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes)) for op in steps
+        ]
+        return sum(self._seconds(*each) for each in every) / self._numbers
