@@ -7,9 +7,9 @@ communication that it hides takes no time.  Stages are sums of blocks (`stages.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
-from tessel_core.ir.transforms.expansion import CONTEXT, DATA, EXPERT, EXPERT_DATA, REPLICAS, TENSOR, Degrees, groups_of
+from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, EXPERT_DATA, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.transforms.update import GradientFormat
 from tessel_core.ir.types import TensorType
@@ -32,6 +32,7 @@ from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.pipeline_plan import covered
 from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
+from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
 T = TypeVar("T")
@@ -113,13 +114,10 @@ class BlockTable:
     def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh) -> None:
         self.family, self.spec, self.mesh = family, spec, mesh
         self.training = family.optimizer(spec) is not None
-        self.costs = MeshCosts(mesh, training=self.training)
-        kinds = {kind: number for number, kind in enumerate(dict.fromkeys(d.kind for d in mesh.devices))}
-        self.kinds = [kinds[device.kind] for device in mesh.devices]
-        self.nodes = [device.node for device in mesh.devices]
+        self._costs = MeshCosts(mesh, training=self.training)
+        self._wirings: dict[Ranks, Wiring] = {}
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
-        self._collectives: dict[Hashable, float] = {}
         self._remembered: dict[Hashable, Any] = {}
 
     @property
@@ -133,54 +131,28 @@ class BlockTable:
             self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
         return self._short[rows]
 
+    def wiring(self, strategy: Strategy) -> Wiring:
+        """How the ranks of a strategy lie on the mesh."""
+        ranks = strategy.ranks(Semantics.DEFAULT)
+        if ranks not in self._wirings:
+            self._wirings[ranks] = Wiring(self._costs, ranks)
+        return self._wirings[ranks]
+
     def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
         """The blocks of a strategy's layers at a place of its pipeline, for micro-batches of `rows` samples.
 
         Raises InputError where layers are not cut like this.
         """
-        ranks = self.ranks(strategy)
+        wiring, split = self.wiring(strategy), self.training and strategy.form.split
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
-        wiring = tuple((name, self._patterns(ranks, name, place)) for name in dimensions)
+        lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
         kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.recompute
         cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
-        split = self.training and strategy.form.split
-        kind = self.kinds[ranks.worker_of(0, place) - 1]
-        over = ranks.degrees.of("expert+data") if strategy.expert > 1 else 0
-        key = rows, strategy.tensor, strategy.context, *cut, over, *kernels, split, kind, wiring
+        replicated = strategy.expert > 1 and wiring.ranks.degrees.of(EXPERT_DATA)
+        key = rows, strategy.tensor, strategy.context, *cut, replicated, *kernels, split, wiring.kind(place), lie
         if key not in self._blocks:
-            costs = self.rank_costs(strategy, place)
-            self._blocks[key] = _Simulated(self, strategy, rows, split, costs).blocks()
+            self._blocks[key] = _Simulated(self, strategy, rows, split, wiring.costs(place)).blocks()
         return self._blocks[key]
-
-    @staticmethod
-    def ranks(strategy: Strategy) -> Ranks:
-        """How a strategy's devices are numbered."""
-        return strategy.ranks(Semantics.DEFAULT)
-
-    def rank_costs(self, strategy: Strategy, place: int) -> RankCosts:
-        """The costs of the ranks at a place of the pipeline, for programs whose first device is that place."""
-        ranks = self.ranks(strategy)
-        return RankCosts(self.costs, ranks.degrees, lambda rank, p: ranks.worker_of(rank, place + p), self.nodes)
-
-    def _patterns(self, ranks: Ranks, over: str, place: int) -> Hashable:
-        """How the groups of a dimension lie on nodes at a place."""
-        return _patterns(ranks, over, place, tuple(self.nodes))
-
-    def collective(self, strategy: Strategy, place: int, kind: str, over: str, of_type: TensorType) -> float:
-        """Seconds of a collective of so many whole tensors over a dimension, on the slowest of its groups."""
-        ranks = self.ranks(strategy)
-        degree = ranks.degrees.of(over)
-        if degree == 1:
-            return 0.0
-        wiring = self._patterns(ranks, over, place)
-        key = kind, degree, wiring, of_type.bytes
-        if key not in self._collectives:
-            whole = TensorType("uint8", (of_type.bytes // degree * degree,), 1)
-            part = whole.shaped((of_type.bytes // degree,))
-            ends = {"allreduce": (whole, whole), "reduce_scatter": (whole, part), "allgather": (part, whole)}[kind]
-            found = self.rank_costs(strategy, place).seconds(kind, ends[:1], ends[1:], {"over": over})
-            self._collectives[key] = max(found.values())
-        return self._collectives[key]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Something that is made when it is first asked for, and remembered by its key."""
@@ -188,39 +160,6 @@ class BlockTable:
             self._remembered[key] = make()
         found: T = self._remembered[key]
         return found
-
-    def replicas_lie(self, strategy: Strategy, place: int) -> Hashable:
-        """How many replicas there are, and how they lie on nodes, for weights and for experts."""
-        ranks = self.ranks(strategy)
-        overs = (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
-        return tuple((over, ranks.degrees.of(over), self._patterns(ranks, over, place)) for over in overs)
-
-    def send(self, strategy: Strategy, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
-        """Seconds until the tensors have gone from one place of the pipeline to another, on the slowest rank."""
-        ranks = self.ranks(strategy)
-        total = 0.0
-        for of_type in tensors:
-            total += _send_seconds(self.costs, ranks, tuple(self.nodes), place, onward, of_type.bytes)
-        return total
-
-
-@lru_cache(maxsize=8192)
-def _patterns(ranks: Ranks, over: str, place: int, nodes: tuple[int, ...]) -> Hashable:
-    found = set[tuple[int, ...]]()
-    for group in groups_of(ranks.degrees, over):
-        number: dict[int, int] = {}
-        at = [nodes[ranks.worker_of(rank, place) - 1] for rank in group]
-        found.add(tuple(number.setdefault(node, len(number)) for node in at))
-    return frozenset(found)
-
-
-def _send_seconds(costs: MeshCosts, ranks: Ranks, nodes: tuple[int, ...], one: int, other: int, amount: int) -> float:
-    apart = dict[bool, tuple[int, int]]()
-    for rank in range(ranks.degrees.count):
-        pair = ranks.worker_of(rank, one), ranks.worker_of(rank, other)
-        apart.setdefault(nodes[pair[0] - 1] == nodes[pair[1] - 1], pair)
-    links = [costs.link(*pair) for pair in apart.values()]
-    return max((link.latency + amount / link.bandwidth for link in links if link is not None), default=0.0)
 
 
 class _Simulated:

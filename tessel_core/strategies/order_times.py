@@ -133,7 +133,7 @@ class Counts:
     weights: tuple[float, ...]
 
 
-def counts_for(schedule: str, devices: int, micro_batches: int, stages_per_device: int, repeats: bool) -> Counts:
+def counts_for(schedule: str, devices: int, stages_per_device: int, micro_batches: int, *, repeats: bool) -> Counts:
     """Few numbers of micro-batches, and how much of the time of each adds up to that of `micro_batches`.
 
     An order that repeats once the pipeline is full takes as long for each more filling, so the last two say the rest.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
 from tessel_core.strategies.blocks import Blocks, BlockTable, Weight
+from tessel_core.strategies.layouts import Matrix, maxima, sums
 from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
 
@@ -62,26 +63,62 @@ class Stages:
     def __init__(self, table: BlockTable, strategy: Strategy, rows: int) -> None:
         self._table, self.strategy, self._rows = table, strategy, rows
         form, devices = strategy.form, strategy.pipeline
-        self._places = [form.device_of(stage, devices) for stage in range(strategy.stages)]
+        self._wiring = table.wiring(strategy)
+        self.places = [form.device_of(stage, devices) for stage in range(strategy.stages)]
+        """Per stage, its device of the pipeline."""
+        self._classes = [self._wiring.classes[place] for place in self.places]
+        self.several = strategy.micro_batches > 1
+        """Whether gradients of several micro-batches are added up."""
+        self._blocks = {place: table.blocks(strategy, rows, place) for place in dict.fromkeys(self._classes)}
+        sharing = strategy.zero, strategy.reshard, strategy.scatters_at_once, strategy.bucket_bytes, form.split
+        self._keys = {place: (id(each), *sharing, *self._lie(place)) for place, each in self._blocks.items()}
+        """What the stages at a place depend on besides their layers."""
+
+    def _lie(self, place: int) -> list[object]:
+        """How many replicas there are, and how they lie on nodes, for weights and for experts."""
+        strategy, degrees = self.strategy, self._wiring.ranks.degrees
+        overs = (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
+        return [(over, degrees.of(over), self._wiring.pattern(over, place)) for over in overs]
 
     def blocks(self, stage: int) -> Blocks:
         """The blocks of a stage's device."""
-        return self._table.blocks(self.strategy, self._rows, self._places[stage])
-
-    @cached_property
-    def several(self) -> bool:
-        """Whether gradients of several micro-batches are added up."""
-        return self.strategy.micro_batches > 1
+        return self._blocks[self._classes[stage]]
 
     def traffic(self, stage: int) -> list[Traffic]:
         """Per layer of the short network."""
-        table, strategy, blocks, place = self._table, self.strategy, self.blocks(stage), self._places[stage]
-        sharing = strategy.zero, strategy.scatters_at_once, strategy.bucket_bytes
-        key = id(blocks), sharing, table.replicas_lie(strategy, place)
-        return table.once(key, lambda: [_traffic(table, strategy, place, each) for each in blocks.weights])
+        place = self._classes[stage]
+        key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
+        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, each) for each in rows])
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """The stage of the layers from `first` to before `last`."""
+        rows = self.blocks(stage).stands_for[first:last].tobytes()
+        key = "stage", self._keys[self._classes[stage]], self.several, rows
+        return self._table.once(key, lambda: self._stage(stage, first, last))
+
+    def keys(self) -> tuple[object, ...]:
+        """What the layout of the stages depends on."""
+        return tuple(self._keys[place] for place in self._classes) if len(self._keys) > 1 else (*self._keys.values(),)
+
+    def whole(self) -> StageCosts:
+        """All layers as one stage."""
+        return self.stage(0, 0, len(self.blocks(0).stands_for))
+
+    def seconds(self, stage: int) -> Matrix:
+        """Seconds of a micro-batch in a stage of the layers from i to before j, as [i, j], without traffic."""
+        layers = self.blocks(stage).layers
+        each = layers.forward + layers.backward + layers.weight + (layers.adding if self.several else 0.0)
+        return sums(each)
+
+    def bytes(self, stage: int, held: int) -> Matrix:
+        """Bytes of a stage of the layers from i to before j that holds so many micro-batches, as [i, j]."""
+        layers, traffic = self.blocks(stage).layers, self.traffic(stage)
+        rows = self.blocks(stage).stands_for
+        kept = np.array([each.weights + each.state + each.gradients for each in traffic])[rows]
+        space = np.maximum(layers.space_forward, layers.space_backward)
+        return sums(kept + held * layers.held) + maxima(space)
+
+    def _stage(self, stage: int, first: int, last: int) -> StageCosts:
         blocks, strategy = self.blocks(stage), self.strategy
         layers, rows = blocks.layers, blocks.stands_for[first:last].tolist()
         traffic = self.traffic(stage)
@@ -142,8 +179,8 @@ class Stages:
         for stage, last in enumerate(bounds[1:-1]):
             blocks = self.blocks(stage)
             tensors = blocks.crossing[blocks.stands_for[last - 1]]
-            places = self._places[stage], self._places[stage + 1]
-            found.append(self._table.send(self.strategy, *places, tensors) if places[0] != places[1] else 0.0)
+            places = self.places[stage], self.places[stage + 1]
+            found.append(self._wiring.send(*places, tensors) if places[0] != places[1] else 0.0)
         return found
 
 
@@ -157,36 +194,29 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
     return (done - now if total else 0.0), total
 
 
-def _traffic(table: BlockTable, strategy: Strategy, place: int, weights: tuple[Weight, ...]) -> Traffic:
+def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...]) -> Traffic:
     """The traffic of one layer."""
-    degrees = table.ranks(strategy).degrees
+    degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
     sums = dict.fromkeys(("gather", "scatter", "reduce", "update"), 0.0)
     sizes = dict.fromkeys(("weights", "gradients", "state", "numbers"), 0.0)
-    at_once, shared = strategy.scatters_at_once, strategy.zero > 0
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
         for each in mine:
             part = degree if shared else 1
-            cut = degree if at_once and strategy.zero == 3 else 1
-            sizes["weights"] += each.type.bytes / cut
+            sizes["weights"] += each.type.bytes / (degree if at_once and strategy.zero == 3 else 1)
             sizes["gradients"] += each.gradient.bytes / (degree if at_once else 1)
             sizes["state"] += each.state / part
             sizes["numbers"] += each.gradient.elements / part
-        whole = TensorType("uint8", (sum(each.type.bytes for each in mine),), 1)
-        made = TensorType("uint8", (sum(each.gradient.bytes for each in mine),), 1)
+        whole, made = sum(each.type.bytes for each in mine), sum(each.gradient.bytes for each in mine)
         if at_once:
-            sums["scatter"] += table.collective(strategy, place, "reduce_scatter", over, made)
-            if strategy.zero == 3:
-                sums["gather"] += table.collective(strategy, place, "allgather", over, whole)
-            else:
-                sums["update"] += table.collective(strategy, place, "allgather", over, whole)
-            continue
-        for bucket in _buckets(mine, strategy.bucket_bytes):
-            of_type = TensorType("uint8", (bucket,), 1)
+            sums["scatter"] += wiring.collective(place, "reduce_scatter", over, made)
+        else:
             kind = "reduce_scatter" if shared else "allreduce"
-            sums["reduce"] += table.collective(strategy, place, kind, over, of_type)
+            buckets = _buckets(mine, strategy.bucket_bytes)
+            sums["reduce"] += sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
         if shared:
-            sums["update"] += table.collective(strategy, place, "allgather", over, whole)
+            when = "gather" if at_once and strategy.zero == 3 else "update"
+            sums[when] += wiring.collective(place, "allgather", over, whole)
     return Traffic(**sums, **sizes)
 
 
