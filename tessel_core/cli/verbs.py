@@ -28,6 +28,7 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "recommend": Verb("recommend", "Find the fastest strategy for a model on a cluster, with what is proved about it."),
     "samples": Verb("samples", "List the samples, or write one."),
     "check": Verb("check", "Ask the referee about any file; exit 1 where one is not valid, or can hang."),
     "graph": Verb(

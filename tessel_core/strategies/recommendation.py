@@ -63,9 +63,8 @@ class SearchRanges:
             if numbers and min(numbers) < (each.name != "zero"):
                 raise InputError(each.name.replace("_", "-"), f"must be at least 1, got {min(numbers)}")
 
-    def filled(self, shared: CanBeShared, mesh: DeviceMesh, layers: int) -> SearchRanges:
+    def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
         """The same with every range said."""
-        devices = len(mesh.devices)
         node = max(sum(d.node == node for d in mesh.devices) for node in {d.node for d in mesh.devices})
         within = tuple(each for each in divisors(node) if devices % each == 0)
         apart = tuple(each for each in divisors(node) if shared.sequence >= each * _TOKENS_APART) or (1,)
@@ -96,11 +95,18 @@ class Question:
     spec: Spec
     mesh: DeviceMesh
     ranges: SearchRanges = field(default_factory=SearchRanges)
+    first: int | None = None
+    """So many devices of the mesh, the first ones; None for all."""
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that a strategy takes."""
+        return self.first or len(self.mesh.devices)
 
     def strategies(self) -> Iterator[Strategy]:
         """Every strategy of the ranges that takes all devices and whose micro-batches come out even."""
-        shared, devices = can_be_shared(self.family, self.family.with_batch(self.spec, 1)), len(self.mesh.devices)
-        asked = self.ranges.filled(shared, self.mesh, self.spec.layers)
+        shared, devices = can_be_shared(self.family, self.family.with_batch(self.spec, 1)), self.devices
+        asked = self.ranges.filled(shared, self.mesh, devices, self.spec.layers)
         for tensor, context, pipeline in product(asked.tensor, asked.context, asked.pipeline):
             data, rest = divmod(devices, tensor * context * pipeline)
             if rest or not data:
@@ -116,6 +122,15 @@ class Question:
                 compiled=asked.compiled,
             )
             yield from self._variants(asked, usual)
+
+    @property
+    def least_batch(self) -> int | None:
+        """The least batch that some configuration of the ranges divides; None where there is no configuration."""
+        shared = can_be_shared(self.family, self.family.with_batch(self.spec, 1))
+        asked = self.ranges.filled(shared, self.mesh, self.devices, self.spec.layers)
+        groups = {math.prod(each) for each in product(asked.tensor, asked.context, asked.pipeline)}
+        whole = [self.devices // group for group in groups if self.devices % group == 0]
+        return min(whole) * min(asked.micro_batch_size) if whole else None
 
     def _variants(self, asked: SearchRanges, usual: Strategy) -> Iterator[Strategy]:
         """Every strategy of these degrees."""
@@ -259,8 +274,15 @@ class _Search:
         return Recommendation(self._question, tuple(timed), len(asked), ruled_out, reasons, nearest, least, complete)
 
     def _no_division(self) -> str:
-        batch, devices = self._question.spec.batch, len(self._question.mesh.devices)
-        return f"{batch} samples do not divide into micro-batches on any {devices} devices of these ranges"
+        """Why no configuration divides the batch, and the nearest batches that one divides."""
+        question = self._question
+        batch, least = question.spec.batch, question.least_batch
+        if least is None:
+            return f"no degrees of these ranges multiply to {question.devices} devices"
+        below = batch // least * least
+        nearest = " and ".join(str(each) for each in (below, below + least) if each)
+        why = f"{batch} samples do not divide into micro-batches on {question.devices} devices of these ranges"
+        return f"{why}; the nearest that do: {nearest}"
 
     def _refused(self, reason: str) -> None:
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
