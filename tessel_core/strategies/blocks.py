@@ -20,7 +20,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
-from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, EXPERT_DATA, TENSOR, Degrees
+from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.transforms.update import GradientFormat
 from tessel_core.ir.types import TensorType
@@ -148,8 +148,7 @@ class BlockTable:
         lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
         kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.recompute
         cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
-        replicated = strategy.expert > 1 and wiring.ranks.degrees.of(EXPERT_DATA)
-        key = rows, strategy.tensor, strategy.context, *cut, replicated, *kernels, split, wiring.kind(place), lie
+        key = rows, strategy.tensor, strategy.context, *cut, *kernels, split, wiring.kind(place), lie
         if key not in self._blocks:
             self._blocks[key] = _Simulated(self, strategy, rows, split, wiring.costs(place)).blocks()
         return self._blocks[key]

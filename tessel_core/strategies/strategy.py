@@ -210,7 +210,9 @@ class Strategy:
     def _placed(self) -> list[str]:
         """What is not as usual about stages and ranks, in words."""
         several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
-        several += [f"layers {'-'.join(map(str, self.layout))}"] * bool(self.layout)
+        if self.layout:
+            uneven = f"{min(self.layout)} to {max(self.layout)} layers in a stage"
+            several.append(uneven if len(self.layout) > _NAMED_STAGES else f"layers {'-'.join(map(str, self.layout))}")
         usual = self.rank_order in (None, DEFAULT_RANK_ORDER)
         return several + ([] if usual else [f"ranks {rank_order_words(self.rank_order or ())}"])
 
@@ -220,6 +222,8 @@ _RECOMPUTING = {
     Recompute.SELECTIVE: ["recomputing selectively"],
     Recompute.FULL: ["recomputing"],
 }
+_NAMED_STAGES = 8
+"""Most stages whose layers are named one by one."""
 MOST_LAYERS = 10_000
 """Most layers of a network."""
 MOST_TRACED = 400_000

@@ -19,9 +19,6 @@ from tessel_core.strategies.ranks import Ranks
 Pattern = frozenset[bytes]
 """The different ways in which groups lie on nodes."""
 
-_ENDS = {"allreduce": (1, 1), "reduce_scatter": (1, 0), "allgather": (0, 1)}
-"""Per collective, whether each device has the whole before and after."""
-
 
 class Wiring:
     """The ranks of one strategy on a mesh.  Places of the pipeline that lie alike are one class.
@@ -34,7 +31,7 @@ class Wiring:
         self._nodes = np.array([device.node for device in costs.mesh.devices])
         kinds = {kind: number for number, kind in enumerate(costs.mesh.kinds)}
         self._kinds = np.array([kinds[device.kind] for device in costs.mesh.devices])
-        self._patterns: dict[tuple[str, int], Pattern] = {}
+        self._known: dict[tuple[str, int], dict[bytes, tuple[int, ...]]] = {}
         self._seconds: dict[tuple[str, str, int, int], float] = {}
         self._links: dict[tuple[int, int], list[Link]] = {}
         self._rank_costs: dict[int, RankCosts] = {}
@@ -69,19 +66,25 @@ class Wiring:
 
     def pattern(self, over: str, place: int) -> Pattern:
         """How the groups of a dimension lie on nodes at a place."""
+        return frozenset(self._groups(over, place))
+
+    def _groups(self, over: str, place: int) -> dict[bytes, tuple[int, ...]]:
+        """Per way in which groups of a dimension lie on nodes, the workers of one such group."""
         key = over, self.classes[place]
-        if key not in self._patterns:
-            nodes = self._nodes[self._workers(place)]
+        if key not in self._known:
+            workers = self._workers(place)
             if over in (EXPERT, EXPERT_DATA):
-                rows = nodes.reshape(-1, self.ranks.expert)
+                rows = workers.reshape(-1, self.ranks.expert)
                 rows = rows if over == EXPERT else rows.T
             elif over == REPLICAS:
-                rows = nodes.transpose(2, 0, 1).reshape(nodes.shape[2], -1)
+                rows = workers.transpose(2, 0, 1).reshape(workers.shape[2], -1)
             else:
                 axis = (DATA, CONTEXT, TENSOR).index(over)
-                rows = np.moveaxis(nodes, axis, -1).reshape(-1, nodes.shape[axis])
-            self._patterns[key] = frozenset((row - row[0]).tobytes() for row in np.unique(rows, axis=0))
-        return self._patterns[key]
+                rows = np.moveaxis(workers, axis, -1).reshape(-1, workers.shape[axis])
+            nodes = self._nodes[rows]
+            _, first = np.unique(nodes - nodes[:, :1], axis=0, return_index=True)
+            self._known[key] = {(nodes[i] - nodes[i, 0]).tobytes(): tuple((rows[i] + 1).tolist()) for i in first}
+        return self._known[key]
 
     def costs(self, place: int) -> RankCosts:
         """The costs of the ranks at a place of the pipeline, for programs whose first device is that place."""
@@ -100,9 +103,9 @@ class Wiring:
             return 0.0
         key = kind, over, self.classes[place], amount
         if key not in self._seconds:
-            types = TensorType("uint8", (amount // degree,), 1), TensorType("uint8", (amount // degree * degree,), 1)
-            before, after = (types[whole] for whole in _ENDS[kind])
-            self._seconds[key] = max(self.costs(place).seconds(kind, [before], [after], {"over": over}).values())
+            groups = (self._costs.by_node(group) for group in self._groups(over, place).values())
+            rings = [tuple(worker for mine in nodes for worker in mine) for nodes in groups]
+            self._seconds[key] = max(self._costs.collective(kind, ring, amount).seconds for ring in rings)
         return self._seconds[key]
 
     def send(self, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
