@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from itertools import product
 
 from tessel_core.control import Control
@@ -32,6 +33,8 @@ _TOKENS_APART = 4096
 """Fewest tokens of a sample on each device for which context parallelism is tried unless somebody asks for it."""
 _AT_FIRST, _AT_ONCE = 16, 256
 """Configurations that are timed before the clock and the bounds are looked at again; few until there is an answer."""
+_NEWS = 64
+"""Configurations that are bounded between two pieces of news."""
 _TOO_LARGE = "it does not fit into the memory"
 
 
@@ -97,6 +100,10 @@ class Question:
     ranges: SearchRanges = field(default_factory=SearchRanges)
     first: int | None = None
     """So many devices of the mesh, the first ones; None for all."""
+
+    def solve(self, control: Control) -> Recommendation:
+        """The recommendation; a stop keeps the best so far."""
+        return recommend(self, control)
 
     @property
     def devices(self) -> int:
@@ -290,9 +297,11 @@ class _Search:
     def _staged(self, asked: Sequence[Strategy]) -> Iterator[Staged]:
         """Configurations that can be, with their layouts, as stages."""
         family, spec, mesh = self._question.family, self._question.spec, self._question.mesh
-        for strategy in asked:
+        for number, strategy in enumerate(asked):
             if self._control.stopped:
                 return
+            if number % _NEWS == 0:
+                self._control.report(f"{number:,} of {len(asked):,} configurations bounded", None, None)
             reason = why_not(family, spec, strategy, mesh, Semantics.DEFAULT)
             if reason:
                 self._refused(reason)
@@ -315,6 +324,9 @@ class _Search:
             else:
                 new.append(Candidate(staged.asked.strategy, outcome))
         timed += new
+        if timed:
+            best = min(each.outcome.latency for each in timed)
+            self._control.report(f"{len(timed):,} configurations timed", Fraction(best), None)
         return _front([*front, *new])
 
     def _keep_nearest(self, strategy: Strategy, peak: float) -> None:

@@ -49,6 +49,8 @@ class StageCosts:
     """Seconds of the optimizer's step, and to gather what it has updated."""
     static: float
     """Bytes of weights, gradients and the optimizer's state."""
+    parts: tuple[float, float, float]
+    """Bytes of weights, of gradients that stay, and of the optimizer's state: together `static`."""
     held: float
     """Bytes of a micro-batch between its forward and its backward."""
     peak: tuple[float, float]
@@ -143,12 +145,13 @@ class Stages:
         else:
             tail, reducing = _reductions(ready + adding, [each.reduce for each in mine])
         update = sum(each.numbers for each in mine) * blocks.update + sum(each.update for each in mine)
-        static = sum(each.weights + each.state for each in mine)
+        weights, state = sum(each.weights for each in mine), sum(each.state for each in mine)
         seconds = float(forward.sum()), float(backward.sum()), float(weight.sum()), float(adding.sum())
         gradients = np.array([each.gradients for each in mine])
         peak, extra = self._peaks(blocks, cut, gradients)
         held, busy = float(layers.held[cut].sum()), float(layers.busy[cut].sum())
-        return StageCosts(seconds, tail, reducing, update, static + extra, held, peak, busy)
+        parts = weights, extra, state
+        return StageCosts(seconds, tail, reducing, update, sum(parts), parts, held, peak, busy)
 
     @property
     def _parts(self) -> int:
