@@ -17,7 +17,7 @@ from tessel_core.scheduling import BASELINES, solve_schedule
 ROOT = Path(__file__).parent.parent
 README = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md"))
 """What people are told, and where that goes on."""
-DOCUMENTS = (ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md")))
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 
 
