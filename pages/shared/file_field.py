@@ -87,4 +87,4 @@ def _on_this_machine() -> bool:
 def _most_uploaded() -> int:
     """Megabytes; the same as long as the server runs, because another limit empties the field."""
     most = st.get_option("server.maxUploadSize")
-    return room_for_uploads(min(most, MOST_UPLOADED_MB) if hosted() else most)
+    return room_for_uploads(min(most, MOST_UPLOADED_MB + 1) if hosted() else most)
