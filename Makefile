@@ -47,7 +47,7 @@ lint: .venv/.installed-dev
 	$(BIN)/lint-imports
 
 docs: .venv/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py

@@ -7,10 +7,12 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tessel_core import cli
+from tessel_core.cli.verbs import VERBS
 from tessel_core.exports import EXPORTS
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.scheduling import BASELINES, solve_schedule
@@ -197,3 +199,32 @@ def modules() -> list[str]:
 def test_every_module_that_a_document_names_exists(document: Path) -> None:
     named = set(re.findall(r"(?<!Write )`([\w/]+\.py)`", document.read_text(encoding="utf-8")))
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in modules())] == []
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda path: path.name)
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    """Links between the pages of the site are checked where it is built."""
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text(encoding="utf-8")):
+        found = document.parent / target if target else document
+        assert found.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, heading
+
+
+OPTIONS_OF_OTHERS = {"--peer", "--pipeline-model-parallel-layout", "--rm", "--write-goldens"}
+"""Of benchmarks, Megatron-LM, docker and pytest."""
+
+
+def options_of(command: Any) -> set[str]:
+    """The options of a command and of those below it."""
+    own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_every_option_that_a_document_names_exists(document: Path) -> None:
+    known = OPTIONS_OF_OTHERS.union(*(options_of(verb.load(name)) for name, verb in VERBS.items()))
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", document.read_text(encoding="utf-8"))) <= known
