@@ -4,6 +4,7 @@ import doctest
 import re
 import shlex
 import sys
+import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -228,3 +229,12 @@ def options_of(command: Any) -> set[str]:
 def test_every_option_that_a_document_names_exists(document: Path) -> None:
     known = OPTIONS_OF_OTHERS.union(*(options_of(verb.load(name)) for name, verb in VERBS.items()))
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", document.read_text(encoding="utf-8"))) <= known
+
+
+def test_the_picture_of_layers_is_that_of_the_import_contract() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [set(re.findall(r"tessel_core\.(\w+)", line)) for line in contract["contracts"][0]["layers"]]
+    picture = text.split("═\n")[1].split("```")[0].splitlines()
+    assert [set(re.findall(r"\w+", re.split(r"\s{2,}", line.strip())[0])) for line in picture] == layers
