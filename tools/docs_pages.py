@@ -1,4 +1,4 @@
-"""A hook of MkDocs: the reference of the command line, written from the commands themselves.
+"""A hook of MkDocs: pages written from the code, which are the command line and the glossary.
 
 `make docs` runs it; see `mkdocs.yml`.
 """
@@ -16,8 +16,10 @@ from mkdocs.structure.files import File, Files
 
 from tessel_core.cli.command import app
 from tessel_core.cli.verbs import VERBS
+from tessel_core.learning import GLOSSARY
+from tessel_core.samples import load_sample
 
-PAGE = "reference/command_line.md"
+_SAMPLE, _MICRO_BATCHES = "v-shape-4", 8
 _USUAL = re.compile(r"\[dim\]\(default (.*?)\)\[/dim\]")
 """How an option of a solver says its default in the help of a terminal."""
 _WORDS: dict[Any, str] = {int: "whole number", float: "number", Path: "file", bool: ""}
@@ -29,9 +31,20 @@ This page is written from the code. Results go to stdout, and progress and error
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page to those that MkDocs found in the folder."""
-    files.append(File.generated(config, PAGE, content=command_line_page()))
+    """Add the written pages to those that MkDocs found in the folder."""
+    for name, page in (("command_line", command_line_page()), ("glossary", glossary_page())):
+        files.append(File.generated(config, f"reference/{name}.md", content=page))
     return files
+
+
+def glossary_page() -> str:
+    """The words that *Learn* explains, in alphabetical order, as Markdown; formulas are filled in for one plan."""
+    plan = load_sample(_SAMPLE)
+    lines = ["# Glossary", f"Examples are of the sample `{_SAMPLE}` with {_MICRO_BATCHES} micro-batches."]
+    for term in sorted(GLOSSARY, key=lambda term: term.name.lower()):
+        example = term.filled(plan, _MICRO_BATCHES) if term.filled else ""
+        lines.append(f"**{term.name}**: {_plain(term.meaning)}" + (f"<br>*Example: {example}*" if example else ""))
+    return "\n\n".join(lines) + "\n"
 
 
 def command_line_page() -> str:
