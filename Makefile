@@ -1,6 +1,7 @@
 # Two commands: `make app` opens the app, `make test` runs the tests. Both set up .venv first, once.
 # `make test-all` tries more random instances of the same laws.
 # `make test-extras` installs the optional extras too and runs the tests that `make test` skips without them.
+# `make docs` builds the documentation site into build/site; it fails on a broken link.
 # `make test-package` builds the wheel, installs it away from the checkout, and tests that.
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test test-all test-extras test-package env lint bench clean
+.PHONY: app test test-all test-extras test-package env lint docs bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -45,6 +46,9 @@ lint: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
 	$(BIN)/python tests/benchmarks/uneven.py --small
@@ -77,6 +81,11 @@ bench: env
 .venv/.installed-dev: .venv/.installed
 	@echo "Installing the test tools into .venv, once ..."
 	@$(call install,-e ".[dev]")
+	@touch $@
+
+.venv/.installed-docs: .venv/.installed
+	@echo "Installing the documentation tools into .venv, once ..."
+	@$(call install,-e ".[docs]")
 	@touch $@
 
 .venv/.installed-extras: .venv/.installed-dev

@@ -14,6 +14,7 @@ from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import labelled, literal
 from tessel_core.formats.files import read_path, room_for_uploads
 from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
+from tessel_core.hosting import MOST_UPLOADED_MB, hosted
 
 
 @dataclass
@@ -79,10 +80,11 @@ def _on_this_machine() -> bool:
         own = address == "localhost" or ip_address(address).is_loopback
     except ValueError:
         return False
-    return own and "X-Forwarded-For" not in st.context.headers
+    return own and not hosted() and "X-Forwarded-For" not in st.context.headers
 
 
 @st.cache_resource(show_spinner=False)
 def _most_uploaded() -> int:
     """Megabytes; the same as long as the server runs, because another limit empties the field."""
-    return room_for_uploads(st.get_option("server.maxUploadSize"))
+    most = st.get_option("server.maxUploadSize")
+    return room_for_uploads(min(most, MOST_UPLOADED_MB + 1) if hosted() else most)

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core import hosting
 from tessel_core.errors import InputError
 from tessel_core.model.plan import MicroBatchPlan
 from tessel_core.units import counted
@@ -22,11 +23,11 @@ MOST_RUNS = 1_000_000
 
 
 def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
-    """Raise InputError, naming the place where the number of micro-batches was given, for more than `MOST_RUNS`."""
-    runs = micro_batches * len(plan.blocks)
-    if runs > MOST_RUNS:
+    """Raise InputError for more runs than a schedule may have, naming the place where the number was given."""
+    runs, most = micro_batches * len(plan.blocks), hosting.MOST_RUNS if hosting.hosted() else MOST_RUNS
+    if runs > most:
         amount = f"{counted(micro_batches, 'micro-batch')} of {counted(len(plan.blocks), 'block')} are {runs:,} runs"
-        raise InputError(where, f"{amount}, more than the {MOST_RUNS:,} that a schedule may have")
+        raise InputError(where, f"{amount}, more than the {most:,} that a schedule may have")
 
 
 class Phase(StrEnum):
