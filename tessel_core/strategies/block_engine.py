@@ -21,6 +21,8 @@ from tessel_core.strategies.order_times import Order, counts_for, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
 from tessel_core.strategies.strategy import Strategy
 
+_STEADY = {name for name in BASELINES if name != "gpipe"}
+"""Published orders that hold no more micro-batches, however many there are."""
 Column = NDArray[np.float64]
 Shape = tuple[str, int, int, tuple[int, ...]]
 """Schedule, devices of the pipeline, stages per device, numbers of micro-batches."""
@@ -134,7 +136,7 @@ class BlockEngine:
         for number, each in enumerate(every):
             strategy = each.asked.strategy
             shape = strategy.schedule, strategy.pipeline, strategy.stages_per_device
-            counts.append(counts_for(*shape, strategy.micro_batches, repeats=strategy.schedule in BASELINES))
+            counts.append(counts_for(*shape, strategy.micro_batches, repeats=strategy.schedule in _STEADY))
             together[*shape, counts[-1].few].append(number)
         found = list[Outcome | None]([None] * len(every))
         for (schedule, devices, several, few), numbers in together.items():

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
+from tessel_core.ir.program import Scope
 from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
@@ -38,6 +39,8 @@ Column = NDArray[np.float64]
 T = TypeVar("T")
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+_SOON = 1e-9
+"""Share of the whole time; moments that are closer differ by rounding only."""
 PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
 
 
@@ -47,6 +50,8 @@ class Weight:
 
     type: TensorType
     gradient: TensorType
+    scope: Scope
+    """The part of the network that takes it; several may make a layer, as the embedding and the first block do."""
     over: str
     """The dimension along which devices have the same weight."""
     state: int
@@ -213,18 +218,37 @@ class _Simulated:
             spans.setdefault((row, phase), []).append((start, end))
         shape = self._rows, len(PHASES)
         seconds, space, held = np.zeros(shape), np.zeros(shape), np.zeros(self._rows)
-        before, time, memory = 0.0, self._trace.memory_time, self._trace.memory_bytes
+        before, at_start = 0.0, self._held_at(0.0)
         for row, phase in sorted(spans, key=lambda each: max(end for _, end in spans[each])):
             end = max(before, *(end for _, end in spans[row, phase]))
-            first, last = np.searchsorted(time, [before, end], side="right")
-            at_start, at_end = memory[first - 1], memory[last - 1]
+            at_end = self._held_at(end)
             # Gradients of weights that are apart run between those of inputs here, and after them in a pipeline.
             seconds[row, phase] = covered(spans[row, phase]) if self._split and phase else end - before
-            space[row, phase] = max(0, memory[first - 1 : last].max(initial=0) - at_start)
+            space[row, phase] = max(0, self._most_between(before, end) - at_start)
             if phase == FORWARD:
                 held[row] = max(0, at_end - at_start)
-            before = end
+            before, at_start = end, at_end
         return seconds, space, held
+
+    def _steps_at(self, begin: float, end: float) -> NDArray[np.int64]:
+        """Bytes that are held from before the first moment to after the last one; equal ones differ by rounding."""
+        soon = self._trace.latency * _SOON
+        first = np.searchsorted(self._trace.memory_time, begin - soon, side="left")
+        last = np.searchsorted(self._trace.memory_time, end + soon, side="right")
+        return self._trace.memory_bytes[max(0, first - 1) : last]
+
+    def _held_at(self, moment: float) -> int:
+        """Bytes once what ends then has freed its own, and before what begins then takes more."""
+        return int(self._steps_at(moment, moment).min(initial=np.iinfo(np.int64).max)) if moment else self._inputs
+
+    def _most_between(self, begin: float, end: float) -> int:
+        soon = self._trace.latency * _SOON
+        return int(self._steps_at(begin + 2 * soon, end - 2 * soon).max(initial=0))
+
+    @property
+    def _inputs(self) -> int:
+        """Bytes that are there from the start."""
+        return sum(self._program.types[value].bytes for value in self._program.inputs)
 
     def _busy(self) -> Column:
         found = np.zeros(self._rows)
@@ -246,12 +270,12 @@ class _Simulated:
         return tuple(tuple(each.values()) for each in found)
 
     @cached_property
-    def _row_of_weight(self) -> dict[int, int]:
-        """Per weight, the first layer that takes it."""
-        found: dict[int, int] = {}
+    def _first_taker(self) -> dict[int, tuple[int, Scope]]:
+        """Per value, the first layer and the first part of the network that take it."""
+        found: dict[int, tuple[int, Scope]] = {}
         for op in self._program.ops:
             for value in op.inputs:
-                found.setdefault(value, op.tag.stage or 0)
+                found.setdefault(value, (op.tag.stage or 0, op.tag.scope))
         return found
 
     def _weights(self) -> tuple[tuple[Weight, ...], ...]:
@@ -264,13 +288,14 @@ class _Simulated:
         made_at = {value: number for number, op in enumerate(program.ops) for value in op.outputs}
         found: list[list[tuple[int, Weight]]] = [[] for _ in range(self._rows)]
         for value, piece in model.piece_of.items():
-            if not model.role_of(piece).weight or value not in self._row_of_weight:
+            if not model.role_of(piece).weight or value not in self._first_taker:
                 continue
             of_type, mine = program.types[value], gradient.get(piece.name)
             made = of_type.shaped((0,)) if mine is None else program.types[mine]
             state = round(self._state * of_type.elements) if mine is not None else 0
-            each = Weight(of_type, made, replicas_of(piece, self._degrees), state)
-            found[self._row_of_weight[value]].append((-1 if mine is None else made_at.get(mine, -1), each))
+            row, scope = self._first_taker[value]
+            each = Weight(of_type, made, scope, replicas_of(piece, self._degrees), state)
+            found[row].append((-1 if mine is None else made_at.get(mine, -1), each))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 
     @cached_property

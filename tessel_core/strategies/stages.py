@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ class Traffic:
     """To gather the weights, where each replica has a part."""
     scatter: float
     """To scatter the gradients of a micro-batch, where each replica has a part."""
+    first: float
+    """To gather and to scatter its first part, which nothing hides at the beginning of a micro-batch."""
     reduce: float
     """To reduce its gradients at the end of the step."""
     update: float
@@ -132,14 +135,19 @@ class Stages:
         if strategy.scatters_at_once:
             scatter = np.array([each.scatter for each in mine])
             gather = np.array([each.gather for each in mine])
-            forward = np.maximum(forward, np.append(gather[1:], gather[0]))
+            forward = np.maximum(forward, np.append(gather[1:], 0.0))
             again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
             if strategy.zero == 3:
+                if self.several:  # in a pipeline, what a run scatters ends before the next run begins
+                    forward[0] += mine[0].first if strategy.pipeline == 1 else gather[0]
                 exchanging = np.append(scatter[1:], 0.0) + again
                 backward, tail = np.maximum(backward, exchanging - adding), float(scatter[0])
             elif self.several:
-                stretch = max(1.0, float(scatter.sum() / (backward + weight + adding).sum()))
-                backward, tail = backward * stretch, float(scatter[0])
+                # In a pipeline, what is scattered has the time of the next forward, too.
+                hidden = float((backward + weight + adding).sum())
+                hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
+                backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
+                tail = float(scatter[0])
             else:
                 tail, reducing = _reductions(ready, scatter.tolist())
         else:
@@ -198,9 +206,9 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
 
 
 def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...]) -> Traffic:
-    """The traffic of one layer."""
+    """The traffic of one layer; groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
-    sums = dict.fromkeys(("gather", "scatter", "reduce", "update"), 0.0)
+    seconds = dict.fromkeys(("gather", "scatter", "first", "reduce", "update"), 0.0)
     sizes = dict.fromkeys(("weights", "gradients", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
@@ -210,17 +218,28 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
             sizes["gradients"] += each.gradient.bytes / (degree if at_once else 1)
             sizes["state"] += each.state / part
             sizes["numbers"] += each.gradient.elements / part
-        whole, made = sum(each.type.bytes for each in mine), sum(each.gradient.bytes for each in mine)
+        first = [each for each in mine if each.scope == weights[-1].scope]
+        whole, made = _bytes(mine)
+        found = dict.fromkeys(seconds, 0.0)
         if at_once:
-            sums["scatter"] += wiring.collective(place, "reduce_scatter", over, made)
+            found["scatter"] = wiring.collective(place, "reduce_scatter", over, made)
+            gathered, scattered = _bytes(first)
+            found["first"] = wiring.collective(place, "allgather", over, gathered)
+            found["first"] += wiring.collective(place, "reduce_scatter", over, scattered)
         else:
             kind = "reduce_scatter" if shared else "allreduce"
             buckets = _buckets(mine, strategy.bucket_bytes)
-            sums["reduce"] += sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
+            found["reduce"] = sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
         if shared:
             when = "gather" if at_once and strategy.zero == 3 else "update"
-            sums[when] += wiring.collective(place, "allgather", over, whole)
-    return Traffic(**sums, **sizes)
+            found[when] = wiring.collective(place, "allgather", over, whole)
+        seconds = {name: max(seconds[name], found[name]) for name in seconds}
+    return Traffic(**seconds, **sizes)
+
+
+def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
+    """Of the weights and of their gradients."""
+    return sum(each.type.bytes for each in weights), sum(each.gradient.bytes for each in weights)
 
 
 def _buckets(weights: list[Weight], most: int) -> list[int]:
