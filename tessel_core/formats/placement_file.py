@@ -18,11 +18,13 @@ from tessel_core.model import (
     Communication,
     DeviceMesh,
     DevicePool,
+    InFlight,
     Placement,
     PlacementDevice,
     SolveReport,
     Transfers,
 )
+from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 
 
@@ -33,7 +35,8 @@ class PlacementTerms:
     communication: Communication = Communication.OVERLAPPED
     """On a mesh."""
     costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Options of the costs on a mesh by name; which names and values there are is not the file's business."""
+    """Options of the costs by name, on a pool those that its memory depends on; which names and values there are is not
+    the file's business."""
     allowances: tuple[Allowance, ...] = ()
 
 
@@ -107,7 +110,9 @@ def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
     return read_with(PLACEMENT.from_fields, data, name)
 
 
-def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
+def bound_placement(
+    kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None, in_flight: InFlight = USUAL
+) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
 
     Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
@@ -126,7 +131,7 @@ def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | Non
     for operator, names in kept.assignment:
         found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
     transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication)
-    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file))
+    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file), in_flight)
 
 
 def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | None:
@@ -166,7 +171,9 @@ def placement_text(
     kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)
     document = PLACEMENT.write(kept)
     if kept.mesh is None:
-        del document["report"]["communication"], document["report"]["costs"]
+        del document["report"]["communication"]
+        if not terms.costs:
+            del document["report"]["costs"]
     return json.dumps(document, ensure_ascii=False) + "\n"
 
 

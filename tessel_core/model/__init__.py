@@ -1,5 +1,6 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
+from tessel_core.model.in_flight import InFlight
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
@@ -42,6 +43,7 @@ __all__ = [
     "DeviceTime",
     "Edge",
     "Expected",
+    "InFlight",
     "Latency",
     "Link",
     "MeasuredRun",

@@ -246,6 +246,10 @@ class Placing:
             return self
         return replace(self, costs=costs, communication=communication, outcome=None)
 
+    def with_micro_batches(self, count: int) -> Placing:
+        """With so many micro-batches a step, which stages may hold."""
+        return self.costing(replace(self.costs, micro_batches=count), self.communication)
+
     @property
     def placers(self) -> tuple[str, ...]:
         """The placers that make placements for the objective, the one that proves most first."""
