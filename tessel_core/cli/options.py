@@ -43,6 +43,13 @@ PlacedMicroBatches = Annotated[
     int | None,
     typer.Option("--micro-batches", help="Micro-batches of a training step: no stage holds more. Default: 32."),
 ]
+TensorGroups = Annotated[
+    int | None,
+    typer.Option(
+        "--tensor",
+        help="Tensor-parallel degree: groups of so many neighbours on a mesh share each operator. Default: 1.",
+    ),
+]
 Pin = Annotated[
     list[str] | None,
     typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Devices that an operator may go to; repeatable."),

@@ -19,6 +19,7 @@ from tessel_core.formats.placement_file import bound_placement
 from tessel_core.model import Allowance, Communication, DevicePool, InFlight, Placement
 from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
+from tessel_core.placement.problem import shared_graph
 from tessel_core.samples import list_meshes, load_mesh
 from tessel_core.workbench.placing import Placing
 
@@ -37,6 +38,7 @@ class PlacementArguments:
     optimizer: options.Optimizer = None
     in_flight: options.InFlight = None
     micro_batches: options.PlacedMicroBatches = None
+    tensor: options.TensorGroups = None
     pin: options.Pin = None
     forbid: options.Forbid = None
 
@@ -56,6 +58,8 @@ class PlacementArguments:
 
     def _on_pool(self, file: GraphFile) -> Placing:
         """On the devices of the options, else on those of the graph's file."""
+        if self.tensor is not None:
+            raise InputError("--tensor", "groups the devices of a mesh, so give --mesh too")
         for name in self._given("communication", "dtype", "optimizer", "in_flight"):
             raise InputError(option(name), "is for costs on a mesh, so give --mesh too")
         if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
@@ -71,7 +75,7 @@ class PlacementArguments:
     @property
     def _costs(self) -> CostOptions:
         with as_typed(option):
-            return config_from(CostOptions, self._given("dtype", "optimizer", "in_flight", "micro_batches"))
+            return config_from(CostOptions, self._given("dtype", "optimizer", "in_flight", "micro_batches", "tensor"))
 
     def _on_mesh(self, file: GraphFile, mesh: str) -> Placing:
         for name in self._given("accelerators", "cpus", "memory"):
@@ -169,5 +173,6 @@ def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes
     mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
     if mesh is None:
         raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
-    graph = costed(file.graph, mesh, costs)
-    return bound_placement(placement, replace(file, graph=graph), mesh, in_flight=costs.held)
+    graph, groups = shared_graph(file.graph, mesh, costs.tensor)
+    priced = costed(graph, mesh if groups is None else groups.as_mesh, costs)
+    return bound_placement(placement, replace(file, graph=priced), mesh, costs.held, groups)

@@ -58,6 +58,10 @@ class CostOptions:
         32, Option("Micro-batches of a step", "No stage holds the activations of more", 1, 1_000_000)
     )
 
+    tensor: int = option(
+        1, Option("Tensor-parallel degree", "Neighbouring devices that share each operator, as one group", 1, 64)
+    )
+
     @property
     def held(self) -> InFlight:
         """The micro-batches that the stages of a pipeline hold."""

@@ -1,5 +1,6 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
+from tessel_core.model.groups import DeviceGroups
 from tessel_core.model.in_flight import InFlight
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
 from tessel_core.model.loads import (
@@ -38,6 +39,7 @@ __all__ = [
     "Crossing",
     "Dependency",
     "Device",
+    "DeviceGroups",
     "DeviceMesh",
     "DevicePool",
     "DeviceTime",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -90,6 +90,21 @@ class Placement:
         """Per device, the indices of its operators."""
         found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
         return tuple(map(frozenset, grouped(len(self.devices), found)))
+
+    @property
+    def on_members(self) -> Placement:
+        """The placement on the devices of each tensor-parallel group, if its devices are groups."""
+        groups = self.transfers.groups
+        if groups is None:
+            return self
+        kinds = {device: self.devices[i].kind for i, each in enumerate(groups.members) for device in each}
+        devices = (replace(each, kind=kinds[i]) for i, each in enumerate(groups.mesh.placement_devices))
+        return replace(
+            self,
+            devices=tuple(devices),
+            assignment=tuple(tuple(d for group in on for d in groups.members[group]) for on in self.assignment),
+            transfers=Transfers(groups.mesh, self.transfers.communication),
+        )
 
     @cached_property
     def held(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from tessel_core.model import (
     THROUGHPUT,
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
     InFlight,
@@ -135,6 +136,18 @@ class PlacementProblem:
         return () if self.contiguous else ("contiguous",)
 
 
+def shared_graph(graph: OperatorGraph, mesh: DeviceMesh, tensor: int) -> tuple[OperatorGraph, DeviceGroups | None]:
+    """What one device of a tensor-parallel group does, and the groups; the graph itself and None where none share.
+
+    Raises InputError as `on_groups`.
+    """
+    if tensor == 1:
+        return graph, None
+    from tessel_core.placement.tensor import on_groups  # late: it builds networks
+
+    return on_groups(graph, mesh, tensor)
+
+
 @lru_cache(maxsize=16)
 def placement_problem(
     graph: OperatorGraph,
@@ -157,7 +170,9 @@ def placement_problem(
         problem = PlacementProblem.on_pool(graph, devices, allowances)
         problem = problem.for_micro_batches(costs.micro_batches)
     else:
-        priced = costed(graph, devices, costs)
-        problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
-        problem = replace(problem, in_flight=costs.held)
+        graph, on = shared_graph(graph, devices, costs.tensor)
+        mesh = devices if on is None else on.as_mesh
+        problem = PlacementProblem.on_mesh(costed(graph, mesh, costs), mesh, communication, allowances)
+        transfers = replace(problem.transfers, groups=on)
+        problem = replace(problem, in_flight=costs.held, transfers=transfers)
     return replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)

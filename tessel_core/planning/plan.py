@@ -47,9 +47,12 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     are held until the last block that holds one of its backward operators; where there is none (inference) they are
     static, as weights are.  So a device's work is its load, to rounding.  Devices without operators are left out.
 
+    Tensor-parallel groups are groups of devices here, whichever way the placement has them.
+
     Raises InputError for an operator without a device or a time on it, and a transfer of unknown size.
     """
     options = PlanOptions() if options is None else options
+    placement = placement.on_members
     if options.split_weights:
         placement = weights_apart(placement)
     _check(placement)

@@ -14,6 +14,7 @@ from tessel_core.scheduling.structure import independent_parts
 class Chain:
     """Blocks by stage: those of stage s run on `devices[s]` alone, which may hold other stages too.
 
+    Where stages are on groups of devices that have no device in common, `devices` has the first of each group.
     `backward` is empty for inference; `weight[s]` is None where the backward is not split.
     """
 
@@ -38,7 +39,10 @@ class Chain:
 
 
 def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """`blocks`, or all of the plan's, as a chain of single-device stages, or one sentence why they are none."""
+    """`blocks`, or all of the plan's, as a chain of stages, or one sentence why they are none.
+
+    Each stage is on one device, or on one group of devices where no two groups have a device in common.
+    """
     chosen = set(range(len(plan.blocks)) if blocks is None else blocks)
     kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
     for b in plan.topological_order:
@@ -111,8 +115,10 @@ def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
 
 
 def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:
+    groups = {frozenset(plan.blocks[b].devices) for b in blocks}
+    apart = sum(map(len, groups)) == len(frozenset().union(*groups))
     for block in (plan.blocks[b] for b in sorted(blocks)):
-        if len(block.devices) > 1:
+        if len(block.devices) > 1 and not apart:
             return f"block {block.name} runs on {len(block.devices)} devices at once"
         if block.kind is BlockKind.OTHER:
             return f"block {block.name} is neither forward nor backward"
@@ -144,7 +150,7 @@ def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chai
     for w in weight:
         # The backward blocks before it are the first of their line.
         reached = len(weights) - (plan.ancestors[w] & mask).bit_count()
-        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices), -1)
+        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices[:1]), -1)
         if stage < 0 or weights[stage] is not None:
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
         weights[stage] = w
