@@ -64,15 +64,13 @@ class Movable:
 
     def _full(self, going: Sequence[int], device: int) -> str:
         """Where the device would hold more than its capacity, and more than it does now."""
-        to, operators = self.placement.devices[device], self.placement.graph.operators
-        if to.memory_capacity is None:
+        to, there = self.placement.devices[device], self.placement.operators_on[device]
+        if to.memory_capacity is None or there.issuperset(going):
             return ""
-        there = self.placement.operators_on[device]
-        more = sum(operators[i].memory for i in going if i not in there)
-        if not more or self._held[device] + more < to.memory_capacity * (1 - 2 * ROUNDING):
-            return ""
-        held = sum(operators[i].memory for i in sorted(there.union(going)))
-        if held <= with_rounding(to.memory_capacity):
+        if self.placement.most_bytes(there.union(going)) < to.memory_capacity * (1 - 2 * ROUNDING):
+            return ""  # wherever it is in the pipeline: what follows takes long on many devices
+        now, held = self.placement.memory[device], self.moved(going, device).memory[device]
+        if held <= max(now, with_rounding(to.memory_capacity)):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
 
@@ -92,11 +90,6 @@ class Movable:
             return ""
         after = self.moved(going, device)
         return next((f"{found.where}: {found.why}" for rule in _SUBGRAPH_RULES for found in rule(after)), "")
-
-    @cached_property
-    def _held(self) -> tuple[float, ...]:
-        operators = self.placement.graph.operators
-        return tuple(sum(operators[i].memory for i in on) for on in self.placement.operators_on)
 
     @cached_property
     def _kept(self) -> dict[str, tuple[str, ...]]:
