@@ -93,7 +93,9 @@ _Recompute = Annotated[
 ]
 _Attention = Annotated[
     AttentionKernel,
-    typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
+    typer.Option(
+        help="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory."
+    ),
 ]
 _Zero = Annotated[
     int,

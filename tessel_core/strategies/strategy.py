@@ -190,10 +190,10 @@ class Strategy:
     @property
     def _saving(self) -> list[str]:
         """What its devices keep, in words."""
-        unfused = ["unfused attention"] * (self.attention == AttentionKernel.UNFUSED)
+        kernel = [f"{self.attention} attention"] * (self.attention != AttentionKernel.FUSED)
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
-        return unfused + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
+        return kernel + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
 
     @property
     def _running(self) -> list[str]:
@@ -376,7 +376,7 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
         why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
         yield f"{why}, so take the ring"
-    if context > 1 and strategy.attention != AttentionKernel.FUSED:
+    if context > 1 and strategy.attention == AttentionKernel.UNFUSED:
         yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
     if expert > 1 and not shared.experts:
         yield NO_EXPERTS

@@ -32,6 +32,7 @@ from rich.table import Table
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.devices import find_device_kind
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import MicroBatchPlan, Placement
 from tessel_core.networks.gpt import GptOptions
@@ -100,6 +101,11 @@ class Setting:
         return self.row["dtype"] == "fp8"
 
     @property
+    def attention(self) -> AttentionKernel:
+        """torchtitan took FlashAttention 2 on GPUs of the Hopper generation, too [torchtitan/models/attention.py]."""
+        return AttentionKernel.FLASH2 if "torchtitan" in self.row["source"] else AttentionKernel.FUSED
+
+    @property
     def zero_bubble(self) -> bool:
         """Whether the row is of a paper that splits the backward."""
         return "2401.10241" in self.row["source"]
@@ -164,6 +170,7 @@ def simulated(setting: Setting) -> Predicted:
         # torchtitan keeps gathered weights over a pipeline's micro-batches, and reduces in fp32 as Megatron-LM does.
         reshard=setting["pipeline"] == 1,
         grad_dtype="fp32" if setting["zero"] else "",
+        attention=setting.attention,
         fp8=setting.fp8,
         compiled=setting["compiled"] == 1,
     )
