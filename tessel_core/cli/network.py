@@ -32,7 +32,7 @@ _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "
 _OF_STRATEGIES = (
     *("tensor", "context", "context_method", "expert", "pipeline", "micro_batches", "micro_batch_size", "schedule"),
     *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
-    *("attention", "compiled"),
+    *("attention", "compiled", "eager_loss"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -110,6 +110,9 @@ _Dtype = Annotated[
 _Compiled = Annotated[
     bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
 ]
+_EagerLoss = Annotated[
+    bool, typer.Option("--eager-loss", help="Leave the loss out of --compiled: it holds copies of the logits in fp32.")
+]
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
@@ -185,6 +188,7 @@ class AskedNetwork:
     ] = None
     bucket: Bucket = BUCKET_MIB
     compiled: _Compiled = False
+    eager_loss: _EagerLoss = False
     sizes: _Sizes = None
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
@@ -222,6 +226,7 @@ class AskedNetwork:
             attention=self.attention,
             fp8=self.dtype == FP8,
             compiled=self.compiled,
+            eager_loss=self.eager_loss,
         )
 
     @property

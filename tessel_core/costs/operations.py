@@ -21,6 +21,7 @@ _KNOWN_AS = {
     "gelu_erf": "gelu",
     "linear": "matmul",
     "residual": "add",
+    "add_in_place": "add",
     "attention_bias": "attention",
     "attention_block": "attention",
     "attention_merge": "add",

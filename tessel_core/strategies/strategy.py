@@ -13,7 +13,7 @@ from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.attention import AttentionKernel
-from tessel_core.ir.transforms.checkpoint import Recompute, keeping_products, recomputing
+from tessel_core.ir.transforms.checkpoint import Recompute, holding_selected, keeping_products, recomputing
 from tessel_core.ir.transforms.compiled import Compiled
 from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
@@ -103,6 +103,8 @@ class Strategy:
     """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
     compiled: bool = False
     """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
+    eager_loss: bool = False
+    """Whether the loss is not compiled with the layers; an eager one holds copies of the logits in fp32."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -148,6 +150,11 @@ class Strategy:
         """
         once = self.zero == ZERO_STAGES[-1] and not self.reshard and self.micro_batches > 1
         return self.zero > 1 and not once
+
+    @property
+    def selects_products(self) -> bool:
+        """Whether recomputation keeps what some of the products make."""
+        return self.recompute == Recompute.SELECTIVE and self.attention != AttentionKernel.UNFUSED
 
     @property
     def plain(self) -> bool:
@@ -198,7 +205,8 @@ class Strategy:
     @property
     def _running(self) -> list[str]:
         """How its kernels differ from the usual ones, in words."""
-        return ["FP8"] * self.fp8 + ["compiled"] * self.compiled
+        loss = " but for the loss" * self.eager_loss
+        return ["FP8"] * self.fp8 + [f"compiled{loss}"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
@@ -265,7 +273,9 @@ def program_of_one(
     model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
     model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
     if strategy.compiled:
-        model = Compiled()(model)
+        model = Compiled(loss=not strategy.eager_loss)(model)
+    elif strategy.selects_products:
+        model = holding_selected(model)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
     stage_of = stages_of_layers(model, strategy.stages)
     model = with_parts_apart(model, stage_of)
@@ -273,7 +283,7 @@ def program_of_one(
         model = GradientFormat(strategy.grad_dtype)(model)
     if strategy.scatters_at_once:
         model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
-    model = Pipeline(stage_order(strategy.schedule, *shape))(model)
+    model = Pipeline(stage_order(strategy.schedule, *shape), sums_in_place=bool(strategy.grad_dtype))(model)
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
     model = DataParallel(strategy.data, bucket_bytes=bucket).of_one(model, degrees)
     if optimizer is None:

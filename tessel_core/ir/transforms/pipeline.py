@@ -32,6 +32,8 @@ class Pipeline:
     """
 
     schedule: Schedule
+    sums_in_place: bool = False
+    """As of `Partition`."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of P stages each: device (h, p) is 1 + h P + p."""
@@ -39,12 +41,15 @@ class Pipeline:
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
         if len(chains) == 1:
             apart = with_parts_apart(model, stages_of_layers(model, 1 + max(stage_of)))
-            found = Partition(self.schedule, _blocks_of(apart, plan, chains[0], stage_of), stage_of)(apart)
+            found = self._partition(_blocks_of(apart, plan, chains[0], stage_of), stage_of)(apart)
             return with_parts_summed(found, _parts(apart, found))
         down, up = (_blocks_of(model, plan, chain, stage_of) for chain in chains)
         both = mirrored(model)
-        found = Partition(self.schedule, (*down, *up), stage_of)(both)
+        found = self._partition((*down, *up), stage_of)(both)
         return with_parts_summed(found, _parts(both, found))
+
+    def _partition(self, block_of: tuple[int, ...], stage_of: tuple[int, ...]) -> Partition:
+        return Partition(self.schedule, block_of, stage_of, sums_in_place=self.sums_in_place)
 
 
 def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed:
