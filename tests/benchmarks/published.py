@@ -63,6 +63,9 @@ REACH_SCALING = {16: 1.15, 128: 1.25}
 """Largest step of GPT-3 1.3B on so many H100s over the step on 8, data parallel with one sample per device."""
 VOCABULARY = {"Korthikanti": 51_200, "zero bubble": 50_304}
 """Padded vocabularies, by source."""
+SIMUMAX_SIZES = {"deepseek-v3": {"dense_layers": 1}, "llama-3-405b": {"kv_heads": 16}}
+"""Sizes that SimuMax ran and nobody published: "DeepSeekV3 formal rows use dense_layers=1", and 16 key-value heads, not
+8 [docs/b200/b200_release_v1.2_summary.md, configs/models/llama3-405b_padding_128.json]."""
 PRESETS = {preset: name for name, family in GRAPHS.items() for preset in family.presets}
 """Families by the names of published networks."""
 
@@ -86,9 +89,8 @@ class Setting:
         common = {"sequence": self["sequence"], "batch": self.batch, "dtype": dtype}
         if name in PRESETS:
             family = find_family(PRESETS[name])
-            # "DeepSeekV3 formal rows use dense_layers=1" [SimuMax, docs/b200/b200_release_v1.2_summary.md].
-            dense = {"dense_layers": 1} if name == "deepseek-v3" and "SimuMax" in self.row["source"] else {}
-            return family, family.spec(size=name, layers=self["layers"], **common, **dense)
+            sizes = SIMUMAX_SIZES.get(name, {}) if "SimuMax" in self.row["source"] else {}
+            return family, family.spec(size=name, layers=self["layers"], **common, **sizes)
         layers, hidden, heads = self.sizes
         sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": self.vocabulary}
         return find_family("gpt"), find_family("gpt").spec(size="gpt3-175b", **sizes, **common)
