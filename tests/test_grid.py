@@ -177,7 +177,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
     [
         ("--zero 4", "--zero: must be one of 0, 1, 2, 3, got 4"),
         ("--zero", "--zero: takes a value; without one it meant 0,1, so say --zero 0,1"),
-        ("--attention flash", "--attention: 'flash' is not known, known are fused, unfused"),
+        ("--attention flash", "--attention: 'flash' is not known, known are fused, flash2, unfused"),
         ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
         ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
         ("--context 0", "--context: must be at least 1, got 0"),

@@ -446,6 +446,47 @@ def attention(rows: Rows, tiny: bool) -> None:
             )
 
 
+ATTENTIONS = (
+    *((2, 32, 8192, 128), (4, 32, 2048, 128), (8, 32, 1024, 128), (1, 32, 4096, 128), (1, 32, 32768, 128)),
+    *((1, 16, 8192, 128), (4, 16, 8192, 64), (4, 16, 2048, 64), (16, 25, 1024, 64), (2, 32, 2048, 80)),
+)
+"""Samples, heads, positions and channels of a head."""
+
+
+def attention_kernels(rows: Rows, tiny: bool) -> None:
+    """Causal attention by the kernel of cuDNN and by FlashAttention 2, PyTorch's FLASH_ATTENTION."""
+    from torch.nn.attention import SDPBackend
+
+    fast = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+    for sizes in ((1, 2, 64, 16),) if tiny else ATTENTIONS:
+        for kernel, backend in fast.items() if GPU else (("math", SDPBackend.MATH),):
+            attention_rows(rows, sizes, kernel, backend)
+
+
+def attention_rows(rows: Rows, sizes: tuple[int, int, int, int], kernel: str, backend: Any) -> None:
+    from torch.nn.attention import sdpa_kernel
+
+    samples, heads, seq, size = sizes
+    q, k, v = (random(samples, seq, heads, size).transpose(1, 2).requires_grad_() for _ in range(3))
+
+    def forward() -> Tensor:
+        with sdpa_kernel(backend):
+            return fn.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    y, gradient = forward(), torch.randn_like(q)
+    shape, flops = f"batch={samples}, heads={heads}, sequence={seq}, head_size={size}", 2.0 * seq * q.numel()
+    rows.measure("attention_fwd", shape, flops, 4 * q.nbytes, forward, kernel=kernel, causal=1)
+    rows.measure(
+        "attention_bwd",
+        shape,
+        2.5 * flops,
+        8 * q.nbytes,
+        lambda: torch.autograd.grad(y, (q, k, v), gradient, retain_graph=True),
+        kernel=kernel,
+        causal=1,
+    )
+
+
 def bandwidth(rows: Rows, tiny: bool) -> None:
     """(e) Copies, sums, RMSNorm and SwiGLU's product, eager and compiled."""
     norm = fn.rms_norm
@@ -480,6 +521,7 @@ SECTIONS: dict[str, Callable[[Rows, bool], None]] = {
     "products": products,
     "bandwidth": bandwidth,
     "attention": attention,
+    "attention kernels": attention_kernels,
     "grouped": grouped,
     "eager layers": layers_in("eager"),
     "launches": launches,

@@ -32,7 +32,7 @@ _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "
 _OF_STRATEGIES = (
     *("tensor", "context", "context_method", "expert", "pipeline", "micro_batches", "micro_batch_size", "schedule"),
     *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
-    *("attention", "compiled", "layout"),
+    *("attention", "compiled", "eager_loss", "layout"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -97,7 +97,9 @@ _Recompute = Annotated[
 ]
 _Attention = Annotated[
     AttentionKernel,
-    typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
+    typer.Option(
+        help="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory."
+    ),
 ]
 _Zero = Annotated[
     int,
@@ -111,6 +113,9 @@ _Dtype = Annotated[
 ]
 _Compiled = Annotated[
     bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
+]
+_EagerLoss = Annotated[
+    bool, typer.Option("--eager-loss", help="Leave the loss out of --compiled: it holds copies of the logits in fp32.")
 ]
 _Sizes = Annotated[
     list[str] | None,
@@ -196,6 +201,7 @@ class AskedNetwork:
     ] = None
     bucket: Bucket = BUCKET_MIB
     compiled: _Compiled = False
+    eager_loss: _EagerLoss = False
     sizes: _Sizes = None
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
@@ -234,6 +240,7 @@ class AskedNetwork:
             fp8=self.dtype == FP8,
             compiled=self.compiled,
             layout=() if self.layout is None else _layers(self.layout),
+            eager_loss=self.eager_loss,
         )
 
     @property

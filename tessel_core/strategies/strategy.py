@@ -13,7 +13,7 @@ from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.attention import AttentionKernel
-from tessel_core.ir.transforms.checkpoint import Recompute, keeping_products, recomputing
+from tessel_core.ir.transforms.checkpoint import Recompute, holding_selected, keeping_products, recomputing
 from tessel_core.ir.transforms.compiled import Compiled
 from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
@@ -105,6 +105,8 @@ class Strategy:
     """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
     layout: tuple[int, ...] = ()
     """Layers of each stage; empty for equal numbers, the first stages one more where they do not divide."""
+    eager_loss: bool = False
+    """Whether the loss is not compiled with the layers; an eager one holds copies of the logits in fp32."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -155,6 +157,11 @@ class Strategy:
         return self.zero > 1 and not once
 
     @property
+    def selects_products(self) -> bool:
+        """Whether recomputation keeps what some of the products make."""
+        return self.recompute == Recompute.SELECTIVE and self.attention != AttentionKernel.UNFUSED
+
+    @property
     def plain(self) -> bool:
         """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
         as a network is written."""
@@ -196,15 +203,16 @@ class Strategy:
     @property
     def _saving(self) -> list[str]:
         """What its devices keep, in words."""
-        unfused = ["unfused attention"] * (self.attention == AttentionKernel.UNFUSED)
+        kernel = [f"{self.attention} attention"] * (self.attention != AttentionKernel.FUSED)
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
-        return unfused + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
+        return kernel + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
 
     @property
     def _running(self) -> list[str]:
         """How its kernels differ from the usual ones, in words."""
-        return ["FP8"] * self.fp8 + ["compiled"] * self.compiled
+        loss = " but for the loss" * self.eager_loss
+        return ["FP8"] * self.fp8 + [f"compiled{loss}"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
@@ -275,7 +283,8 @@ def program_of_one(
         model = GradientFormat(strategy.grad_dtype)(model)
     if strategy.scatters_at_once:
         model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
-    model = Pipeline(stage_order(strategy.schedule, *shape), strategy.layout)(model)
+    how = Pipeline(stage_order(strategy.schedule, *shape), strategy.layout, sums_in_place=bool(strategy.grad_dtype))
+    model = how(model)
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
     model = DataParallel(strategy.data, bucket_bytes=bucket).of_one(model, degrees)
     if optimizer is None:
@@ -297,7 +306,9 @@ def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -
     model = ExpertParallel(strategy.expert).of_one(model)
     model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
     model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
-    return Compiled()(model) if strategy.compiled else model
+    if strategy.compiled:
+        return Compiled(loss=not strategy.eager_loss)(model)
+    return holding_selected(model) if strategy.selects_products else model
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +411,7 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
         why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
         yield f"{why}, so take the ring"
-    if context > 1 and strategy.attention != AttentionKernel.FUSED:
+    if context > 1 and strategy.attention == AttentionKernel.UNFUSED:
         yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
     if expert > 1 and not shared.experts:
         yield NO_EXPERTS

@@ -51,6 +51,9 @@ class Partition:
     has arrived, on all of its devices together, and sends when it has ended.  Nothing else runs beside its collectives.
     Gradients are added up by the products that make them, as Megatron-LM's fused accumulation does, and results of
     samples stay apart."""
+    sums_in_place: bool = False
+    """Whether micro-batches are added up in the memory of their sum, as in a buffer for gradients of their own format
+    [Megatron-LM, param_and_grad_buffer.py; PyTorch, _fsdp_param.py]."""
     shares: bool = False
     """Whether each block is on as many devices as the model has, and device h of the model is the block's h-th one.
     Device p of the plan is then 1 + p."""
@@ -279,7 +282,7 @@ class _Partitioning:
             made = self._build.one("identity", [made], tag)
         elif axis is None and parts:
             ((first, _), before) = parts.popitem()
-            add = "accumulate" if self._how.as_planned else "add"
+            add = "accumulate" if self._how.as_planned else "add_in_place" if self._how.sums_in_place else "add"
             made, micro_batch = self._build.one(add, [before, made], tag), first
         span = micro_batch, micro_batch + 1
         for part in list(parts) if axis is not None else []:

@@ -34,6 +34,8 @@ class Pipeline:
     schedule: Schedule
     layout: tuple[int, ...] = ()
     """Layers of each stage; empty for `layers_of_stages`."""
+    sums_in_place: bool = False
+    """As of `Partition`."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of P stages each: device (h, p) is 1 + h P + p."""
@@ -41,11 +43,11 @@ class Pipeline:
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
         if len(chains) == 1:
             apart = with_parts_apart(model, stages_of_layers(model, 1 + max(stage_of), self.layout))
-            found = Partition(self.schedule, self._blocks_of(apart, chains[0], stage_of), stage_of)(apart)
+            found = self._partition(self._blocks_of(apart, chains[0], stage_of), stage_of)(apart)
             return with_parts_summed(found, _parts(apart, found))
         down, up = (self._blocks_of(model, chain, stage_of) for chain in chains)
         both = mirrored(model)
-        found = Partition(self.schedule, (*down, *up), stage_of)(both)
+        found = self._partition((*down, *up), stage_of)(both)
         return with_parts_summed(found, _parts(both, found))
 
     def _blocks_of(self, model: Distributed, chain: list[int], stage_of: tuple[int, ...]) -> tuple[int, ...]:
@@ -57,6 +59,9 @@ class Pipeline:
         if not any(block.kind is BlockKind.WEIGHT for block in plan.blocks):
             kinds[WEIGHT_PHASE] = BlockKind.BACKWARD
         return tuple(found[stage_of_layer[op.tag.stage or 0], kinds.get(op.tag.phase, BlockKind.FORWARD)] for op in ops)
+
+    def _partition(self, block_of: tuple[int, ...], stage_of: tuple[int, ...]) -> Partition:
+        return Partition(self.schedule, block_of, stage_of, sums_in_place=self.sums_in_place)
 
 
 def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed:

@@ -41,7 +41,7 @@ class GraphSpec:
         str(AttentionKernel.FUSED),
         Option(
             "Attention",
-            "One fused kernel, or an operator for each step, which keeps scores in memory",
+            "The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory",
             choices=tuple(AttentionKernel),
         ),
     )
