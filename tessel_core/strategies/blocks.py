@@ -7,6 +7,7 @@ communication that it hides takes no time.  Stages are sums of blocks (`stages.p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,6 +53,10 @@ class Weight:
     gradient: TensorType
     scope: Scope
     """The part of the network that takes it; several may make a layer, as the embedding and the first block do."""
+    root: bool
+    """Whether it comes before or behind all layers, as embedding and head do, so that FSDP gathers it once."""
+    copy: float
+    """Seconds to copy it out of the buffer that it was gathered into."""
     over: str
     """The dimension along which devices have the same weight."""
     state: int
@@ -177,6 +182,7 @@ class _Simulated:
         model = with_layers_cut(model, strategy, training=table.training)
         self._model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
         self._program, self._degrees = self._model.program, self.degrees(strategy)
+        self._add = "add_in_place" if strategy.grad_dtype else "add"
         self._trace = simulate(self._program, None, costs)
 
     @staticmethod
@@ -191,7 +197,7 @@ class _Simulated:
         adding = np.zeros(self._rows)
         for row, those in enumerate(weights):
             for each in those:
-                adding[row] += self._seconds("add", (each.gradient, each.gradient), (each.gradient,), {})
+                adding[row] += self._seconds(self._add, (each.gradient, each.gradient), (each.gradient,), {})
         mine = {value for value, piece in self._model.piece_of.items() if not self._model.role_of(piece).weight}
         inputs = sum(self._program.types[value].bytes for value in mine)
         places = np.array(self._stands_for, np.int64)
@@ -278,6 +284,20 @@ class _Simulated:
                 found.setdefault(value, (op.tag.stage or 0, op.tag.scope))
         return found
 
+    @cached_property
+    def _roots(self) -> set[Scope]:
+        """The first and the last part of the network, where no other has weights like them."""
+        model, program = self._model, self._program
+        kinds: dict[Scope, list[str]] = {}
+        for value, (_, scope) in self._first_taker.items():
+            piece = model.piece_of.get(value)
+            if piece is not None and model.role_of(piece).weight and model.role_of(piece).trained:
+                kinds.setdefault(scope, []).append(str(program.types[value]))
+        order = list(dict.fromkeys(op.tag.scope for op in program.ops if op.tag.phase == "forward"))
+        ends = [scope for scope in order if scope in kinds]
+        alike = Counter(tuple(sorted(each)) for each in kinds.values())
+        return {scope for scope in (*ends[:1], *ends[-1:]) if alike[tuple(sorted(kinds[scope]))] == 1}
+
     def _weights(self) -> tuple[tuple[Weight, ...], ...]:
         model, program = self._model, self._program
         gradient = {
@@ -294,7 +314,8 @@ class _Simulated:
             made = of_type.shaped((0,)) if mine is None else program.types[mine]
             state = round(self._state * of_type.elements) if mine is not None else 0
             row, scope = self._first_taker[value]
-            each = Weight(of_type, made, scope, replicas_of(piece, self._degrees), state)
+            copy = self._seconds("identity", (of_type,), (of_type,), {})
+            each = Weight(of_type, made, scope, scope in self._roots, copy, replicas_of(piece, self._degrees), state)
             found[row].append((-1 if mine is None else made_at.get(mine, -1), each))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 

@@ -22,11 +22,15 @@ class Traffic:
     """What replicas exchange for one layer, in seconds; and the bytes of it that one of them has."""
 
     gather: float
-    """To gather the weights, where each replica has a part."""
+    """To gather the weights, where each replica has a part, but for the root's."""
+    copy: float
+    """To copy these out of their buffers."""
+    root: float
+    """To gather the root's weights and to copy them, which is done once for both directions."""
     scatter: float
     """To scatter the gradients of a micro-batch, where each replica has a part."""
     first: float
-    """To gather and to scatter its first part, which nothing hides at the beginning of a micro-batch."""
+    """To scatter its first part, which nothing hides at the beginning of the next micro-batch."""
     reduce: float
     """To reduce its gradients at the end of the step."""
     update: float
@@ -135,11 +139,14 @@ class Stages:
         if strategy.scatters_at_once:
             scatter = np.array([each.scatter for each in mine])
             gather = np.array([each.gather for each in mine])
-            forward = np.maximum(forward, np.append(gather[1:], 0.0))
+            copy = np.array([each.copy for each in mine])
             again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
             if strategy.zero == 3:
-                if self.several:  # in a pipeline, what a run scatters ends before the next run begins
-                    forward[0] += mine[0].first if strategy.pipeline == 1 else gather[0]
+                forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
+                backward = backward + copy * strategy.reshard
+                # Nothing is gathered ahead of a run; in a pipeline, what a run scatters ends before the next begins.
+                forward[0] += gather[0] + sum(each.root for each in mine)
+                forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
                 exchanging = np.append(scatter[1:], 0.0) + again
                 backward, tail = np.maximum(backward, exchanging - adding), float(scatter[0])
             elif self.several:
@@ -174,9 +181,12 @@ class Stages:
         backward = held + layers.space_backward[cut]
         gathered = 0.0
         if strategy.zero == 3 and strategy.scatters_at_once:
-            whole = layers.weights[cut]
+            roots = np.array([sum(w.type.bytes for w in row if w.root) for row in blocks.weights])[
+                blocks.stands_for[cut]
+            ]
+            whole = layers.weights[cut] - roots
             two = whole + np.append(whole[1:], 0.0)
-            gathered = float(two.max() if strategy.reshard else whole.sum())
+            gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
         if self.several:
             extra = float(gradients.sum())
         else:
@@ -208,7 +218,7 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
 def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...]) -> Traffic:
     """The traffic of one layer; groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
-    seconds = dict.fromkeys(("gather", "scatter", "first", "reduce", "update"), 0.0)
+    seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
     sizes = dict.fromkeys(("weights", "gradients", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
@@ -223,16 +233,20 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
         found = dict.fromkeys(seconds, 0.0)
         if at_once:
             found["scatter"] = wiring.collective(place, "reduce_scatter", over, made)
-            gathered, scattered = _bytes(first)
-            found["first"] = wiring.collective(place, "allgather", over, gathered)
-            found["first"] += wiring.collective(place, "reduce_scatter", over, scattered)
+            found["first"] = wiring.collective(place, "reduce_scatter", over, _bytes(first)[1])
         else:
             kind = "reduce_scatter" if shared else "allreduce"
             buckets = _buckets(mine, strategy.bucket_bytes)
             found["reduce"] = sum(wiring.collective(place, kind, over, bucket) for bucket in buckets)
-        if shared:
-            when = "gather" if at_once and strategy.zero == 3 else "update"
-            found[when] = wiring.collective(place, "allgather", over, whole)
+        if at_once and strategy.zero == 3:
+            root, rest = ([each for each in mine if each.root is kind] for kind in (True, False))
+            found["gather"] = wiring.collective(place, "allgather", over, _bytes(rest)[0])
+            found["root"] = wiring.collective(place, "allgather", over, _bytes(root)[0])
+            if degree > 1:
+                found["root"] += sum(each.copy for each in root)
+                found["copy"] = sum(each.copy for each in rest)
+        elif shared:
+            found["update"] = wiring.collective(place, "allgather", over, whole)
         seconds = {name: max(seconds[name], found[name]) for name in seconds}
     return Traffic(**seconds, **sizes)
 

@@ -71,7 +71,7 @@ class _Sharded:
         outputs = dict(zip(self._source.outputs, self._model.outputs, strict=True))
         for number, (unit, ops) in enumerate(runs):
             self._gather_ahead(runs, number)
-            known = self._copied_out(unit, ops[0].tag)
+            known = self._copied_out(unit, ops)
             for op in ops:
                 taken = [known[value] if value in known else self._value[value] for value in op.inputs]
                 made = self._build.append(op.kind, taken, op.attributes, op.tag)
@@ -90,9 +90,9 @@ class _Sharded:
         self._value[value] = self._build.input(self._source.value_name(value), of_type)
         return piece
 
-    def _copied_out(self, unit: Unit, tag: Tag) -> dict[int, int]:
+    def _copied_out(self, unit: Unit, ops: list[Op]) -> dict[int, int]:
         """Per weight that a layer takes, the whole of it, out of the buffer that it was gathered into."""
-        key, tag = self._key(unit), replace(tag, name=f"{unit[0]}/copy_out")
+        key, tag = self._key(unit), replace(_first(ops).tag, name=f"{unit[0]}/copy_out")
         whole = self._whole.setdefault(key, {})
         for value, buffer in self._gathered.get(key, {}).items():
             if value not in whole:
@@ -136,7 +136,7 @@ class _Sharded:
             if runs[number + 1][0][0] == runs[number][0][0]:
                 # The last layer's backward follows its forward at once, so its weights are still there.
                 forward, backward = self._key(runs[number][0]), self._key(runs[number + 1][0])
-                self._whole[backward] = self._copied_out(runs[number][0], runs[number][1][0].tag)
+                self._whole[backward] = self._copied_out(*runs[number])
                 self._gathered[backward] = self._gathered[forward]
             self._gather(*runs[number + 1], before)
 
@@ -150,8 +150,7 @@ class _Sharded:
         by_group: dict[tuple[str, int], list[int]] = defaultdict(list)
         for value in wanted:
             by_group[self._cut[value][1:]].append(value)
-        first = next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])
-        tag = replace(first.tag, name=f"{scope}/gather")
+        tag = replace(_first(ops).tag, name=f"{scope}/gather")
         for (over, parts), values in by_group.items():
             axes = [self._cut[value][0] for value in values]
             taken = [self._value[value] for value in values]
@@ -185,3 +184,8 @@ class _Sharded:
     def _left(self, piece: Piece) -> tuple[str, ...]:
         """Sums that are still to be done: those over tensor parallelism."""
         return tuple(name for name in piece.sums if name == "tensor")
+
+
+def _first(ops: list[Op]) -> Op:
+    """The first operation of a layer that does not run in a later block, as gradients of weights that are apart do."""
+    return next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])
