@@ -33,7 +33,7 @@ test-extras: .venv/.installed-extras
 
 test-package: .venv/.installed-dev
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
-		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . && \
+		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . ./examples/extension && \
 		$(PYTHON) -m venv --without-pip "$$folder/environment" && \
 		$(PYTHON) -m pip --python "$$folder/environment/bin/python" install --quiet --disable-pip-version-check \
 			-c constraints.txt "$$folder"/*.whl && \
