@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.model.plan import MicroBatchPlan
+from tessel_core.shown import Shown
 from tessel_core.units import counted
 
 IntColumn = NDArray[np.int64]
@@ -70,7 +71,7 @@ class SteadyState:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Shown):
     """A plan and the start of every run (block, micro-batch).
 
     The columns `block`, `micro_batch` and `start` are int64, of one length, read-only and sorted by start, then
