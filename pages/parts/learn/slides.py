@@ -15,7 +15,8 @@ from pages.shared.run_panel import Solvable
 from pages.shared.timeline.component import STYLE
 from pages.shared.widgets import download, literal
 from tessel_core.charts.timeline_script import one_module, timeline_function, with_begin
-from tessel_core.learning.deck import Deck, DeckQuestion
+from tessel_core.learning.deck import Deck
+from tessel_core.learning.questions import DeckQuestion
 from tessel_core.units import share
 
 _WAITED_S = 1.0
