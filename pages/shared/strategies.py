@@ -105,7 +105,7 @@ def _answers() -> dict[Field, Answer]:
 
     Below two of them are the fields that few people need, folded.
     """
-    row = {"horizontal": True, "vertical_alignment": "bottom"}
+    row: dict[str, Any] = {"horizontal": True, "vertical_alignment": "bottom"}
     found: dict[Field, Answer] = {}
     with st.container(**row):
         found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()}, width=290)

@@ -73,7 +73,7 @@ def board(
         "stamp": stamp,
         "advice": None if advice is None else _told(*advice),
     }
-    listened = {
+    listened: dict[str, Any] = {
         "on_moves_change": partial(_heard, key, "moves", moved),
         "on_ask_change": partial(_heard, key, "ask", asked),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import streamlit as st
 
 from pages.shared.contents import go_to
@@ -102,7 +103,8 @@ def _idle(schedule: Schedule | None) -> str:
 @st.cache_resource(show_spinner=False)
 def _nothing_yet() -> Schedule:
     """The devices of the searched half, before anything runs on them."""
-    return Schedule(_searched().plan, MICRO_BATCHES, [], [], [])
+    none = np.zeros(0, dtype=np.int64)
+    return Schedule(_searched().plan, MICRO_BATCHES, none, none, none)
 
 
 @st.cache_resource(show_spinner=False)

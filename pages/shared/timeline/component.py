@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -176,7 +176,7 @@ def _timeline(
         state.about(digests)
     if not state.failed:
         shown, pixels = _SMALL if answer is None else _COMPONENT, timeline_height(data, tools=answer is not None)
-        listened = {f"on_{name}_change": _nothing for name in ("look", "failed")}
+        listened: dict[str, Any] = {f"on_{name}_change": _nothing for name in ("look", "failed")}
         if change is not None:
             listened["on_edit_change"] = partial(_edited, key, digests, change)
         reported = shown(key=key, data=data, height=pixels, **listened)
@@ -201,7 +201,7 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
     arrives, it is not shown.
     """
     answer = {"asked": state.asked, "place": found.place, "complaint": found.complaint} if found else None
-    about_it = {"of": state.of, "at": state.selected, "lines": known.lines}
+    about_it: dict[str, object] = {"of": state.of, "at": state.selected, "lines": known.lines}
     about_it |= {"chain": known.chain, "after": known.after}
     _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
 
