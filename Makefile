@@ -11,7 +11,9 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test test-all test-extras test-package env lint bench clean
+TYPESCRIPT := 5.9.3
+
+.PHONY: app test test-all test-extras test-package env lint lint-js bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -44,6 +46,12 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Fails without npx only where TESSEL_REQUIRE_NPM is set, as in CI.
+lint-js:
+	@if command -v npx >/dev/null; \
+		then npx --yes --package typescript@$(TYPESCRIPT) tsc --project tsconfig.json; \
+		else echo "No npx on this machine, so the JavaScript is not checked." >&2; test -z "$$TESSEL_REQUIRE_NPM"; fi
 
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
