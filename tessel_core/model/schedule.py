@@ -99,6 +99,12 @@ class Schedule(Shown):
             object.__setattr__(self, name, ordered)
 
     @classmethod
+    def empty(cls, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
+        """Before anything runs."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(plan, micro_batches, none, none, none)
+
+    @classmethod
     def from_starts(
         cls, plan: MicroBatchPlan, starts: NDArray[np.int64], repetend: SteadyState | None = None
     ) -> Schedule:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import streamlit as st
 
 from pages.shared.contents import go_to
@@ -103,8 +102,7 @@ def _idle(schedule: Schedule | None) -> str:
 @st.cache_resource(show_spinner=False)
 def _nothing_yet() -> Schedule:
     """The devices of the searched half, before anything runs on them."""
-    none = np.zeros(0, dtype=np.int64)
-    return Schedule(_searched().plan, MICRO_BATCHES, none, none, none)
+    return Schedule.empty(_searched().plan, MICRO_BATCHES)
 
 
 @st.cache_resource(show_spinner=False)
