@@ -6,9 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-FILES = sorted(Path(__file__).parent.rglob("test_*.py"))
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -21,8 +18,13 @@ def early_ends(tree: ast.AST) -> Iterator[ast.Return]:
             yield from early_ends(child)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_no_test_returns_early(file: Path) -> None:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    tests = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")]
-    assert [f"{file.name}:{end.lineno}" for test in tests for end in early_ends(test)] == []
+def test_no_test_returns_early() -> None:
+    found = list[str]()
+    for file in sorted(Path(__file__).parent.rglob("test_*.py")):
+        functions = (each for each in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if _is_test(each))
+        found += [f"{file.name}:{end.lineno}" for test in functions for end in early_ends(test)]
+    assert found == []
+
+
+def _is_test(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
