@@ -12,7 +12,9 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test test-all test-extras test-package env lint docs bench clean
+TYPESCRIPT := 5.9.3
+
+.PHONY: app test test-all test-extras test-package env lint lint-js docs bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -34,7 +36,7 @@ test-extras: .venv/.installed-extras
 
 test-package: .venv/.installed-dev
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
-		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . && \
+		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . ./examples/extension && \
 		$(PYTHON) -m venv --without-pip "$$folder/environment" && \
 		$(PYTHON) -m pip --python "$$folder/environment/bin/python" install --quiet --disable-pip-version-check \
 			-c constraints.txt "$$folder"/*.whl && \
@@ -48,6 +50,12 @@ lint: .venv/.installed-dev
 
 docs: .venv/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Fails without npx only where TESSEL_REQUIRE_NPM is set, as in CI.
+lint-js:
+	@if command -v npx >/dev/null; \
+		then npx --yes --package typescript@$(TYPESCRIPT) tsc --project tsconfig.json; \
+		else echo "No npx on this machine, so the JavaScript is not checked." >&2; test -z "$$TESSEL_REQUIRE_NPM"; fi
 
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py

@@ -1,5 +1,7 @@
 """Recommend: the fastest strategy for a model on a cluster, what was proved about it, and the files to launch it."""
 
+from functools import partial
+
 import streamlit as st
 
 from pages.parts.recommend.answer import show_answer, show_progress
@@ -20,7 +22,7 @@ if question is not None:
     if run is None:
         st.caption("Press *Find the fastest* to search every configuration of the ranges.")
     elif run.running:
-        watch(run, lambda: show_progress(run))
+        watch(run, partial(show_progress, run))
     elif run.result is None:
         st.error(literal(run.complaint), icon=":material/error:")
     else:

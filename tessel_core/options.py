@@ -40,6 +40,8 @@ def options_of(config: object) -> dict[str, tuple[Option, Any]]:
     """Per field of a config (class or instance), its `Option` and its default or value."""
     found = {}
     for each in fields(cast(Any, config)):
+        if "option" not in each.metadata:
+            raise InputError(each.name, "is a field without an `option`")
         value = each.default if isinstance(config, type) else getattr(config, each.name)
         shown = cast(Option, each.metadata["option"])
         if each.name in COSTLY_OPTIONS and hosted():

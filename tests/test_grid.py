@@ -24,7 +24,7 @@ from tessel_core.ir.text import program_text
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.simulation import device_times
 from tessel_core.simulation.idle import idle_of
-from tessel_core.strategies.evaluation import Configuration, Outcome
+from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.strategy import (
@@ -215,7 +215,8 @@ def random_sweep(seed: int) -> GridResult:
         for _ in range(40)
     ]
     outcomes = [
-        Outcome(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no"))) for _ in some
+        StrategyResult(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no")))
+        for _ in some
     ]
     return GridResult(MLP, MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -191,8 +191,8 @@ def open_another(invitation: str) -> bool:
     token = None
     if others:
         titles = {each: f"{kept.name} · {_when(kept)}" for each, kept in others.items()}
-        look = {"placeholder": invitation, "label_visibility": "collapsed", "key": session().key("another")}
-        token = st.selectbox("Workspaces", list(titles), None, titles.__getitem__, **look)
+        look: dict[str, Any] = {"placeholder": invitation, "label_visibility": "collapsed"}
+        token = st.selectbox("Workspaces", list(titles), None, titles.__getitem__, key=session().key("another"), **look)
     if token is None or tab.open_kept(token):
         return token is not None
     tab.message = tab.message or "That workspace is not kept any more."

@@ -48,12 +48,17 @@ def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
 
 
 def placement_data(
-    movable: Movable, marks: MarkedGraph, *, bound: float | None = None, look: Look | None = None
+    movable: Movable,
+    marks: MarkedGraph,
+    *,
+    bound: float | None = None,
+    look: Look | None = None,
+    fixed: bool = False,
 ) -> bytes:
     """Everything that the timeline shows of a placement, framed as `timeline_data` frames a schedule.
 
-    `bound` is what no largest load is below, in the graph's unit.  Where there are not too many pieces, it says of each
-    what goes along and which devices cannot take it, so that they can be dragged.
+    `bound` is what no largest load is below, in the graph's unit.  Unless the pieces are `fixed`, and where there are
+    not too many, it says of each what goes along and which devices cannot take it, so that they can be dragged.
     """
     placement, pieces = movable.placement, pieces_of(movable.placement, marks)
     loads, unit = PlacementLoads.of(placement), placement.graph.time_unit
@@ -85,10 +90,8 @@ def placement_data(
         "start": np.diff(starts[order], prepend=0.0),
     }
     usual: dict[str, Any] = {} if look is None else look.header(0)
-    lanes = len(placement.devices)
-    return framed(
-        header, columns, {"title": "", **heights(lanes, lanes, memory=False), **_moves(movable, pieces), **usual}
-    )
+    lanes, moves = len(placement.devices), {} if fixed else _moves(movable, pieces)
+    return framed(header, columns, {"title": "", **heights(lanes, lanes, memory=False), **moves, **usual})
 
 
 def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:

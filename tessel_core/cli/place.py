@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,6 +45,7 @@ _MEASURES = {
 }
 
 
+@options.with_options(PLACERS.added.values())
 @options.field_by_field
 def place(
     graph: options.Graph,
@@ -69,6 +70,7 @@ def place(
     seed: Annotated[int | None, typer.Option(help="Seed of the random choices.")] = None,
     out: Out = None,
     json: Json = False,
+    **given: Any,
 ) -> None:
     """Place the operators of a graph on devices, a pipeline stage each."""
     source = sample_or_file(graph)
@@ -85,7 +87,7 @@ def place(
         placing = replace(placing, contiguous=contiguous and not loops)
     problem = replace(placing.problem, by_hand=by_hand)
     name = _placer_of(problem, placer)
-    given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
+    given |= {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
     if out is not None and report.solution is not None:

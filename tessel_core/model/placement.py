@@ -13,6 +13,7 @@ from tessel_core.model.in_flight import USUAL, InFlight
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.transfers import OWN_COSTS, Transfers
+from tessel_core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Allowance:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Shown):
     """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
 
     A placement may break rules; the referee says which.

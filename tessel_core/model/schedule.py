@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tessel_core import hosting
 from tessel_core.errors import InputError
 from tessel_core.model.plan import MicroBatchPlan
+from tessel_core.shown import Shown
 from tessel_core.units import counted
 
 IntColumn = NDArray[np.int64]
@@ -71,7 +72,7 @@ class SteadyState:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Shown):
     """A plan and the start of every run (block, micro-batch).
 
     The columns `block`, `micro_batch` and `start` are int64, of one length, read-only and sorted by start, then
@@ -97,6 +98,12 @@ class Schedule:
             ordered = column[order]
             ordered.flags.writeable = False
             object.__setattr__(self, name, ordered)
+
+    @classmethod
+    def empty(cls, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
+        """Before anything runs."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(plan, micro_batches, none, none, none)
 
     @classmethod
     def from_starts(

@@ -56,8 +56,9 @@ PLACERS = Registry(
         "latency-dp": "latency.placers:LATENCY_DP",
         "latency-greedy": "latency.placers:LATENCY_GREEDY",
     },
+    group="tessel.placers",
 )
-"""Every placer by name; command line and tests follow this table."""
+"""Every placer by name, those of other packages last; command line and tests follow this table."""
 
 CANCELLED = "it was cancelled before the proof"
 """The reason in a report of a search that a person, not a limit, ended."""

@@ -15,7 +15,7 @@ from tessel_core.ir.transforms.pipeline import layers_of_stages
 from tessel_core.scheduling import BASELINES
 from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.blocks import BlockTable
-from tessel_core.strategies.evaluation import Configuration, Outcome
+from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
 from tessel_core.strategies.order_times import Order, counts_for, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
@@ -83,7 +83,7 @@ class BlockEngine:
         limits = (device.memory_capacity for device in table.mesh.devices)
         self._least_room = min((limit for limit in limits if limit is not None), default=math.inf)
 
-    def evaluate(self, configurations: Sequence[Configuration]) -> list[Outcome]:
+    def evaluate(self, configurations: Sequence[Configuration]) -> list[StrategyResult]:
         """The outcome of each; InputError where one has layers that are not cut like this."""
         return self.timed([self.staged(asked) for asked in configurations])
 
@@ -129,7 +129,7 @@ class BlockEngine:
         costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
         return Staged(asked, costs, tuple(stages.lags(bounds)), tuple(stages.places))
 
-    def timed(self, every: Sequence[Staged]) -> list[Outcome]:
+    def timed(self, every: Sequence[Staged]) -> list[StrategyResult]:
         """The outcome of each, those whose orders are alike together."""
         together: dict[Shape, list[int]] = defaultdict(list)
         counts = []
@@ -138,7 +138,7 @@ class BlockEngine:
             shape = strategy.schedule, strategy.pipeline, strategy.stages_per_device
             counts.append(counts_for(*shape, strategy.micro_batches, repeats=strategy.schedule in _STEADY))
             together[*shape, counts[-1].few].append(number)
-        found = list[Outcome | None]([None] * len(every))
+        found = list[StrategyResult | None]([None] * len(every))
         for (schedule, devices, several, few), numbers in together.items():
             members = [every[number] for number in numbers]
             seconds = np.array([[stage.seconds for stage in each.stages] for each in members]).transpose(1, 2, 0)
@@ -153,7 +153,7 @@ class BlockEngine:
                 found[number] = self._outcome(orders[-1], members[i], ends[:, i])
         return [each for each in found if each is not None]
 
-    def _outcome(self, order: Order, member: Staged, ends: Column) -> Outcome:
+    def _outcome(self, order: Order, member: Staged, ends: Column) -> StrategyResult:
         done, peaks = list[float](), list[int]()
         for device in range(order.devices):
             mine = sorted((s for s in range(order.stages) if order.device_of[s] == device), key=lambda s: ends[s])
@@ -168,7 +168,7 @@ class BlockEngine:
         if max(peaks) > self._least_room:
             ranks = self.table.wiring(member.asked.strategy).ranks
             reason = shortage(ranks.spread(peaks), self.table.mesh)
-        return Outcome(max(done), tuple(peaks), reason, tuple(done))
+        return StrategyResult(max(done), tuple(peaks), reason, tuple(done))
 
     @staticmethod
     def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> float:

@@ -21,7 +21,7 @@ from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.block_engine import BlockEngine, Staged
 from tessel_core.strategies.blocks import BlockTable
-from tessel_core.strategies.evaluation import Configuration, Outcome
+from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS
 from tessel_core.strategies.orders import usual_order
@@ -175,7 +175,7 @@ class Candidate:
     """A strategy that fits, and what came of it."""
 
     strategy: Strategy
-    outcome: Outcome
+    outcome: StrategyResult
 
     @property
     def peak(self) -> int:

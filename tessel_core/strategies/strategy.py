@@ -25,6 +25,7 @@ from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import GradientFormat, ShardedOptimizer, with_gradients
 from tessel_core.ir.transforms.zero import ShardedReplicas
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
+from tessel_core.shown import Shown
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.ranks import RankCosts
@@ -461,7 +462,7 @@ def check_strategy(
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(Shown):
     """A program and its trace."""
 
     program: Program

@@ -48,7 +48,7 @@ from tessel_core.model import (
 from tessel_core.options import with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem, shared_graph
-from tessel_core.workbench.outcome import Outcome, outcome_of
+from tessel_core.workbench.outcome import PlacerAnswer, outcome_of
 
 FIRST_MESH = "h200-8"
 _AT_FIRST = f"preset {FIRST_MESH}, at first"
@@ -120,7 +120,7 @@ class Placing:
     """For a latency, per operator its subgraph on its device."""
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""
-    outcome: Outcome | None = None
+    outcome: PlacerAnswer | None = None
     """The last answer of a placer to this problem; its bound holds after operators are moved by hand."""
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -86,7 +87,7 @@ def _row(name: str, question: PlacementQuestion) -> tuple[str, PlacementReport |
     return name, run.result, run.complaint
 
 
-def _columns(rows: list[dict[str, object]], names: tuple[str, ...]) -> dict[str, list[object]]:
+def _columns(rows: Sequence[Mapping[str, object]], names: tuple[str, ...]) -> dict[str, list[object]]:
     return {name: [row[name] for row in rows] for name in names}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -25,7 +26,7 @@ from tessel_core.workbench.messages.recommendation import proof_sentences, refus
 _SHOWN = 12
 
 
-def show_progress(run: Run[Recommendation]) -> None:
+def show_progress(run: Run[Any]) -> None:
     """How far a search is, and the best step so far."""
     news = run.progress
     best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"

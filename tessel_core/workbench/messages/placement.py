@@ -24,7 +24,7 @@ from tessel_core.model import (
 from tessel_core.placement import find_placer
 from tessel_core.units import show_gap, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber, fullest, sentence
-from tessel_core.workbench.outcome import Outcome
+from tessel_core.workbench.outcome import PlacerAnswer
 from tessel_core.workbench.placing import Placing
 
 _MOST_TOLD = 3
@@ -92,7 +92,7 @@ def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> floa
         return None
 
 
-def outcome_verdict(outcome: Outcome) -> Verdict | None:
+def outcome_verdict(outcome: PlacerAnswer) -> Verdict | None:
     """Why a placer's last answer holds no placement; None where it holds one."""
     if outcome.objective is not None:
         return None
