@@ -1,6 +1,7 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
+from tessel_core.model.layout import LayoutShape, StageLayout
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
     OBJECTIVES,
@@ -43,6 +44,7 @@ __all__ = [
     "Edge",
     "Expected",
     "Latency",
+    "LayoutShape",
     "Link",
     "MeasuredRun",
     "MemoryProfile",
@@ -60,6 +62,7 @@ __all__ = [
     "Schedule",
     "ScheduleReport",
     "SolveReport",
+    "StageLayout",
     "Status",
     "SteadyState",
     "Transfers",

@@ -67,10 +67,13 @@ class Placement:
     subgraphs: tuple[int, ...] | None = None
     """For the latency of one sample: per operator, which of its device's subgraphs it is in, in the order in which the
     device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
+    stages: tuple[int, ...] | None = None
+    """Where devices have several stages of a pipeline: per operator its stage, numbered along the flow from 0."""
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
-        for what, entries in (("assignment", self.assignment), ("subgraphs", self.subgraphs)):
+        numbered = ("subgraphs", self.subgraphs), ("stages", self.stages)
+        for what, entries in (("assignment", self.assignment), *numbered):
             if entries is not None and len(entries) != len(self.graph.operators):
                 why = f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
                 raise InputError(what, why)
@@ -78,8 +81,9 @@ class Placement:
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
                 raise InputError(f"assignment of {operator.name}", why)
-        for operator, subgraph in zip(self.graph.operators, self.subgraphs or (), strict=False):
-            check_integer(f"subgraphs of {operator.name}", "the index", subgraph, least=0)
+        for what, numbers in numbered:
+            for operator, number in zip(self.graph.operators, numbers or (), strict=False):
+                check_integer(f"{what} of {operator.name}", "the index", number, least=0)
 
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:
