@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tessel_core.model.checks import check_integer
-from tessel_core.model.placement import Placement
+
+if TYPE_CHECKING:
+    from tessel_core.model.operator_graph import OperatorGraph
+    from tessel_core.model.placement import Placement
 
 
 class LayoutShape(StrEnum):
@@ -93,12 +97,14 @@ def layout_of(placement: Placement) -> StageLayout | None:
         return None
     on = dict(zip(placement.stages, placement.assignment, strict=True))
     chain = [on[stage] for stage in sorted(on)]
-    devices = len(set(chain))
-    if len(chain) % devices or len(chain) == devices:
+    places = list(dict.fromkeys(chain))
+    if len(chain) <= max(on) or any(len(each) != 1 for each in places):
+        return None
+    if len(chain) % len(places) or len(chain) == len(places):
         return None
     for shape in LayoutShape:
-        layout = StageLayout(len(chain) // devices, shape)
-        if all(chain[stage] == chain[layout.device_of(stage, devices)] for stage in range(len(chain))):
+        layout = StageLayout(len(chain) // len(places), shape)
+        if chain == [places[layout.device_of(stage, len(places))] for stage in range(len(chain))]:
             return layout
     return None
 
@@ -111,28 +117,29 @@ class HeldBytes:
     activation: float
 
 
-def held_bytes(placement: Placement, in_flight: int = 1) -> tuple[HeldBytes, ...]:
-    """Per operator; `in_flight` is the number of micro-batches whose activations the operators' `size` includes."""
-    operators = placement.graph.operators
-    released = {each.forward_of for each in operators if each.backward}
-    found = []
-    for each in operators:
+def held_bytes(graph: OperatorGraph) -> tuple[HeldBytes, ...]:
+    """Per operator, whose `size` includes the activations of one micro-batch."""
+    released, found = {each.forward_of for each in graph.operators if each.backward}, list[HeldBytes]()
+    for each in graph.operators:
         activation = float(each.activation_bytes or 0) if each.name in released else 0.0
-        found.append(HeldBytes(max(0.0, each.memory - in_flight * activation), activation))
+        found.append(HeldBytes(max(0.0, each.memory - activation), activation))
     return tuple(found)
 
 
-def layout_memory(placement: Placement, layout: StageLayout, in_flight: int = 1) -> tuple[float, ...]:
-    """Bytes that each device holds in its fullest moment, all of its stages together; as `held_bytes`."""
-    assert placement.stages is not None, "a layout has stages"
-    held, stage_of = held_bytes(placement, in_flight), placement.stages
-    activations = [0.0] * (1 + max(stage_of, default=-1))
+def memory_of(placement: Placement) -> tuple[float, ...]:
+    """Bytes that each device holds: with one micro-batch, or in a layout in its fullest moment, all stages together."""
+    layout, operators = layout_of(placement), placement.graph.operators
+    if layout is None or placement.stages is None:
+        return tuple(sum(operators[i].memory for i in sorted(on)) for on in placement.operators_on)
+    held, stage_of = held_bytes(placement.graph), placement.stages
+    activations = [0.0] * (1 + max(stage_of))
     for each, stage in zip(held, stage_of, strict=True):
         activations[stage] += each.activation
     found = [sum(held[i].static for i in sorted(on)) for on in placement.operators_on]
-    accelerators = [i for i, device in enumerate(placement.devices) if not device.is_host]
-    for place, device in enumerate(accelerators):
-        stages = layout.stages_of(place, len(accelerators))
-        moments = layout.in_flight(place, len(accelerators))
+    chain = [placement.assignment[stage_of.index(stage)][0] for stage in range(len(activations))]
+    devices = tuple(dict.fromkeys(chain))
+    for place, device in enumerate(devices):
+        stages = layout.stages_of(place, len(devices))
+        moments = layout.in_flight(place, len(devices))
         found[device] += max(sum(n * activations[s] for n, s in zip(each, stages, strict=True)) for each in moments)
     return tuple(found)

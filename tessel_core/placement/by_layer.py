@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from tessel_core.errors import InputError
-from tessel_core.model import OperatorGraph
+from tessel_core.model import LayoutShape, OperatorGraph, Placement
 from tessel_core.model.layers import layer_of
+from tessel_core.model.layout import layout_of
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 
@@ -36,6 +37,33 @@ def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequenc
         layers = [*(embedding if "E" in stage else ()), *(left.popleft() for _ in range(stage.count("t")))]
         place |= dict.fromkeys([*layers, *(loss if "L" in stage else ())], there)
     return tuple(place[layer_of(operator)] for operator in graph.operators)
+
+
+def stage_letters(placement: Placement) -> tuple[str, ...]:
+    """The letters of each stage of a placement in stages, as `layout_text` takes them; the inverse of `place_by_layer`.
+
+    Raises InputError for a graph without such layers, stages that cut through a layer, and those that are no loop.
+    """
+    graph, layout = placement.graph, layout_of(placement)
+    if placement.stages is None or layout is None:
+        raise InputError("the placement", "has no layout with several stages per device")
+    if layout.shape is not LayoutShape.LOOP:
+        raise InputError("the placement", "is a V, and Megatron's stages go round the ranks in loops")
+    order, embedding, loss = _layers(graph)
+    stages_of = dict[str, set[int]]()
+    for operator, stage in zip(graph.operators, placement.stages, strict=True):
+        stages_of.setdefault(layer_of(operator), set()).add(stage)
+    apart = next((name for name, stages in stages_of.items() if len(stages) > 1), None)
+    if apart is not None:
+        raise InputError(f"layer {apart}", "is cut by a stage; a layout is of whole layers, as --by-layer merges them")
+    last = max(placement.stages)
+    for names, stage, what in ((embedding, 0, "first"), (loss, last, "last")):
+        away = next((name for name in names if stages_of[name] != {stage}), None)
+        if away is not None:
+            raise InputError(f"layer {away}", f"is not in the {what} stage, where a layout has it")
+    counts = Counter(stage for name in order for stage in stages_of[name])
+    letters = ["t" * counts[stage] for stage in range(last + 1)]
+    return (f"E{letters[0]}", *letters[1:-1], f"{letters[-1]}L")
 
 
 def _layers(graph: OperatorGraph) -> tuple[list[str], list[str], list[str]]:

@@ -120,8 +120,9 @@ class LayoutModel:
     def _memory(self) -> None:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
-        The same with the least of the mean numbers in flight, in counts of kinds, is implied and speeds up proofs.  Left out where it cannot be exceeded.  FINE bytes are rounded up, which the rounding error in the capacity
-        makes up for.
+        The same with the least of the mean numbers in flight, in counts of kinds, is implied and speeds up proofs.
+        Both are left out where the capacity cannot be exceeded.  FINE bytes are rounded up, which the rounding error
+        in the capacity makes up for.
         """
         task, rounded = self._task, math.ceil if self._units is Units.FINE else math.floor
         for place, (kind, moments) in enumerate(zip(task.class_at, task.moments, strict=True)):

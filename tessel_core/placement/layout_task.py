@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.model import Placement, StageLayout
@@ -42,7 +43,7 @@ class LayoutTask:
         """
         assert problem.layout is not None, "the problem asks for a layout"
         pipeline = whole_pipeline(problem, problem.transfer_costs)
-        held = held_bytes(problem.placement([()] * len(problem.graph.operators)), problem.in_flight)
+        held = held_bytes(problem.graph)
         static = np.array([sum(held[i].static for i in group) for group in pipeline.members])
         activation = np.array([sum(held[i].activation for i in group) for group in pipeline.members])
         devices = tuple(i for i, device in enumerate(problem.devices) if not device.is_host)
@@ -70,11 +71,14 @@ class LayoutTask:
 
     @cached_property
     def least_in_flight(self) -> tuple[float, ...]:
-        """Per place, micro-batches that any of its stages holds at least, in the mean over the fullest moments.
+        """Per place, a number of micro-batches that all of its stages hold at one moment, or in the mean over moments.
 
-        The fullest moment holds no less than the mean, so this bounds the memory of groups wherever they are cut.
+        The fullest moment holds no less than that, so this bounds the memory of groups wherever they are cut.
         """
-        return tuple(float(np.mean(each, axis=0).min()) for each in self.moments)
+        found = list[float]()
+        for moments in self.moments:
+            found.append(max(*map(min, moments), float(np.mean(moments, axis=0).min())))
+        return tuple(found)
 
     @cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
@@ -139,17 +143,27 @@ class LayoutTask:
 
     def held(self, stage_of: Sequence[int]) -> Floats:
         """Per place, the bytes in the fullest moment."""
-        static, activation = (np.bincount(stage_of, each, self.stages) for each in (self.static, self.activation))
+        static, activation = np.zeros(self.stages), np.zeros(self.stages)
+        np.add.at(static, list(stage_of), self.static)
+        np.add.at(activation, list(stage_of), self.activation)
         return self.held_by(static, activation)
 
     def held_by(self, static: Floats, activation: Floats) -> Floats:
         """As `held`, for the bytes of each stage."""
-        return np.array(
-            [
-                static[list(stages)].sum() + max(np.dot(moment, activation[list(stages)]) for moment in moments)
-                for stages, moments in zip(self.stages_at, self.moments, strict=True)
-            ]
-        )
+        counts, first = self._counts_at_moments
+        always = np.bincount(self.place_of, static, len(self.devices))
+        return np.asarray(always + np.maximum.reduceat(counts @ activation, first))
+
+    @cached_property
+    def _counts_at_moments(self) -> tuple[Floats, NDArray[np.int64]]:
+        """Micro-batches per moment and stage, the moments place by place, and the first moment of each place."""
+        rows, first = list[Floats](), list[int]()
+        for stages, moments in zip(self.stages_at, self.moments, strict=True):
+            first.append(len(rows))
+            for moment in moments:
+                rows.append(np.zeros(self.stages))
+                rows[-1][list(stages)] = moment
+        return np.array(rows), np.array(first)
 
     @cached_property
     def capacity(self) -> Floats:
@@ -192,6 +206,8 @@ class _Cuts:
         low = np.arange(task.stages + 1)
         self._at = np.clip(np.maximum.accumulate(even - low) + low, low, self._groups - task.stages + low)
         self._at[-1] = self._groups
+        self._place = np.array(task.place_of)
+        self._apart = np.concatenate([[False], self._place[1:] != self._place[:-1], [False]])
         self._value = self._measure()
 
     @property
@@ -217,11 +233,9 @@ class _Cuts:
 
     def _measure(self) -> tuple[float, float, float]:
         """What is barred or exceeds a capacity, the largest load, and the sum of squares."""
-        task, first, last = self._task, self._at[:-1], self._at[1:]
-        place = np.array(task.place_of)
+        task, place, first, last = self._task, self._place, self._at[:-1], self._at[1:]
         load = self._time[place, last] - self._time[place, first]
-        apart = np.concatenate([[False], place[1:] != place[:-1], [False]])
-        paid = np.where(apart, self._cost[self._at], 0.0)
+        paid = np.where(self._apart, self._cost[self._at], 0.0)
         loads = np.bincount(place, load + paid[:-1] + paid[1:], len(task.devices))
         barred = float((self._barred[place, last] - self._barred[place, first]).sum())
         excess = task.held_by(*(each[last] - each[first] for each in (self._static, self._activation))) - task.capacity

@@ -26,7 +26,6 @@ from tessel_core.model.transfers import OWN_COSTS
 from tessel_core.placement.branches import branches_apart
 from tessel_core.rules import Violation, check_allowances, check_layout, check_placement
 
-
 _FOR_LAYOUTS = (THROUGHPUT, True, False)
 """The objective, whether placements are contiguous, and whether branches are apart, with several stages per device."""
 
@@ -53,8 +52,6 @@ class PlacementProblem:
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
     layout: StageLayout | None = None
     """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
-    in_flight: int = 1
-    """Micro-batches whose activations the operators' `size` includes, as the graph was costed."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
@@ -126,7 +123,7 @@ class PlacementProblem:
         """The rules of the problem that a placement breaks."""
         apart = branches_apart(placement) if self.branches_apart else ()
         broken = check_placement(placement, without=self.waived_rules)
-        stages = () if self.layout is None else check_layout(placement, self.layout, self.in_flight)
+        stages = () if self.layout is None else check_layout(placement, self.layout)
         return [*broken, *check_allowances(placement, self.allowances), *apart, *stages]
 
     @property
@@ -153,11 +150,13 @@ def placement_problem(
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
+    if layout is not None and costs is not None and costs.in_flight > 1:
+        why = "hold what their own schedule has in flight; leave the number of micro-batches in flight at 1"
+        raise InputError("several stages per device", why)
     if isinstance(devices, DevicePool):
         problem = PlacementProblem.on_pool(graph, devices, allowances)
     else:
         priced = costed(graph, devices, costs or CostOptions())
         problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
-        problem = replace(problem, in_flight=(costs or CostOptions()).in_flight)
     asked = replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
     return replace(asked, layout=layout)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tessel_core.model import Allowance, Placement, StageLayout
 from tessel_core.model.checks import find_cycle, path_text, quotient
 from tessel_core.model.latency import circle_of
-from tessel_core.model.layout import layout_memory
+from tessel_core.model.layout import memory_of
 from tessel_core.rules.referee import Violation
 
 PlacementRule = Callable[[Placement], Iterator[Violation]]
@@ -55,9 +55,8 @@ def backward_follows(placement: Placement) -> Iterator[Violation]:
 
 
 def placement_memory(placement: Placement) -> Iterator[Violation]:
-    """The memory of a device's operators sums to its capacity at most."""
-    for device, on in zip(placement.devices, placement.operators_on, strict=True):
-        held = sum(placement.graph.operators[i].memory for i in sorted(on))
+    """A device's operators hold its capacity at most, with the micro-batches in flight where it has several stages."""
+    for device, held in zip(placement.devices, memory_of(placement), strict=True):
         if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
             why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
             yield Violation("memory", f"device {device.name}", why)
@@ -197,11 +196,8 @@ def check_allowances(placement: Placement, allowances: Iterable[Allowance]) -> I
                 yield Violation("allowances", f"operator {each.operator}", why)
 
 
-def check_layout(placement: Placement, layout: StageLayout, in_flight: int = 1) -> Iterator[Violation]:
-    """Stages lie on the accelerators as the layout says, and what they hold in training fits.
-
-    `in_flight` is the number of micro-batches whose activations the operators' `size` includes.
-    """
+def check_layout(placement: Placement, layout: StageLayout) -> Iterator[Violation]:
+    """Stages lie on the accelerators, in the order of these, as the layout says."""
     if placement.stages is None:
         yield Violation("layout", "the placement", "has no stages")
         return
@@ -218,10 +214,6 @@ def check_layout(placement: Placement, layout: StageLayout, in_flight: int = 1) 
             why = f"is on {where}, in the layout on {placement.devices[device].name}"
             yield Violation("layout", f"stage {stage}", why)
             return
-    for device, held in zip(placement.devices, layout_memory(placement, layout, in_flight), strict=True):
-        if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
-            why = f"its stages hold {held:,.0f} bytes in training, capacity {device.memory_capacity:,.0f}"
-            yield Violation("memory", f"device {device.name}", why)
 
 
 def _on(placement: Placement, operator: int) -> str:

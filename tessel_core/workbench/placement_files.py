@@ -10,7 +10,8 @@ from tessel_core.errors import InputError
 from tessel_core.formats import PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import PlacementTerms, bound_placement
-from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
+from tessel_core.model import LATENCY, THROUGHPUT, PlacementLoads, PlacementReport, Status
+from tessel_core.model.layout import layout_of
 from tessel_core.options import config_from, search_options
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
@@ -63,6 +64,7 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
     if file is None or kept.graph != file.fingerprint:
         raise InputError("graph", "the placement belongs to another operator graph, open that one first")
     placing = _on_its_devices(placing, kept)
+    found = bound_placement(kept, file, placing.mesh.mesh if placing.on_mesh else None)
     if kept.report is not None:
         if kept.report.objective_name not in ALL_OBJECTIVES:
             why = f"must be one of {', '.join(ALL_OBJECTIVES)}, got {kept.report.objective_name!r}"
@@ -71,10 +73,14 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
             kept.report.objective_name,
             contiguous=kept.report.contiguous,
             branches_apart=kept.report.branches_apart,
+            layout=layout_of(found),
         )
-    found = bound_placement(kept, file, placing.mesh.mesh if placing.on_mesh else None)
+    elif found.stages is not None:
+        placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout_of(found))
+    if found.stages is not None and placing.layout is None:
+        raise InputError("stages", "neither go round the devices nor down and up again, several on each")
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
-    placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone)
+    placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone, stages=found.stages)
     return replace(placing, pins=kept.terms.allowances, by_hand=False, outcome=None)
 
 
@@ -99,4 +105,5 @@ def with_split(placing: Placing, split: SplitFile) -> Placing:
         raise InputError("graph", "a published split belongs to a published graph, open that one first")
     placing = placing.with_devices(on_mesh=False, pool=file.pool if placing.on_mesh else placing.pool)
     found = split_placement(split, file.graph, placing.pool)
-    return replace(placing, assignment=found.assignment, subgraphs=None, by_hand=True)
+    places = replace(placing, layout=None, assignment=found.assignment, stages=None)
+    return replace(places, subgraphs=None, by_hand=True)
