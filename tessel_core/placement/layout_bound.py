@@ -88,9 +88,9 @@ def _with_one_more(best: Floats, load: Floats) -> Floats:
     """`best` of the places so far and one with these loads."""
     found = np.full(best.shape, np.inf)
     for share, time in _shares(load):
-        more = found[tuple(slice(number, None) for number in share)]
+        more = tuple(slice(number, None) for number in share)
         before = best[tuple(slice(0, size - number) for size, number in zip(best.shape, share, strict=True))]
-        np.minimum(more, np.maximum(before, time), out=more)
+        found[more] = np.minimum(found[more], np.maximum(before, time))
     return found
 
 
