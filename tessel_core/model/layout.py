@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -49,12 +50,12 @@ class StageLayout:
 
         Each entry is one moment, with a number per stage of the device.  A loop is run by interleaved 1F1B
         [Narayanan 2021], a V of two stages per device by ZB-V [Qi 2024].  No order is published for longer Vs; each
-        stage then holds as many micro-batches as there are devices.
+        stage then holds as many micro-batches as there are devices.  On one device the two shapes are the same.
 
         >>> StageLayout(2).in_flight(1, 2)
         ((2, 1),)
         """
-        if self.shape is LayoutShape.LOOP:
+        if self.shape is LayoutShape.LOOP or devices == 1:
             return _interleaved(device, devices, self.stages_per_device)
         if self.stages_per_device == 2:
             return ((2 * devices - device, device), (2 * devices - device - 1, device + 1))
@@ -107,6 +108,21 @@ def layout_of(placement: Placement) -> StageLayout | None:
         if chain == [places[layout.device_of(stage, len(places))] for stage in range(len(chain))]:
             return layout
     return None
+
+
+def stages_after_move(placement: Placement, operators: Collection[int], device: int) -> tuple[int, ...] | None:
+    """Per operator its stage once these are on the device: there, the nearest to the stage that they had.
+
+    None for a placement without stages; on a device without any, operators keep their stages.
+    """
+    if placement.stages is None:
+        return None
+    stage_of, going = placement.stages, set(operators)
+    there = {stage_of[i] for i in placement.operators_on[device] if i not in going}
+    return tuple(
+        min(sorted(there), key=lambda stage: abs(stage - at), default=at) if i in going else at
+        for i, at in enumerate(stage_of)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from tessel_core.model import (
     PlacementReport,
     StageLayout,
 )
+from tessel_core.model.layout import stages_after_move
 from tessel_core.options import with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem
@@ -319,16 +320,12 @@ class Placing:
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
         if assignment == self.assignment:
             return self
-        return replace(self, assignment=assignment, stages=self._stages_on(to, device), by_hand=True)
-
-    def _stages_on(self, operators: frozenset[int], device: str) -> tuple[int, ...] | None:
-        """The stages with these operators in the nearest ones of a device; None without a layout."""
-        if self.layout is None:
-            return None
-        accelerators = [each.name for each in self.devices if not each.is_host]
-        there = self.layout.stages_of(accelerators.index(device), len(accelerators)) if device in accelerators else ()
-        stages = enumerate(self.stages or (0,) * len(self._graph.operators))
-        return tuple(min(there, key=lambda s: abs(s - at), default=at) if i in operators else at for i, at in stages)
+        placement, stages = self.placement, None
+        if placement is not None:
+            stages = stages_after_move(placement, to, at[0])
+        elif self.layout is not None:
+            stages = (0,) * len(assignment)
+        return replace(self, assignment=assignment, stages=stages, by_hand=True)
 
     @property
     def movable(self) -> Movable:

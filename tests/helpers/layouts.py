@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from helpers.graphs import loads_of
-
 from tessel_core.model import DevicePool, OperatorGraph
 
 
@@ -48,9 +47,8 @@ def _order(graph: OperatorGraph, index: dict[str, int], home: Sequence[int]) -> 
         one, other = index[edge.source], index[edge.target]
         if not graph.operators[other].backward:
             yield one, other
-        elif graph.operators[one].backward:
-            if home[one] not in forward or home[other] not in forward:
-                yield other, one
+        elif graph.operators[one].backward and (home[one] not in forward or home[other] not in forward):
+            yield other, one
 
 
 def _home(graph: OperatorGraph, index: dict[str, int], operator: int) -> int:
