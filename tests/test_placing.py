@@ -389,5 +389,5 @@ def test_a_layout_is_kept_moved_and_left() -> None:
 def test_stages_without_a_layout_are_no_placing() -> None:
     placing = in_stages()
     for change in ({"layout": None}, {"stages": None}, {"stages": [0]}):
-        with pytest.raises(InputError, match="placing.stages"):
+        with pytest.raises(InputError, match=r"placing\.stages"):
             placing_from({**PLACING.write(placing), **change}, placing.graph, placing.mesh)
