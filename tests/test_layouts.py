@@ -121,6 +121,8 @@ def test_what_stages_hold_in_flight_limits_a_layout(seed: int, shape: LayoutShap
     report = solved(problem)
     if best == inf:
         assert report.status is Status.INFEASIBLE
+        if report.least_memory is not None:
+            assert solved(asked(graph, mesh(devices, report.least_memory), layout)).solution is not None
         return
     assert report.status is Status.PROVED_OPTIMAL
     assert float(report.objective or 0) == pytest.approx(best)
@@ -207,8 +209,10 @@ def test_too_little_memory_is_infeasible_and_the_layout_that_needs_more_is_shown
     assert "bytes on each device would do" in report.reason
     assert report.relaxed_solution is not None
     assert {each.rule for each in check_placement(report.relaxed_solution)} == {"memory"}
-    enough = int(report.reason.split()[-7].replace(",", ""))
+    enough = report.least_memory
+    assert enough is not None
     assert solved(asked(graph, mesh(2, enough), StageLayout(2))).status is Status.PROVED_OPTIMAL
+    assert solved(asked(graph, mesh(2, enough - 1), StageLayout(2))).status is Status.INFEASIBLE
 
 
 def test_more_stages_than_operators_and_no_accelerators_are_infeasible() -> None:

@@ -22,7 +22,7 @@ _COARSE_HELD, _MOST_HELD = 2**18, 2**53
 
 
 class Units(Enum):
-    """Units in a load that is known to be enough.
+    """Units in a load, or in a capacity, that is known to be enough.
 
     Times are rounded down, so what a model proves is a bound.  CP-SAT presolves only COARSE models, whose bytes are
     rounded down too: what they find may not fit.  FINE models lose rounding errors only.
@@ -38,8 +38,6 @@ class Found:
 
     stage_of: tuple[int, ...] | None
     bound: float
-    settled: bool
-    """Whether the search of the model ended by itself."""
 
 
 class LayoutModel:
@@ -51,14 +49,18 @@ class LayoutModel:
     largest         the largest load, which is to be least
     """
 
-    def __init__(self, task: LayoutTask, upper: float, units: Units) -> None:
-        """`upper` is known to be enough for the largest load."""
-        self._task, self._units = task, units
+    def __init__(self, task: LayoutTask, upper: float, units: Units, room: float | None = None) -> None:
+        """`upper` is known to be enough for the largest load.
+
+        With `room`, bytes that are enough on every device, the least capacity of all devices is asked for instead.
+        """
+        self._task, self._units, self._room_bytes = task, units, room
         self._unit = max(upper, 1e-300) / units.value
         self._slack = len(task.pipeline.members) + len(task.pipeline.nets)
         self._most = units.value + self._slack
         self._model = cp_model.CpModel()
         self._largest = self._model.new_int_var(0, self._most, "largest")
+        self._room = self._model.new_int_var(0, units.value, "room")
         self._before: dict[tuple[int, int], Var] = {}
         self._cut: dict[tuple[int, int], tuple[Var, Var]] = {}
         self._count: dict[tuple[int, int], Var] = {}
@@ -75,7 +77,7 @@ class LayoutModel:
         self._load = [self._load_at(place) for place in self._places]
         for load in self._load:
             self._model.add(load <= self._largest)
-        self._model.minimize(self._largest)
+        self._model.minimize(self._largest if room is None else self._room)
 
     def _stages_along_the_flow(self) -> None:
         """before[v, s] => before[v, s + 1]; before[v, s] => before[u, s] for u before v; v is within its window."""
@@ -124,24 +126,27 @@ class LayoutModel:
         Both are left out where the capacity cannot be exceeded.  FINE bytes are rounded up, which the rounding error
         in the capacity makes up for.
         """
-        task, rounded = self._task, math.ceil if self._units is Units.FINE else math.floor
+        task, within = self._task, self._room_bytes is None
+        rounded = math.ceil if self._units is Units.FINE and within else math.floor
         for place, (kind, moments) in enumerate(zip(task.class_at, task.moments, strict=True)):
             most = float(task.static.sum() + max(map(max, moments)) * task.activation.sum())
-            if most <= kind.capacity:
+            if within and most <= kind.capacity:
                 continue
-            limit = _COARSE_HELD if self._units is Units.COARSE else int(_MOST_HELD * min(1.0, kind.capacity / most))
-            scale = limit / max(kind.capacity, 1e-300)
+            room = kind.capacity if self._room_bytes is None else self._room_bytes
+            limit = _COARSE_HELD if self._units is Units.COARSE else int(_MOST_HELD * min(1.0, room / most))
+            limit, top = (limit, limit) if within else (self._units.value, self._room)
+            scale = limit / max(room, 1e-300)
             static = [rounded(task.static[members[0]] * scale) for members in self._kinds]
             always = sum(bytes_ * self._count[k, place] for k, bytes_ in enumerate(static))
             least = [task.least_in_flight[place] * task.activation[members[0]] for members in self._kinds]
             self._model.add(
-                always + sum(math.floor(each * scale) * self._count[k, place] for k, each in enumerate(least)) <= limit
+                always + sum(math.floor(each * scale) * self._count[k, place] for k, each in enumerate(least)) <= top
             )
             for stage in task.stages_at[place]:
                 self._keep(stage, [rounded(each * scale) for each in task.activation])
             for moment in moments:
                 comes = sum(n * self._kept[s] for n, s in zip(moment, task.stages_at[place], strict=True))
-                self._model.add(always + comes <= limit)
+                self._model.add(always + comes <= top)
 
     def _keep(self, stage: int, bytes_: Sequence[int]) -> None:
         """kept[s] = sum over v of activations[v] * on[v, s]."""
@@ -224,10 +229,11 @@ class LayoutModel:
         """The best stages within the effort; the bound is one on the objective."""
         answer = ask(self._model, effort, control)
         if answer.verdict is Verdict.IMPOSSIBLE:
-            return Found(None, math.inf, True)
+            return Found(None, math.inf)
         stage_of = None
         if answer.verdict.found:
             rows = ([answer.value(self._before[v, s]) for s in range(self._task.stages - 1)] for v in self._groups)
             stage_of = tuple(self._task.stages - 1 - sum(row) for row in rows)
         bound = answer.bound if math.isfinite(answer.bound) else 0.0
-        return Found(stage_of, max(0.0, bound) * self._unit, answer.verdict is Verdict.PROVED)
+        unit = self._unit if self._room_bytes is None else self._room_bytes / self._units.value
+        return Found(stage_of, max(0.0, bound) * unit)

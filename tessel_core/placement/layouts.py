@@ -19,6 +19,7 @@ from tessel_core.placement.layout_task import LayoutTask, cut_evenly
 from tessel_core.placement.pipeline import EQUAL_LOADS
 from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.shortage import least_bytes
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
@@ -28,6 +29,8 @@ _COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
 """Shares of the time limit: for the search in coarse units, and each time that stages are made even."""
 _EVEN_SECONDS = 3.0
 """The most for even stages."""
+_ROOM_SECONDS = 2.0
+"""For the least capacity that would do."""
 _LARGEST_MODEL = 30_000
 """Groups times stages of a model; larger ones take seconds to build, and find little that is better."""
 
@@ -50,7 +53,7 @@ def solve(problem: PlacementProblem, config: LayoutConfig, control: Control) -> 
     search = _Search(task, config, control.part(config.time_limit))
     search.run()
     if search.impossible:
-        return _no_room(problem, task, search.start)
+        return _no_room(problem, task, search, control)
     placement = None if search.best is None else task.placement(problem, search.best)
     return answer(problem, placement, search.bound, search.why_not_proved, control)
 
@@ -69,14 +72,15 @@ def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
     return ""
 
 
-def _no_room(problem: PlacementProblem, task: LayoutTask, start: tuple[int, ...]) -> PlacementReport:
+def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
     """The report where no layout fits, with a layout that exceeds only the memory if there is one."""
-    held, allowed = task.held(start), bool(np.isfinite(task.loads(start)).all())
-    if not allowed or (held <= task.capacity).all():
+    if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
         return infeasible(problem, f"no cut into {task.stages} stages has each operator on a device that it may go to")
-    enough = f"{math.ceil(held.max()):,} bytes on each device would do"
+    stage_of, bound = search.least_room(control.part(_ROOM_SECONDS))
+    held = float(task.held(stage_of).max())
+    enough = f"{math.ceil(held):,} bytes on each device would do"
     reason = f"the devices have no room for {task.stages} stages and the micro-batches in flight; {enough}"
-    return infeasible(problem, reason, relaxed=task.placement(problem, start))
+    return infeasible(problem, reason, least_bytes(held, bound), relaxed=task.placement(problem, stage_of))
 
 
 class _Search:
@@ -185,6 +189,21 @@ class _Search:
         if reached <= min(self.load, load) * (1 + EQUAL_LOADS):
             self.best, self.load = found, reached
             self._tell()
+
+    def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
+        """Stages that hold little on the fullest device, and a bound on that: in coarse units, then in fine ones."""
+        from tessel_core.placement.layout_model import LayoutModel, Units
+
+        best, bound = self.start, 0.0
+        for units, share in ((Units.COARSE, _COARSE_SHARE), (Units.FINE, 1.0)):
+            held = float(self._task.held(best).max())
+            model = LayoutModel(self._task, highest_load(self._task.pipeline), units, held)
+            model.hint(best)
+            found = model.solve(self._effort(1.0), control.part(share * _ROOM_SECONDS))
+            bound = max(bound, found.bound)
+            if found.stage_of is not None and self._task.held(found.stage_of).max() < held:
+                best = found.stage_of
+        return best, bound
 
 
 LAYOUT = Placer(
