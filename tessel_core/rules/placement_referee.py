@@ -172,7 +172,7 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
 """Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
 
 LATENCY_RULES: dict[str, PlacementRule] = {
-    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule is not contiguous},
+    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule not in (contiguous, stages)},
     "alone": alone,
     "contiguous subgraphs": contiguous_subgraphs,
     "order": order,
