@@ -23,6 +23,7 @@ from tessel_core.model import (
     DevicePool,
     DeviceTime,
     Edge,
+    InFlight,
     LayoutShape,
     Link,
     MemoryProfile,
@@ -34,7 +35,7 @@ from tessel_core.model import (
     StageLayout,
     Status,
 )
-from tessel_core.model.layout import layout_of, memory_of
+from tessel_core.model.layout import layout_of
 from tessel_core.placement import PlacementProblem, find_placer, solve_placement
 from tessel_core.placement.by_layer import place_by_layer, stage_letters
 from tessel_core.placement.layout_bound import spread_freely
@@ -171,7 +172,7 @@ def test_a_loop_holds_what_interleaved_1f1b_holds(seed: int, devices: int, stage
     assert report.solution is not None
     schedule = solve_schedule("interleaved", plan_of(report.solution), 4 * devices * stages).solution
     assert schedule is not None
-    assert MemoryProfile.of(schedule).peaks == pytest.approx(memory_of(report.solution))
+    assert MemoryProfile.of(schedule).peaks == pytest.approx(report.solution.memory)
 
 
 @pytest.mark.parametrize("seed", seeds(20))
@@ -186,7 +187,7 @@ def test_a_v_holds_at_least_what_zb_v_holds(seed: int, devices: int) -> None:
     assert len(plan.blocks) == 3 * 2 * devices
     schedule = solve_schedule("zb-v", plan, 8 * devices).solution
     assert schedule is not None
-    held = memory_of(report.solution)
+    held = report.solution.memory
     assert all(peak <= most for peak, most in zip(MemoryProfile.of(schedule).peaks, held, strict=True))
 
 
@@ -195,7 +196,7 @@ def test_a_layout_that_just_fits_is_run_within_capacity(shape: LayoutShape) -> N
     graph, layout = network([1] * 9, [(5, 7)] * 9), StageLayout(2, shape)
     roomy = solved(asked(graph, mesh(2), layout)).solution
     assert roomy is not None
-    tight = solved(asked(graph, mesh(2, int(max(memory_of(roomy)))), layout))
+    tight = solved(asked(graph, mesh(2, int(max(roomy.memory))), layout))
     assert tight.solution is not None
     found = solve_schedule("interleaved" if shape is LayoutShape.LOOP else "tessel", plan_of(tight.solution), 8)
     assert found.solution is not None
@@ -281,3 +282,15 @@ def test_a_cut_that_moves_never_leaves_a_stage_empty() -> None:
     found = cut_evenly(task, Control())
     assert sorted(set(found)) == list(range(40))
     assert list(found) == sorted(found)
+
+
+def test_other_rules_hold_a_number_or_all_micro_batches_on_every_stage() -> None:
+    layout = StageLayout(2)
+    assert layout.moments(0, 2, InFlight("gpipe", 5)) == ((5, 5),)
+    assert layout.moments(0, 2, InFlight(3)) == ((3, 3),)
+    assert layout.moments(0, 2, InFlight("1f1b", 2)) == ((2, 2), (2, 1))
+    graph = network([1] * 9, [(5, 7)] * 9)
+    problem = replace(asked(graph, mesh(2, 10**6), layout), in_flight=InFlight("gpipe", 4))
+    report = solved(problem)
+    assert report.solution is not None
+    assert sum(report.solution.memory) == 9 * 4 * 7 + sum(report.solution.lasting_bytes)

@@ -223,7 +223,6 @@ def test_a_searched_v_is_a_v_in_its_plan(tessel: Tessel) -> None:
         ),
         (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: says its stages itself"),
         (("--stages-per-device", "2", "--non-contiguous"), "several stages per device: are for contiguous placements"),
-        (("--stages-per-device", "2", "--in-flight", "4"), "several stages per device: hold what their own schedule"),
         (("--stages-per-device", "2", "--placer", "dp"), "placer dp: places one stage per device"),
     ],
 )

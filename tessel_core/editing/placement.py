@@ -12,7 +12,7 @@ from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import quotient, topological_order
 from tessel_core.model.layout import stages_after_move
 from tessel_core.placement.branches import branches_apart
-from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, ROUNDING, with_rounding
+from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, with_rounding
 from tessel_core.units import show_memory
 
 _STAGES = PLACEMENT_RULES["stages"]
@@ -68,15 +68,11 @@ class Movable:
 
     def _full(self, going: Sequence[int], device: int) -> str:
         """Where the device would hold more than its capacity, and more than it does now."""
-        to, operators = self.placement.devices[device], self.placement.graph.operators
-        if to.memory_capacity is None:
+        to, now = self.placement.devices[device], self.placement.memory[device]
+        if to.memory_capacity is None or self.placement.operators_on[device].issuperset(going):
             return ""
-        there = self.placement.operators_on[device]
-        more = sum(operators[i].memory for i in going if i not in there)
-        if not more or self._held[device] + more < to.memory_capacity * (1 - 2 * ROUNDING):
-            return ""
-        held = sum(operators[i].memory for i in sorted(there.union(going)))
-        if held <= with_rounding(to.memory_capacity):
+        held = self.moved(going, device).memory[device]
+        if held <= max(now, with_rounding(to.memory_capacity)):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
 
@@ -102,11 +98,6 @@ class Movable:
         if self.placement.stages is None or any(_STAGES(self.placement)):
             return ""
         return next((f"{found.where}: {found.why}" for found in _STAGES(self.moved(going, device))), "")
-
-    @cached_property
-    def _held(self) -> tuple[float, ...]:
-        operators = self.placement.graph.operators
-        return tuple(sum(operators[i].memory for i in on) for on in self.placement.operators_on)
 
     @cached_property
     def _kept(self) -> dict[str, tuple[str, ...]]:

@@ -1,5 +1,7 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
+from tessel_core.model.groups import DeviceGroups
+from tessel_core.model.in_flight import InFlight
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
 from tessel_core.model.layout import LayoutShape, StageLayout
 from tessel_core.model.loads import (
@@ -38,11 +40,13 @@ __all__ = [
     "Crossing",
     "Dependency",
     "Device",
+    "DeviceGroups",
     "DeviceMesh",
     "DevicePool",
     "DeviceTime",
     "Edge",
     "Expected",
+    "InFlight",
     "Latency",
     "LayoutShape",
     "Link",

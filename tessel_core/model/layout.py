@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tessel_core.model.checks import check_integer
 
 if TYPE_CHECKING:
-    from tessel_core.model.operator_graph import OperatorGraph
+    from tessel_core.model.in_flight import InFlight
     from tessel_core.model.placement import Placement
 
 
@@ -60,6 +60,13 @@ class StageLayout:
         if self.stages_per_device == 2:
             return ((2 * devices - device, device), (2 * devices - device - 1, device + 1))
         return ((devices,) * self.stages_per_device,)
+
+    def moments(self, device: int, devices: int, rule: InFlight) -> tuple[tuple[int, ...], ...]:
+        """As `in_flight`, for the schedules of a rule; `1f1b` is interleaved 1F1B or ZB-V, of so many micro-batches."""
+        if not rule.by_position:
+            return ((rule.held_at(1),) * self.stages_per_device,)
+        moments = self.in_flight(device, devices)
+        return tuple(dict.fromkeys(tuple(min(n, rule.micro_batches) for n in each) for each in moments))
 
 
 def stage_device(stage: int, devices: int, *, returns: bool) -> int:
@@ -125,37 +132,18 @@ def stages_after_move(placement: Placement, operators: Collection[int], device: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBytes:
-    """What an operator holds: always, and per micro-batch between its forward pass and the end of its backward."""
-
-    static: float
-    activation: float
-
-
-def held_bytes(graph: OperatorGraph) -> tuple[HeldBytes, ...]:
-    """Per operator, whose `size` includes the activations of one micro-batch."""
-    released, found = {each.forward_of for each in graph.operators if each.backward}, list[HeldBytes]()
-    for each in graph.operators:
-        activation = float(each.activation_bytes or 0) if each.name in released else 0.0
-        found.append(HeldBytes(max(0.0, each.memory - activation), activation))
-    return tuple(found)
-
-
-def memory_of(placement: Placement) -> tuple[float, ...]:
-    """Bytes that each device holds: with one micro-batch, or in a layout in its fullest moment, all stages together."""
-    layout, operators = layout_of(placement), placement.graph.operators
-    if layout is None or placement.stages is None:
-        return tuple(sum(operators[i].memory for i in sorted(on)) for on in placement.operators_on)
-    held, stage_of = held_bytes(placement.graph), placement.stages
+def layout_memory(placement: Placement, layout: StageLayout) -> tuple[float, ...]:
+    """Bytes that each device holds in its fullest moment, all of its stages together."""
+    assert placement.stages is not None, "a layout has stages"
+    stage_of, kept = placement.stages, placement.graph.kept_bytes
     activations = [0.0] * (1 + max(stage_of))
-    for each, stage in zip(held, stage_of, strict=True):
-        activations[stage] += each.activation
-    found = [sum(held[i].static for i in sorted(on)) for on in placement.operators_on]
+    for bytes_, stage in zip(kept, stage_of, strict=True):
+        activations[stage] += bytes_
+    found = [sum(placement.lasting_bytes[i] for i in sorted(on)) for on in placement.operators_on]
     chain = [placement.assignment[stage_of.index(stage)][0] for stage in range(len(activations))]
     devices = tuple(dict.fromkeys(chain))
     for place, device in enumerate(devices):
         stages = layout.stages_of(place, len(devices))
-        moments = layout.in_flight(place, len(devices))
+        moments = layout.moments(place, len(devices), placement.in_flight)
         found[device] += max(sum(n * activations[s] for n, s in zip(each, stages, strict=True)) for each in moments)
     return tuple(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tessel_core.model.layout import memory_of
 from tessel_core.model.placement import Placement
 
 
@@ -82,7 +81,7 @@ class PlacementLoads:
         """The loads; an operator without a time on its device counts as 0, which the referee refuses."""
         moved = _communication(placement)
         forward, backward = (PassLoads(_work(placement, backward=way), moved[way]) for way in (False, True))
-        return cls(forward, backward, memory_of(placement))
+        return cls(forward, backward, placement.memory)
 
     @property
     def work(self) -> tuple[float, ...]:

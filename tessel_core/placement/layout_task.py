@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.control import Control
-from tessel_core.model import Placement, StageLayout
-from tessel_core.model.layout import held_bytes
+from tessel_core.model import InFlight, Placement, StageLayout
 from tessel_core.placement.groups import whole_pipeline
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
@@ -34,6 +33,8 @@ class LayoutTask:
     """Per group, the bytes that it always holds."""
     activation: Floats
     """Per group, the bytes that it holds for each micro-batch in flight."""
+    in_flight: InFlight
+    """How many micro-batches are in flight."""
 
     @classmethod
     def of(cls, problem: PlacementProblem) -> LayoutTask:
@@ -43,11 +44,11 @@ class LayoutTask:
         """
         assert problem.layout is not None, "the problem asks for a layout"
         pipeline = whole_pipeline(problem, problem.transfer_costs)
-        held = held_bytes(problem.graph)
-        static = np.array([sum(held[i].static for i in group) for group in pipeline.members])
-        activation = np.array([sum(held[i].activation for i in group) for group in pipeline.members])
+        lasting, kept = problem.graph.lasting_bytes(problem.held.included), problem.graph.kept_bytes
+        static = np.array([sum(lasting[i] for i in group) for group in pipeline.members], dtype=float)
+        activation = np.array([sum(kept[i] for i in group) for group in pipeline.members], dtype=float)
         devices = tuple(i for i, device in enumerate(problem.devices) if not device.is_host)
-        return cls(pipeline, problem.layout, devices, static, activation)
+        return cls(pipeline, problem.layout, devices, static, activation, problem.held)
 
     @property
     def stages(self) -> int:
@@ -67,7 +68,9 @@ class LayoutTask:
     @cached_property
     def moments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Per place, the micro-batches that each of its stages holds in the fullest moments."""
-        return tuple(self.layout.in_flight(place, len(self.devices)) for place in range(len(self.devices)))
+        return tuple(
+            self.layout.moments(place, len(self.devices), self.in_flight) for place in range(len(self.devices))
+        )
 
     @cached_property
     def least_in_flight(self) -> tuple[float, ...]:

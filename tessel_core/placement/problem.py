@@ -9,11 +9,14 @@ from functools import cached_property, lru_cache
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    LATENCY,
     THROUGHPUT,
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
+    InFlight,
     OperatorGraph,
     Placement,
     PlacementDevice,
@@ -22,6 +25,7 @@ from tessel_core.model import (
     measure_placement,
 )
 from tessel_core.model.checks import check_unique
+from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 from tessel_core.placement.branches import branches_apart
 from tessel_core.rules import Violation, check_allowances, check_layout, check_placement
@@ -52,6 +56,8 @@ class PlacementProblem:
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
     layout: StageLayout | None = None
     """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
+    in_flight: InFlight = USUAL
+    """How many micro-batches' activations each stage holds in training."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
@@ -108,10 +114,21 @@ class PlacementProblem:
         """The devices that are not hosts."""
         return tuple(device for device in self.devices if not device.is_host)
 
+    @property
+    def held(self) -> InFlight:
+        """How many micro-batches' activations each stage holds; one where the objective is the time of one sample."""
+        return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
+
+    def for_micro_batches(self, count: int) -> PlacementProblem:
+        """The same problem for so many micro-batches a step."""
+        return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
+
     def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
         """The placement with these devices per operator, and in a layout these stages."""
         numbered = None if stages is None else tuple(stages)
-        return Placement(self.graph, self.devices, tuple(assignment), self.transfers, stages=numbered)
+        return Placement(
+            self.graph, self.devices, tuple(assignment), self.transfers, in_flight=self.in_flight, stages=numbered
+        )
 
     def measure(self, placement: Placement) -> float:
         """The objective's value, in the graph's time unit."""
@@ -132,6 +149,18 @@ class PlacementProblem:
         return () if self.contiguous else ("contiguous",)
 
 
+def shared_graph(graph: OperatorGraph, mesh: DeviceMesh, tensor: int) -> tuple[OperatorGraph, DeviceGroups | None]:
+    """What one device of a tensor-parallel group does, and the groups; the graph itself and None where none share.
+
+    Raises InputError as `on_groups`.
+    """
+    if tensor == 1:
+        return graph, None
+    from tessel_core.placement.tensor import on_groups  # late: it builds networks
+
+    return on_groups(graph, mesh, tensor)
+
+
 @lru_cache(maxsize=16)
 def placement_problem(
     graph: OperatorGraph,
@@ -150,13 +179,15 @@ def placement_problem(
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
-    if layout is not None and costs is not None and costs.in_flight > 1:
-        why = "hold what their own schedule has in flight; leave the number of micro-batches in flight at 1"
-        raise InputError("several stages per device", why)
+    costs = costs or CostOptions()
     if isinstance(devices, DevicePool):
         problem = PlacementProblem.on_pool(graph, devices, allowances)
+        problem = problem.for_micro_batches(costs.micro_batches)
     else:
-        priced = costed(graph, devices, costs or CostOptions())
-        problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
+        graph, on = shared_graph(graph, devices, costs.tensor)
+        mesh = devices if on is None else on.as_mesh
+        problem = PlacementProblem.on_mesh(costed(graph, mesh, costs), mesh, communication, allowances)
+        transfers = replace(problem.transfers, groups=on)
+        problem = replace(problem, in_flight=costs.held, transfers=transfers)
     asked = replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
     return replace(asked, layout=layout)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from tessel_core.model import Allowance, Placement, StageLayout
 from tessel_core.model.checks import find_cycle, path_text, quotient
 from tessel_core.model.latency import circle_of
-from tessel_core.model.layout import memory_of
 from tessel_core.rules.referee import Violation
 
 PlacementRule = Callable[[Placement], Iterator[Violation]]
@@ -55,8 +54,8 @@ def backward_follows(placement: Placement) -> Iterator[Violation]:
 
 
 def placement_memory(placement: Placement) -> Iterator[Violation]:
-    """A device's operators hold its capacity at most, with the micro-batches in flight where it has several stages."""
-    for device, held in zip(placement.devices, memory_of(placement), strict=True):
+    """The memory of a device's operators, with the micro-batches in flight, is its capacity at most."""
+    for device, held in zip(placement.devices, placement.memory, strict=True):
         if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
             why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
             yield Violation("memory", f"device {device.name}", why)

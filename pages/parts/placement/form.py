@@ -28,7 +28,7 @@ def placing_form() -> bool:
             placer = _placer(placing)
         with places[2].popover(_devices_label(placing), icon=":material/hub:", width="stretch"):
             placing = _devices(placing)
-        with places[3].popover("Costs", icon=":material/payments:", width="stretch", disabled=not placing.on_mesh):
+        with places[3].popover("Costs", icon=":material/payments:", width="stretch"):
             placing = _costs(placing)
         with places[4].popover("Options", icon=":material/tune:", width="stretch"):
             placing = _options(replace(placing, placer=placer))
@@ -134,6 +134,11 @@ _STAGES = "More stages fill and empty a pipeline faster, and hold the activation
 
 
 def _costs(placing: Placing) -> Placing:
+    if not placing.on_mesh:
+        without = ("dtype", "optimizer", "in_flight")
+        return placing.costing(
+            config_form(placing.costs, session().key("costs-own"), without=without), placing.communication
+        )
     costs = config_form(placing.costs, session().key("costs"))
     kinds = {kind: str(kind) for kind in Communication}
     key = session().key("communication")

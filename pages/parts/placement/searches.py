@@ -145,7 +145,7 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
         whose = "Of the best; select a row for another one." if chosen is None else "Of the selected row."
         st.caption(whose, width="stretch")
     if entry is not None and take:
-        placing = workspace().placing
+        placing = workspace().placing.with_micro_batches(question.config.micro_batches)
         if placing.layout is not None:
             layout = layout_of(entry.candidate.placement)
             placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout)
