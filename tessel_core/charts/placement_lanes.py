@@ -113,7 +113,9 @@ def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:
     if placement.stages is None:
         return drawn
     there = sorted({placement.stages[i] for i in placement.operators_on[piece.device]})
-    return drawn | {"name": f"{piece.mark.name}, stage {piece.stage}", "chunk": there.index(piece.stage)}
+    short = shown.get("short", piece.mark.name)
+    named = {"name": f"stage {piece.stage}: {piece.mark.name}", "short": f"{piece.stage}: {short}"}
+    return drawn | named | {"chunk": there.index(piece.stage)}
 
 
 def _transfers(device: int, lasts: float) -> dict[str, Any]:

@@ -247,6 +247,7 @@ def test_stages_go_round_the_devices_or_down_and_up(app, goal: str, shape: str) 
     (lanes,) = tab.timelines()
     chunks = {(block["devices"][0], block["chunk"]) for block in lanes["blocks"]}
     assert chunks == {(device, chunk) for device in range(8) for chunk in range(2)}
+    assert {block["short"].split(":")[0] for block in lanes["blocks"]} == set(map(str, range(16)))
     moved = select(tab, placement.graph.operators[0].name).choose("Device", "gpu3").press("Move")
     assert moved.says("in stage 3" if shape == "loop" else "and follows")
     moved.press("Undo").choose("Objective", "Throughput, contiguous")
