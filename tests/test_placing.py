@@ -388,6 +388,8 @@ def test_a_layout_is_kept_moved_and_left() -> None:
 
 def test_stages_without_a_layout_are_no_placing() -> None:
     placing = in_stages()
+    with pytest.raises(InputError, match="has 65 stages per device, 64 at most"):
+        placing_from({**PLACING.write(placing), "layout": {"stages_per_device": 65}}, placing.graph, placing.mesh)
     for change in ({"layout": None}, {"stages": None}, {"stages": [0]}):
         with pytest.raises(InputError, match=r"placing\.stages"):
             placing_from({**PLACING.write(placing), **change}, placing.graph, placing.mesh)

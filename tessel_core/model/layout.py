@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tessel_core.model.placement import Placement
 
 
+MOST_STAGES_PER_DEVICE = 64
+
+
 class LayoutShape(StrEnum):
     """The way of a chain of stages over the devices."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
 """Shares of the time limit: for the search in coarse units, and each time that stages are made even."""
-_EVEN_SECONDS = 3.0
+_EVEN_SECONDS = 2.0
 """The most for even stages."""
 _ROOM_SECONDS = 2.0
 """For the least capacity that would do."""

@@ -10,8 +10,8 @@ from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import PlacementTerms, bound_placement
-from tessel_core.model import LATENCY, THROUGHPUT, Placement, PlacementLoads, PlacementReport, Status
-from tessel_core.model.layout import layout_of
+from tessel_core.model import LATENCY, THROUGHPUT, Placement, PlacementLoads, PlacementReport, StageLayout, Status
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, layout_of
 from tessel_core.options import changed_options, config_from, search_options
 from tessel_core.placement.problem import shared_graph
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
@@ -88,11 +88,18 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
         )
     elif found.stages is not None:
         placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout_of(found))
-    if found.stages is not None and placing.layout is None:
-        raise InputError("stages", "neither go round the devices nor down and up again, several on each")
+    if found.stages is not None:
+        _check_layout(placing.layout)
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
     placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone, stages=found.stages)
     return replace(placing, pins=kept.terms.allowances, by_hand=False, outcome=None)
+
+
+def _check_layout(layout: StageLayout | None) -> None:
+    if layout is None:
+        raise InputError("stages", "neither go round the devices nor down and up again, several on each")
+    if layout.stages_per_device > MOST_STAGES_PER_DEVICE:
+        raise InputError("stages", f"are {layout.stages_per_device} on each device, {MOST_STAGES_PER_DEVICE} at most")
 
 
 def _bound(kept: PlacementFile, file: GraphFile, placing: Placing) -> Placement:

@@ -46,7 +46,7 @@ from tessel_core.model import (
     PlacementReport,
     StageLayout,
 )
-from tessel_core.model.layout import stages_after_move
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, stages_after_move
 from tessel_core.options import with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem, shared_graph
@@ -403,6 +403,9 @@ def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: 
 def _check(placing: Placing) -> None:
     if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
         raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
+    if placing.layout is not None and placing.layout.stages_per_device > MOST_STAGES_PER_DEVICE:
+        count = placing.layout.stages_per_device
+        raise InputError("placing.layout", f"has {count} stages per device, {MOST_STAGES_PER_DEVICE} at most")
     if placing.graph is None:
         if placing.pins or any(each is not None for each in (placing.assignment, placing.subgraphs, placing.stages)):
             raise InputError("placing", "places operators of a graph that is not there")

@@ -11,6 +11,7 @@ from pages.shared.widgets import button, choose, config_form, form, labelled, li
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication, LayoutShape, StageLayout
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE
 from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.workbench.placing import Placing
@@ -108,7 +109,9 @@ def _devices(placing: Placing) -> Placing:
     key = session().key
     if placing.layout is not None:
         now = placing.layout.stages_per_device
-        count = st.number_input("Stages per device", 2, 64, now, key=key("stages-per-device"), help=_STAGES)
+        count = st.number_input(
+            "Stages per device", 2, MOST_STAGES_PER_DEVICE, now, key=key("stages-per-device"), help=_STAGES
+        )
         placing = placing.wanting(THROUGHPUT, contiguous=True, layout=replace(placing.layout, stages_per_device=count))
     pool = placing.pool
     where = st.radio("Devices", (ON_MESH, ON_POOL), index=0 if placing.on_mesh else 1, key=key("on"), horizontal=True)
