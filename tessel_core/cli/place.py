@@ -28,10 +28,11 @@ from tessel_core.model import (
     Placement,
     PlacementLoads,
     PlacementReport,
+    StageLayout,
 )
 from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS, PlacementProblem, default_placer, find_placer, solve_placement
-from tessel_core.placement.by_layer import place_by_layer, stage_letters
+from tessel_core.placement.by_layer import place_by_layer, stage_letters, stages_by_layer
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.placing import Placing
@@ -92,9 +93,9 @@ def place(
             raise InputError("--layout", "says where all goes, and so does --split: give one of them")
         if placing.layout is not None:
             raise InputError("--layout", "says its stages itself, so leave out --stages-per-device")
-        by_hand, loops = _by_layer(layout, placing.problem)
-        placing = replace(placing, contiguous=contiguous and not loops)
-    problem = replace(placing.problem, by_hand=by_hand)
+        placing, problem = _by_layer(layout, placing)
+    else:
+        problem = replace(placing.problem, by_hand=by_hand)
     name = _placer_of(problem, placer)
     given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
@@ -141,12 +142,19 @@ def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, 
     return split_placement(found, file.graph, placing.pool).assignment
 
 
-def _by_layer(layout: str, problem: PlacementProblem) -> tuple[tuple[tuple[int, ...], ...], bool]:
-    """Per operator its devices, and whether stages go round the devices more than once."""
-    accelerators = [i for i, device in enumerate(problem.devices) if not device.is_host]
+def _by_layer(layout: str, placing: Placing) -> tuple[Placing, PlacementProblem]:
+    """The question and the problem with the placement of a layout of whole layers; stages go round the devices."""
+    accelerators = [i for i, device in enumerate(placing.problem.devices) if not device.is_host]
     try:
         stages = read_layout(layout)
-        return place_by_layer(problem.graph, stages, accelerators), len(stages) > len(accelerators)
+        by_hand = place_by_layer(placing.problem.graph, stages, accelerators)
+        rounds = len(stages) // len(accelerators)
+        if rounds < 2 or not all(stages):  # an empty stage does nothing, so the plan has none
+            placing = replace(placing, contiguous=placing.contiguous and rounds < 2)
+            return placing, replace(placing.problem, by_hand=by_hand)
+        placing = replace(placing, layout=StageLayout(rounds))
+        stage_of = stages_by_layer(placing.problem.graph, stages)
+        return placing, replace(placing.problem, by_hand=by_hand, stages_by_hand=stage_of)
     except InputError as error:
         raise error.within("--layout") from None
 

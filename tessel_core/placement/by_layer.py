@@ -18,25 +18,33 @@ def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequenc
     """Per operator its device, for the letters of each stage, as `read_layout` has them; stage s is on device s modulo
     their number, or on the first ones where there are fewer stages than devices.
 
-    Layers are the first part of operators' names: numbered ones are t in order, others before them E and after them L.
-
-    Raises InputError for a graph without such layers, another number of them, and stages that do not go round evenly.
+    Raises InputError as `stages_by_layer`, and for stages that do not go round evenly.
     """
-    if len(stages) % min(len(stages), len(devices)):
+    used = min(len(stages), len(devices))
+    if len(stages) % used:
         why = f"has {len(stages)} stages, which do not go round {len(devices)} devices evenly"
         raise InputError("the layout", why)
+    return tuple((devices[stage % used],) for stage in stages_by_layer(graph, stages))
+
+
+def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, ...]:
+    """Per operator its stage, for the letters of each stage.
+
+    Layers are the first part of operators' names: numbered ones are t in order, others before them E and after them L.
+
+    Raises InputError for a graph without such layers, and another number of them.
+    """
     order, embedding, loss = _layers(graph)
     wanted, left = sum(stage.count("t") for stage in stages), deque(order)
     if wanted != len(order):
         raise InputError("the layout", f"has {wanted} transformer layers, t, and the graph has {len(order)}")
     if any("m" in stage for stage in stages):
         raise InputError("the layout", "has layers of multi-token prediction, m, and the graph has none")
-    place = dict[str, tuple[int, ...]]()
+    found = dict[str, int]()
     for s, stage in enumerate(stages):
-        there = (devices[s % min(len(stages), len(devices))],)
         layers = [*(embedding if "E" in stage else ()), *(left.popleft() for _ in range(stage.count("t")))]
-        place |= dict.fromkeys([*layers, *(loss if "L" in stage else ())], there)
-    return tuple(place[layer_of(operator)] for operator in graph.operators)
+        found |= dict.fromkeys([*layers, *(loss if "L" in stage else ())], s)
+    return tuple(found[layer_of(operator)] for operator in graph.operators)
 
 
 def stage_letters(placement: Placement) -> tuple[str, ...]:

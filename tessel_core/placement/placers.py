@@ -37,7 +37,7 @@ class Placer(Solver):
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
         if problem.branches_apart and not self.keeps_branches_apart:
             return "cannot keep branches apart"
-        if self.several_stages != (problem.layout is not None):
+        if not self.judges and self.several_stages != (problem.layout is not None):
             return "needs a number of stages per device" if self.several_stages else "places one stage per device"
         return ""
 

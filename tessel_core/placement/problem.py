@@ -54,6 +54,8 @@ class PlacementProblem:
     """Whether no device may have operators of two branches that run side by side."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
+    stages_by_hand: tuple[int, ...] | None = None
+    """In a layout, per operator its stage as a person chose it."""
     layout: StageLayout | None = None
     """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
     in_flight: InFlight = USUAL
