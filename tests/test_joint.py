@@ -23,6 +23,7 @@ from tessel_core.model import (
     Operator,
     OperatorGraph,
     PlacementLoads,
+    StageLayout,
     Status,
 )
 from tessel_core.placement import PlacementProblem
@@ -142,3 +143,34 @@ def test_nothing_found_is_told_with_the_reason() -> None:
     verdict = joint_verdict(report)
     assert verdict.tone is Tone.BROKEN
     assert verdict.text[:-1].lower() == report.placement.reason.rstrip(".").lower()
+
+
+def test_layouts_are_scheduled_and_ranked_by_makespan() -> None:
+    """A chain of twelve equal layers on two devices: stages that go round fill and empty the pipeline faster."""
+    operators, edges = list[Operator](), list[Edge]()
+    for i in range(12):
+        took = (DeviceTime("gpu", 1e-3),)
+        operators.append(Operator(f"layer{i}", times=took, output_bytes=8))
+        operators.append(Operator(f"layer{i}b", times=took, output_bytes=8, backward=True, forward_of=f"layer{i}"))
+        if i:
+            edges += [Edge(f"layer{i - 1}", f"layer{i}"), Edge(f"layer{i}b", f"layer{i - 1}b")]
+    mesh = DeviceMesh("pair", (Device("gpu0", "gpu"), Device("gpu1", "gpu")), same_node_link=Link(1e12, 0.0))
+    graph = OperatorGraph("layers", tuple(operators), tuple(edges))
+    problem = PlacementProblem.on_mesh(graph, mesh, Communication.OVERLAPPED)
+    problem = replace(problem, layout=StageLayout(3))
+    report = search_jointly(problem, JointConfig(placements=6, micro_batches=8, time_limit=20.0, workers=1))
+    makespans = [entry.report.makespan for entry in report.entries]
+    assert makespans == sorted(makespans, key=lambda each: each or 0)
+    origins = [entry.candidate.origin for entry in report.entries]
+    assert sorted(origins) == [
+        "loop of 2 stages per device",
+        "loop of 3 stages per device",
+        "one stage per device",
+        "v of 2 stages per device",
+        "v of 3 stages per device",
+    ]
+    assert origins[-1] == "one stage per device"
+    assert report.proved
+    for entry in report.entries:
+        assert check_placement(entry.candidate.placement) == []
+        assert report.placement_report(entry).status is Status.PROVED_OPTIMAL

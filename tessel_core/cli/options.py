@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tessel_core.costs.costed import CostOptions
-from tessel_core.model import Communication
+from tessel_core.model import Communication, LayoutShape
 from tessel_core.options import options_of
 from tessel_core.registry import Solver
 
@@ -69,6 +69,19 @@ Contiguous = Annotated[
     bool,
     typer.Option(
         "--contiguous/--non-contiguous", help="Stages of operators that follow each other, or of any operators."
+    ),
+]
+StagesPerDevice = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=64, help="Number of pipeline stages per device, which --layout-shape lays out. Default: 1."
+    ),
+]
+Shape = Annotated[
+    LayoutShape | None,
+    typer.Option(
+        "--layout-shape",
+        help="Way of the stages: loop goes round the devices, v goes down and up again. Default: loop.",
     ),
 ]
 SplitWeights = Annotated[

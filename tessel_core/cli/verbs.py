@@ -34,7 +34,7 @@ VERBS: dict[str, Verb] = {
     "graph": Verb(
         "graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
     ),
-    "place": Verb("place", "Place the operators of a graph on devices, a pipeline stage each."),
+    "place": Verb("place", "Place the operators of a graph on devices, one pipeline stage per device or several."),
     "plan": Verb("plan", "Turn a placement into what one micro-batch does on each device."),
     "joint": Verb(
         "joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."

@@ -24,6 +24,8 @@ class Placer(Solver):
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
     keeps_branches_apart: bool = False
     """Whether it serves problems that ask for it."""
+    several_stages: bool = False
+    """Whether it makes layouts with several stages per device, and those only."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""
 
@@ -35,6 +37,8 @@ class Placer(Solver):
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
         if problem.branches_apart and not self.keeps_branches_apart:
             return "cannot keep branches apart"
+        if not self.judges and self.several_stages != (problem.layout is not None):
+            return "needs a number of stages per device" if self.several_stages else "places one stage per device"
         return ""
 
 
@@ -51,6 +55,7 @@ PLACERS = Registry(
         "one-device": "baselines.simple:ONE_DEVICE",
         "local-search": "baselines.local_search:LOCAL_SEARCH",
         "partitioner": "baselines.partitioner:PARTITIONER",
+        "layout": "layouts:LAYOUT",
         "expert": "baselines.simple:BY_HAND",
         "latency-cp-sat": "latency.placers:LATENCY_CP_SAT",
         "latency-dp": "latency.placers:LATENCY_DP",

@@ -17,6 +17,7 @@ from pages.shared.tables import row_table
 from pages.shared.widgets import button, complain, config_form
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, PlacementReport
+from tessel_core.model.layout import layout_of
 from tessel_core.placement import PlacementQuestion
 from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport, ranked
 from tessel_core.workbench.jobs import Run
@@ -122,7 +123,8 @@ _ONLY_THROUGHPUT = (
 )
 _WHY_BOTH = (
     "Placements near the best, each with its schedule: one whose largest load is not the least may leave "
-    "room for more micro-batches in flight, and repeat sooner."
+    "room for more micro-batches in flight, and repeat sooner. With several stages per device: the layouts with as "
+    "many or fewer, in both shapes, ranked by makespan."
 )
 
 
@@ -145,6 +147,9 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
         st.caption(whose, width="stretch")
     if entry is not None and take:
         placing = workspace().placing.with_micro_batches(question.config.micro_batches)
+        if placing.layout is not None:
+            layout = layout_of(entry.candidate.placement)
+            placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout)
         session().change_placing(placing.answered(report.placement_report(entry)))
         st.rerun()
     if entry is not None and follow:

@@ -13,6 +13,7 @@ from tessel_core.model import (
     LATENCY,
     OBJECTIVES,
     THROUGHPUT,
+    LayoutShape,
     OperatorGraph,
     Placement,
     PlacementLoads,
@@ -108,6 +109,9 @@ def outcome_verdict(outcome: PlacerAnswer) -> Verdict | None:
 def _kind(placing: Placing) -> str:
     pinned = " with these pins" if placing.pins else ""
     apart = " with branches apart" if placing.branches_apart else ""
+    if placing.layout is not None:
+        shape = "a V" if placing.layout.shape is LayoutShape.V else "a loop"
+        return f"layout of {placing.layout.stages_per_device} stages per device in {shape}{pinned}"
     return f"contiguous placement{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
 
 
