@@ -122,11 +122,11 @@ def _devices(placing: Placing) -> Placing:
     st.caption("The graph's own times, and what its edges say that transfers cost.")
     accelerators = st.number_input("Accelerators", 0, 1024, pool.accelerators, key=key("accelerators"))
     cpus = st.number_input("CPU hosts", 0, 1024, pool.cpus, key=key("cpus"))
-    label, now = "Memory of an accelerator (GB)", shown_pool(pool)
-    memory = st.number_input(label, 0.0, value=now, key=key("memory"), help="Empty: unlimited.")
+    label, shown = "Memory of an accelerator (GB)", shown_pool(pool)
+    memory = st.number_input(label, 0.0, value=shown, key=key("memory"), help="Empty: unlimited.")
     try:
         same = replace(pool, accelerators=accelerators, cpus=cpus)
-        wanted = same if memory == now else typed_pool(accelerators, cpus, memory)
+        wanted = same if memory == shown else typed_pool(accelerators, cpus, memory)
         return placing.with_devices(on_mesh=False, pool=wanted)
     except InputError as error:
         st.error(literal(f"{error}."))
