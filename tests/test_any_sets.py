@@ -132,8 +132,8 @@ def test_one_seed_gives_one_search() -> None:
     assert one.kept == other.kept
 
 
-def test_little_time_is_enough_for_a_split() -> None:
-    """One attempt takes longer than the phase: nothing is left for those after it."""
+def test_a_short_search_improves_a_random_split() -> None:
+    """One attempt takes longer than its phase."""
     pipeline = any_sets(4, 40, DevicePool(4, 1))
     assert pipeline is not None
     start = measured((pipeline,), next(random_splits(pipeline, 0, 1)))
@@ -147,7 +147,7 @@ def test_pigeonholes_bound_every_split(seed: int) -> None:
     graph, pool = random_graph(seed), random_pool(seed)
     pipeline, best = any_sets(seed, 7, pool), least_load(graph, pool, contiguous=False)
     if pipeline is None or best is None:
-        return
+        pytest.skip("no split fits")
     known = cut_bound(pipeline, priced_work(pipeline).bound, Control())
     for upper in (best, 1.5 * best):
         bound = pigeonhole_bound(pipeline, known, upper, Control())

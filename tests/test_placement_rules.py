@@ -43,6 +43,7 @@ CASES = {
     "backward follows": (on(MATES, 0, 1, 0), on(MATES, 0, 1, 1)),
     "memory": (on(HEAVY, 0, 1), on(HEAVY, 0, 0)),
     "contiguous": (on(LINE, 1, 1, 0), on(LINE, 0, 1, 0)),
+    "stages": (replace(on(LINE, 0, 1, 0), stages=(0, 1, 2)), replace(on(LINE, 0, 1, 0), stages=(2, 1, 0))),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -206,7 +206,7 @@ def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator
 
 def switch_room(*, left: bool = False, **look: Any) -> DeltaGenerator:
     """A place for a switch, as high from the start as it comes in."""
-    side = "left" if left else "right"
+    side: Literal["left", "right"] = "left" if left else "right"
     return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment=side, **look)
 
 
@@ -226,7 +226,7 @@ def switch(label: str, options: Sequence[str], key: str, now: str = "", **look: 
 def choose(label: str, titles: Mapping[Choice, str], now: Choice | None = None, **look: Any) -> Choice:
     """One of many by title: `now` at first, or the first of all."""
     names = list(titles)
-    at = names.index(now) if now in titles else 0
+    at = 0 if now is None or now not in titles else names.index(now)
     chosen: Choice = st.selectbox(label, names, at, titles.__getitem__, **look)
     return chosen
 
@@ -288,12 +288,28 @@ def _ask(option: Option, value: object, limited: bool, **look: Any) -> object:
     label = f"{option.label} ({option.unit})" if option.unit else option.label
     if isinstance(value, bool):
         return st.checkbox(label, value, **look)
+    if option.numbers:
+        return _choice_or_number(label, option, value, **look)
     if option.choices:
         return st.selectbox(label, option.choices, option.choices.index(value), **look)
     kind, step = (float, 1.0 if option.high > 10 else 0.1) if isinstance(value, float) else (int, 1)
     assert isinstance(value, int | float), "options are booleans, whole numbers or numbers"
     low, high = (kind(option.low), kind(option.high)) if limited else (None, None)
     return st.number_input(label, low, high, value, step, **look)
+
+
+_A_NUMBER = "a number"
+
+
+def _choice_or_number(label: str, option: Option, value: object, *, key: str, help: str) -> object:
+    """One of the choices, or a whole number, which has a field of its own."""
+    offered = (*option.choices, _A_NUMBER)
+    now = offered.index(value) if value in option.choices else len(option.choices)
+    chosen = st.selectbox(label, offered, now, key=key, help=help)
+    if chosen != _A_NUMBER:
+        return chosen
+    first = value if isinstance(value, int) else int(option.low)
+    return st.number_input(f"{label}, the number", int(option.low), int(option.high), first, key=f"{key}-number")
 
 
 def describe(text: str, source: str) -> None:

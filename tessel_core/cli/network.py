@@ -12,7 +12,15 @@ import typer
 
 from tessel_core.cli.graph import asked_module
 from tessel_core.cli.output import as_typed, option, print_notes
-from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, assignments, bucket_bytes, given_sizes, named_family
+from tessel_core.cli.simulation_problem import (
+    BUCKET_MIB,
+    Bucket,
+    assignments,
+    bucket_bytes,
+    given_sizes,
+    named_family,
+    number_or_text,
+)
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
@@ -32,7 +40,7 @@ _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "
 _OF_STRATEGIES = (
     *("tensor", "context", "context_method", "expert", "pipeline", "micro_batches", "micro_batch_size", "schedule"),
     *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
-    *("attention", "compiled"),
+    *("attention", "compiled", "eager_loss", "layout"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -84,6 +92,10 @@ _Order = Annotated[
 _StagesPerDevice = Annotated[
     int, typer.Option(help="Pipeline stages on each device. The pipeline then goes round the devices that often.")
 ]
+_Layout = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Layers of each pipeline stage, such as 11,10,10,9. Default: equal numbers."),
+]
 _Recompute = Annotated[
     Recompute,
     typer.Option(
@@ -93,7 +105,9 @@ _Recompute = Annotated[
 ]
 _Attention = Annotated[
     AttentionKernel,
-    typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
+    typer.Option(
+        help="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory."
+    ),
 ]
 _Zero = Annotated[
     int,
@@ -108,6 +122,9 @@ _Dtype = Annotated[
 _Compiled = Annotated[
     bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
 ]
+_EagerLoss = Annotated[
+    bool, typer.Option("--eager-loss", help="Leave the loss out of --compiled: it holds copies of the logits in fp32.")
+]
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
@@ -118,21 +135,19 @@ _Sizes = Annotated[
 ]
 
 
+def _layers(text: str) -> tuple[int, ...]:
+    """The layers of each stage; InputError for what is no list of whole numbers."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError("--layout", f"must be whole numbers such as 11,10,10,9, got {text[:80]!r}")
+    return tuple(map(int, parts))
+
+
 def _names() -> list[str]:
     """Of families and their presets."""
     from tessel_core.networks.graphs.table import GRAPHS
 
     return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
-
-
-def _number(value: Any) -> Any:
-    """A number from its text, as the command line gives those of options; other texts as they are."""
-    for kind in (int, float) if isinstance(value, str) else ():
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,7 @@ class AskedNetwork:
     expert: _Expert = 1
     pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
     stages_per_device: _StagesPerDevice = 1
+    layout: _Layout = None
     micro_batches: _MicroBatches = None
     micro_batch_size: _MicroBatchSize = None
     schedule: _Order = None
@@ -183,6 +199,7 @@ class AskedNetwork:
     ] = None
     bucket: Bucket = BUCKET_MIB
     compiled: _Compiled = False
+    eager_loss: _EagerLoss = False
     sizes: _Sizes = None
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
@@ -220,6 +237,8 @@ class AskedNetwork:
             attention=self.attention,
             fp8=self.dtype == FP8,
             compiled=self.compiled,
+            layout=() if self.layout is None else _layers(self.layout),
+            eager_loss=self.eager_loss,
         )
 
     @property
@@ -244,7 +263,7 @@ class AskedNetwork:
             given["dtype"] = "bf16"
         given |= assignments(self.sizes or ())
         if isinstance(family, ExampleFamily):
-            given = {name: _number(value) for name, value in given.items()}
+            given = {name: number_or_text(value) for name, value in given.items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:
             batch = self.data * self.micro_batches * self.micro_batch_size
             if self.batch not in (None, batch):

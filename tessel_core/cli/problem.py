@@ -16,9 +16,10 @@ from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
 from tessel_core.formats.placement_file import bound_placement
-from tessel_core.model import Allowance, Communication, DevicePool, Placement
+from tessel_core.model import Allowance, Communication, DevicePool, InFlight, LayoutShape, Placement, StageLayout
 from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
+from tessel_core.placement.problem import shared_graph
 from tessel_core.samples import list_meshes, load_mesh
 from tessel_core.workbench.placing import Placing
 
@@ -36,8 +37,12 @@ class PlacementArguments:
     dtype: options.Dtype = None
     optimizer: options.Optimizer = None
     in_flight: options.InFlight = None
+    micro_batches: options.PlacedMicroBatches = None
+    tensor: options.TensorGroups = None
     pin: options.Pin = None
     forbid: options.Forbid = None
+    stages_per_device: options.StagesPerDevice = None
+    layout_shape: options.Shape = None
 
     def posed_on(self, file: GraphFile) -> Placing:
         """The question about a graph.
@@ -48,14 +53,26 @@ class PlacementArguments:
         if self.mesh is None and self.per_node is not None:
             raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
         placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
+        placing = replace(placing, layout=self._layout)
         return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
+
+    @property
+    def _layout(self) -> StageLayout | None:
+        """The layout that is asked for; None for one stage per device."""
+        if self.stages_per_device in (None, 1):
+            if self.layout_shape is not None:
+                raise InputError("--layout-shape", "is for --stages-per-device 2 or more")
+            return None
+        return StageLayout(self.stages_per_device or 1, self.layout_shape or LayoutShape.LOOP)
 
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _on_pool(self, file: GraphFile) -> Placing:
         """On the devices of the options, else on those of the graph's file."""
-        for name in self._given("communication", *_COSTS):
+        if self.tensor is not None:
+            raise InputError("--tensor", "groups the devices of a mesh, so give --mesh too")
+        for name in self._given("communication", "dtype", "optimizer", "in_flight"):
             raise InputError(option(name), "is for costs on a mesh, so give --mesh too")
         if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
             first = file.graph.operators[0].name
@@ -65,7 +82,12 @@ class PlacementArguments:
             why = "is missing: the graph does not say how many devices there are; or --mesh"
             raise InputError("--accelerators", why)
         known = {"accelerators": 0, "cpus": 0, "memory": None} if file.pool is None else asdict(file.pool)
-        return Placing(file, on_mesh=False, pool=DevicePool(**{**known, **devices}))
+        return Placing(file, on_mesh=False, pool=DevicePool(**{**known, **devices}), costs=self._costs)
+
+    @property
+    def _costs(self) -> CostOptions:
+        with as_typed(option):
+            return config_from(CostOptions, self._given("dtype", "optimizer", "in_flight", "micro_batches", "tensor"))
 
     def _on_mesh(self, file: GraphFile, mesh: str) -> Placing:
         for name in self._given("accelerators", "cpus", "memory"):
@@ -74,12 +96,8 @@ class PlacementArguments:
             why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
             raise InputError("--mesh", why)
         found = find_mesh_file(mesh, self.per_node)
-        with as_typed(option):
-            costs = config_from(CostOptions, self._given(*_COSTS))
-        return Placing(file, mesh=found, costs=costs, communication=self.communication or Communication.OVERLAPPED)
-
-
-_COSTS = ("dtype", "optimizer", "in_flight")
+        communication = self.communication or Communication.OVERLAPPED
+        return Placing(file, mesh=found, costs=self._costs, communication=communication)
 
 
 def find_mesh_file(name: str, per_node: int | None = None) -> MeshFile:
@@ -161,10 +179,12 @@ def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:
         raise InputError("graph", f"{placement.graph:.16} is not among the files")
+    costs = config_from(CostOptions, placement.terms.costs)
     if placement.mesh is None:
-        return bound_placement(placement, file)
+        return bound_placement(placement, file, in_flight=InFlight(micro_batches=costs.micro_batches))
     mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
     if mesh is None:
         raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
-    graph = costed(file.graph, mesh, config_from(CostOptions, placement.terms.costs))
-    return bound_placement(placement, replace(file, graph=graph), mesh)
+    graph, groups = shared_graph(file.graph, mesh, costs.tensor)
+    priced = costed(graph, mesh if groups is None else groups.as_mesh, costs)
+    return bound_placement(placement, replace(file, graph=priced), mesh, costs.held, groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from tessel_core.errors import InputError
@@ -16,13 +16,16 @@ from tessel_core.formats.schedule_file import ScheduleFileReport
 from tessel_core.model import (
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
+    InFlight,
     Placement,
     PlacementDevice,
     SolveReport,
     Transfers,
 )
+from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 
 
@@ -33,7 +36,8 @@ class PlacementTerms:
     communication: Communication = Communication.OVERLAPPED
     """On a mesh."""
     costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Options of the costs on a mesh by name; which names and values there are is not the file's business."""
+    """Options of the costs by name, on a pool those that its memory depends on; which names and values there are is not
+    the file's business."""
     allowances: tuple[Allowance, ...] = ()
 
 
@@ -84,6 +88,8 @@ class PlacementFile:
     report: PlacementFileReport | None
     subgraphs: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
     """For a latency, operators and the indices of their subgraphs on their devices; 0 for those that are not named."""
+    stages: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
+    """Where devices have several stages, operators and their stages; 0 for those that are not named."""
 
     @property
     def terms(self) -> PlacementTerms:
@@ -94,7 +100,7 @@ class PlacementFile:
 _POOL = Record(DevicePool, accelerators=COUNT, cpus=COUNT, memory=or_null(AMOUNT))
 PLACEMENT = Record(
     PlacementFile,
-    *("graph", "mesh", "pool", "assignment", "subgraphs"),
+    *("graph", "mesh", "pool", "assignment", "subgraphs", "stages"),
     format="tessel-placement",
     mesh=or_null(TEXT).unless_absent(None),
     pool=or_null(_POOL).under("devices").unless_absent(None),
@@ -107,11 +113,21 @@ def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
     return read_with(PLACEMENT.from_fields, data, name)
 
 
-def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
+def bound_placement(
+    kept: PlacementFile,
+    file: GraphFile,
+    mesh: DeviceMesh | None = None,
+    in_flight: InFlight = USUAL,
+    groups: DeviceGroups | None = None,
+) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
+
+    Where devices are shared in `groups`, operators are on these.
 
     Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
     """
+    if groups is not None:
+        kept, mesh = _on_groups(kept, groups), groups.as_mesh
     devices = _bound_devices(kept, file) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}
     found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
@@ -125,17 +141,31 @@ def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | Non
                     raise InputError(f"{where}.{operator}", f"unknown device {name!r}")
     for operator, names in kept.assignment:
         found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
-    transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication)
-    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file))
+    transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication, groups)
+    subgraphs = _bound_numbers("subgraphs", kept.subgraphs, file)
+    stages = _bound_numbers("stages", kept.stages, file)
+    return Placement(file.graph, devices, tuple(found), transfers, subgraphs, in_flight, stages)
 
 
-def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | None:
-    if kept.subgraphs is None:
+def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
+    """The file with a group's name where it names its devices."""
+    found = []
+    for operator, names in kept.assignment:
+        group = groups.group_of(names)
+        if group is None and names:
+            why = f"is on {', '.join(names)}, which are no group of {groups.size} neighbours"
+            raise InputError(f"assignment.{operator}", why)
+        found.append((operator, () if group is None else (groups.names[group],)))
+    return replace(kept, assignment=tuple(found))
+
+
+def _bound_numbers(where: str, numbers: tuple[tuple[str, int], ...] | None, file: GraphFile) -> tuple[int, ...] | None:
+    if numbers is None:
         return None
     found = [0] * len(file.graph.operators)
-    for operator, index in kept.subgraphs:
+    for operator, index in numbers:
         if operator not in file.graph.names:
-            raise InputError("subgraphs", f"unknown operator {operator!r}")
+            raise InputError(where, f"unknown operator {operator!r}")
         found[file.graph.operator_index(operator)] = index
     return tuple(found)
 
@@ -162,33 +192,38 @@ def placement_text(
         report, placer=report.solver, contiguous=contiguous, branches_apart=branches_apart, terms=terms
     )
     mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
-    named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
-    kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)
+    named, placement = _named_devices(report.solution), report.solution
+    subgraphs, stages = (_named_numbers(placement, each) for each in (placement.subgraphs, placement.stages))
+    kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs, stages)
     document = PLACEMENT.write(kept)
     if kept.mesh is None:
-        del document["report"]["communication"], document["report"]["costs"]
+        del document["report"]["communication"]
+        if not terms.costs:
+            del document["report"]["costs"]
     return json.dumps(document, ensure_ascii=False) + "\n"
 
 
 def _named_devices(placement: Placement) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    placement = placement.on_members
     names = [device.name for device in placement.devices]
     placed = zip(placement.graph.operators, placement.assignment, strict=True)
     return tuple((operator.name, tuple(names[device] for device in on)) for operator, on in placed)
 
 
-def _named_subgraphs(placement: Placement) -> tuple[tuple[str, int], ...] | None:
-    if placement.subgraphs is None:
+def _named_numbers(placement: Placement, numbers: tuple[int, ...] | None) -> tuple[tuple[str, int], ...] | None:
+    if numbers is None:
         return None
     operators = (operator.name for operator in placement.graph.operators)
-    return tuple(zip(operators, placement.subgraphs, strict=True))
+    return tuple(zip(operators, numbers, strict=True))
 
 
 def assignment_document(placement: Placement) -> dict[str, Any]:
     """As a file says it: operator name to device name, or to a list of names for a group of devices.
 
-    For a latency there are `subgraphs` beside it: operator name to the index on its device, 0 on hosts.
+    For a latency there are `subgraphs` beside it: operator name to the index on its device, 0 on hosts.  In a layout
+    with several stages per device there are `stages`: operator name to stage.
     """
     found = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
-    return (
-        found if placement.subgraphs is None else {**found, "subgraphs": _SUBGRAPHS.write(_named_subgraphs(placement))}
-    )
+    numbered = ("subgraphs", placement.subgraphs), ("stages", placement.stages)
+    more = {name: _SUBGRAPHS.write(_named_numbers(placement, each)) for name, each in numbered if each is not None}
+    return {**found, **more}

@@ -1,6 +1,9 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
+from tessel_core.model.groups import DeviceGroups
+from tessel_core.model.in_flight import InFlight
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
+from tessel_core.model.layout import LayoutShape, StageLayout
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
     OBJECTIVES,
@@ -37,12 +40,15 @@ __all__ = [
     "Crossing",
     "Dependency",
     "Device",
+    "DeviceGroups",
     "DeviceMesh",
     "DevicePool",
     "DeviceTime",
     "Edge",
     "Expected",
+    "InFlight",
     "Latency",
+    "LayoutShape",
     "Link",
     "MeasuredRun",
     "MemoryProfile",
@@ -60,6 +66,7 @@ __all__ = [
     "Schedule",
     "ScheduleReport",
     "SolveReport",
+    "StageLayout",
     "Status",
     "SteadyState",
     "Transfers",

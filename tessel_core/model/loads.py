@@ -79,11 +79,9 @@ class PlacementLoads:
     @classmethod
     def of(cls, placement: Placement) -> PlacementLoads:
         """The loads; an operator without a time on its device counts as 0, which the referee refuses."""
-        operators = placement.graph.operators
         moved = _communication(placement)
         forward, backward = (PassLoads(_work(placement, backward=way), moved[way]) for way in (False, True))
-        memory = tuple(sum(operators[i].memory for i in sorted(on)) for on in placement.operators_on)
-        return cls(forward, backward, memory)
+        return cls(forward, backward, placement.memory)
 
     @property
     def work(self) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from tessel_core.model.checks import (
     path_text,
     quotient,
 )
+from tessel_core.shown import Shown
 
 CPU = "cpu"
 """The device kind of hosts: they pay no communication and their memory is not counted."""
@@ -77,7 +78,7 @@ class Operator:
 
     @property
     def memory(self) -> float:
-        """Bytes that it holds on an accelerator: `size`, else weights and activations."""
+        """Bytes that it holds on an accelerator with one micro-batch: `size`, else weights and activations."""
         return (self.weight_bytes or 0) + (self.activation_bytes or 0) if self.size is None else self.size
 
 
@@ -100,7 +101,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class OperatorGraph:
+class OperatorGraph(Shown):
     """A directed acyclic graph of operators; forward operators never wait for backward ones.
 
     Every graph that exists is well-formed: what must share a device (a colour, a backward operator and its forward
@@ -216,6 +217,17 @@ class OperatorGraph:
     def is_training(self) -> bool:
         """Whether it has backward operators."""
         return any(operator.backward for operator in self.operators)
+
+    @cached_property
+    def kept_bytes(self) -> tuple[int, ...]:
+        """Per operator, the activations that each micro-batch in flight keeps until the backward; 0 where none does."""
+        waited_for = {operator.forward_of for operator in self.operators}
+        return tuple((each.activation_bytes or 0) if each.name in waited_for else 0 for each in self.operators)
+
+    def lasting_bytes(self, included: int) -> tuple[float, ...]:
+        """Per operator, what it holds besides, where its `memory` has the kept bytes of so many micro-batches in it."""
+        memory = zip(self.operators, self.kept_bytes, strict=True)
+        return tuple(max(0.0, each.memory - included * kept) if kept else each.memory for each, kept in memory)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

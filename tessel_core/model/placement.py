@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped
+from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped, quotient
+from tessel_core.model.in_flight import USUAL, InFlight
+from tessel_core.model.layout import layout_memory, layout_of
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.transfers import OWN_COSTS, Transfers
+from tessel_core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Allowance:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Shown):
     """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
 
     A placement may break rules; the referee says which.
@@ -67,10 +72,15 @@ class Placement:
     subgraphs: tuple[int, ...] | None = None
     """For the latency of one sample: per operator, which of its device's subgraphs it is in, in the order in which the
     device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
+    in_flight: InFlight = USUAL
+    """How many micro-batches' activations the stages of a pipeline hold in training."""
+    stages: tuple[int, ...] | None = None
+    """Where devices have several stages of a pipeline: per operator its stage, numbered along the flow from 0."""
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
-        for what, entries in (("assignment", self.assignment), ("subgraphs", self.subgraphs)):
+        numbered = ("subgraphs", self.subgraphs), ("stages", self.stages)
+        for what, entries in (("assignment", self.assignment), *numbered):
             if entries is not None and len(entries) != len(self.graph.operators):
                 why = f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
                 raise InputError(what, why)
@@ -78,11 +88,76 @@ class Placement:
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
                 raise InputError(f"assignment of {operator.name}", why)
-        for operator, subgraph in zip(self.graph.operators, self.subgraphs or (), strict=False):
-            check_integer(f"subgraphs of {operator.name}", "the index", subgraph, least=0)
+        for what, numbers in numbered:
+            for operator, number in zip(self.graph.operators, numbers or (), strict=False):
+                check_integer(f"{what} of {operator.name}", "the index", number, least=0)
 
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:
         """Per device, the indices of its operators."""
         found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
         return tuple(map(frozenset, grouped(len(self.devices), found)))
+
+    @property
+    def on_members(self) -> Placement:
+        """The placement on the devices of each tensor-parallel group, if its devices are groups."""
+        groups = self.transfers.groups
+        if groups is None:
+            return self
+        kinds = {device: self.devices[i].kind for i, each in enumerate(groups.members) for device in each}
+        devices = (replace(each, kind=kinds[i]) for i, each in enumerate(groups.mesh.placement_devices))
+        return replace(
+            self,
+            devices=tuple(devices),
+            assignment=tuple(tuple(d for group in on for d in groups.members[group]) for on in self.assignment),
+            transfers=Transfers(groups.mesh, self.transfers.communication),
+        )
+
+    @cached_property
+    def held(self) -> tuple[int, ...]:
+        """Per device, the micro-batches whose activations it holds; one where there are subgraphs.
+
+        A stage is what is on one device, or on one group of devices, and has its position among those in use.  Stages
+        that share a device, or between which tensors flow in a circle (placements that are not contiguous), count
+        together: each device holds as many micro-batches as there are devices, or groups, for all of its stages.  That
+        is enough for any schedule that lets no more of them be under way at once.
+        """
+        rule = self.in_flight if self.subgraphs is None else InFlight(self.in_flight.included)
+        stages = tuple(dict.fromkeys(map(frozenset, filter(None, self.assignment))))
+        if not rule.by_position or sum(map(len, stages)) > len(frozenset().union(*stages)):
+            return (rule.held_at(len(self.devices)),) * len(self.devices)
+        number = {stage: i for i, stage in enumerate(stages)}
+        at = [number.get(frozenset(self.assignment[members[0]]), -1) for members in self.graph.colocated]
+        arcs = ((at[one], at[other]) for one, other in self.graph.flow)
+        before = quotient(len(stages), (arc for arc in arcs if min(arc) >= 0))
+        places = len(self.devices) // min(map(len, stages), default=1)
+        held = rule.held_by(before, lambda stage, count: self._excess(stages[stage], count), places)
+        of_device = {device: count for stage, count in zip(stages, held, strict=True) for device in stage}
+        return tuple(of_device.get(device, 1) for device in range(len(self.devices)))
+
+    @cached_property
+    def memory(self) -> tuple[float, ...]:
+        """Per device, the bytes that its operators hold, with the activations of the micro-batches in flight."""
+        layout = layout_of(self)
+        if layout is not None:
+            return layout_memory(self, layout)
+        return tuple(self._bytes(on, count) for on, count in zip(self.operators_on, self.held, strict=True))
+
+    @cached_property
+    def lasting_bytes(self) -> tuple[float, ...]:
+        """Per operator, the bytes that it holds however many micro-batches are in flight."""
+        return self.graph.lasting_bytes(self.in_flight.included)
+
+    def most_bytes(self, operators: Iterable[int]) -> float:
+        """What a device with these operators holds at most, wherever it is in the pipeline."""
+        return self._bytes(operators, self.in_flight.held_at(len(self.devices)))
+
+    def _bytes(self, operators: Iterable[int], count: int) -> float:
+        on = sorted(operators)
+        return sum(self.lasting_bytes[i] for i in on) + count * sum(self.graph.kept_bytes[i] for i in on)
+
+    def _excess(self, stage: frozenset[int], count: int) -> float:
+        """The most that a device of the stage holds over its capacity."""
+        limits = ((device, self.devices[device].memory_capacity) for device in stage)
+        on = self.operators_on
+        return max(-inf if most is None else self._bytes(on[device], count) - most for device, most in limits)

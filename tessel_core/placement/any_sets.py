@@ -239,6 +239,8 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
         (*(part.members[v] for v in groups), ()),
         ((),) * (len(groups) + 1),
         np.append(part.memory[groups], 0.0),
+        np.zeros(len(groups) + 1),  # positions are those of the whole split, which is checked when it is kept
+        part.in_flight,
         tuple(classes),
         tuple(nets),
     )

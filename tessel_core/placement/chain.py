@@ -35,7 +35,10 @@ class ChainSearch:
 
     best[n][I] = min over classes c in n, ideals I' in I of fold(best[n less a c][I'], load of I less I' on a c)
 
-    where the fold is the larger one, or for the evenest chain the sum of squares.
+    where the fold is the larger one, or for the evenest chain the sum of squares.  A stage that ends after n devices
+    has as many behind it as are left, and one more is its position from the end, by which it holds micro-batches.  A
+    device may have nothing; it then comes before all others in some chain that is as good, so no stage is thought to
+    be further from the end than it is.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -74,7 +77,7 @@ class ChainSearch:
             if not any(used):
                 load[0] = 0.0
             for kind, fewer in _one_fewer(used):
-                load = np.minimum(load, steps.after(kind, best[fewer], wanted, control))
+                load = np.minimum(load, steps.after(kind, self._position(used), best[fewer], wanted, control))
             best[used] = np.where(wanted & (load < most), load, np.inf)
             if control.stopped:
                 return None
@@ -82,6 +85,10 @@ class ChainSearch:
 
     def _states(self) -> Iterator[Counts]:
         return product(*(range(count + 1) for count in self._counts))
+
+    def _position(self, used: Counts) -> int:
+        """Of the last of the used devices, from the end."""
+        return sum(self._counts) - sum(used) + 1
 
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
         """Ideals whose work, cut and memory leave them a chance on both sides of a cut after `used` devices."""
@@ -91,7 +98,8 @@ class ChainSearch:
             found[-1 if any(used) else 0] = True
             return found
         ideals = self._ideals
-        inside = self._fits(used, ideals.work, ideals.memory, limit)
+        held = ideals.memory + self._pipeline.further_at(self._position(used)) * ideals.kept
+        inside = self._fits(used, ideals.work, held, limit)
         outside = self._fits(left, ideals.work[-1] - ideals.work, ideals.memory[-1] - ideals.memory, limit)
         return inside & outside
 
@@ -113,7 +121,7 @@ class ChainSearch:
         total = float(best[used][at])
         device_of = np.zeros(len(self._pipeline.members), dtype=np.int64)
         while any(used):
-            kind, fewer, before = _step_back(best, steps, used, at)
+            kind, fewer, before = _step_back(best, steps, used, at, self._position(used))
             stage = self._ideals.bits[rows[at]] & ~self._ideals.bits[rows[before]]
             device = self._pipeline.classes[kind].devices[fewer[kind]]
             device_of[members_of(stage, len(device_of)).astype(bool)] = device
@@ -121,11 +129,13 @@ class ChainSearch:
         return Split(total, tuple(device_of.tolist()))
 
 
-def _step_back(best: dict[Counts, Floats], steps: Steps, used: Counts, at: int) -> tuple[int, Counts, int]:
+def _step_back(
+    best: dict[Counts, Floats], steps: Steps, used: Counts, at: int, position: int
+) -> tuple[int, Counts, int]:
     """The class of the last of the used devices, the devices before it, and the row that they hold."""
     found = list[tuple[float, int, Counts, int]]()
     for kind, fewer in _one_fewer(used):
-        sources, load = steps.sources_of(kind, at)
+        sources, load = steps.sources_of(kind, position, at)
         totals = steps.fold(best[fewer][sources], load)
         if len(totals):
             least = int(totals.argmin())

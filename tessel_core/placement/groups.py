@@ -12,7 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import PlacementDevice
 from tessel_core.model.checks import circles, joined, quotient, topological_order
 from tessel_core.placement.branches import branches_of
-from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
+from tessel_core.placement.pipeline import DeviceClass, Floats, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
@@ -26,9 +26,9 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     Raises InputError where a group has no time on any device's kind.
     """
     costs = problem.transfer_costs if costs is None else costs
-    whole = _whole(problem, costs)
+    whole = whole_pipeline(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    sets = _contracted(whole, memory_binds=whole.memory.sum() > capacity)
+    sets = _contracted(whole, memory_binds=whole.most_memory.sum() > capacity)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
 
 
@@ -43,19 +43,23 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
     With `keep_memory` they hold their memory there, which is a restriction of the problem; else they hold none,
     which is a relaxation.
     """
-    whole = _whole(problem, problem.transfer_costs)
+    whole = whole_pipeline(problem, problem.transfer_costs)
     sets = _contracted(whole, memory_binds=False)
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if keep_memory:
         return coarse
     idle, operators = _without_cost(whole), problem.graph.operators
     light = {i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part]}
-    memory = [sum(operators[i].memory for i in group if i not in light) for group in coarse.members]
-    return replace(coarse, memory=np.array(memory))
+    held = np.array([0 if i in light else 1 for i in range(len(operators))])
+    return replace(
+        coarse,
+        memory=_sums(coarse.members, held_bytes(problem) * held),
+        kept=_sums(coarse.members, _kept(problem) * held),
+    )
 
 
-def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
-    """Groups of operators that must share a device or lie on a cycle of the flow."""
+def whole_pipeline(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
+    """As `pipeline_of`, with no groups contracted: sets of operators that share a device or lie on a cycle."""
     graph = problem.graph
     cycles = circles(quotient(len(graph.colocated), graph.flow)) if problem.contiguous else []
     links = [(min(cycle), each) for cycle in cycles for each in cycle]
@@ -95,11 +99,36 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     return Pipeline(
         members,
         tuple(tuple(sorted(number[each] for each in before[group])) for group in order),
-        np.array([sum(graph.operators[i].memory for i in group) for group in members]),
+        _sums(members, held_bytes(problem)),
+        _sums(members, _kept(problem)),
+        problem.held,
         _classes(problem, members),
         _nets(problem, members, costs),
         _branches(problem, members),
     )
+
+
+def _sums(groups: Groups, amounts: Sequence[float] | Floats) -> Floats:
+    """Per group, the sum of what its operators have."""
+    return np.array([sum(float(amounts[i]) for i in group) for group in groups])
+
+
+def _counts_by_position(problem: PlacementProblem) -> bool:
+    """Whether stages hold as many micro-batches as their positions say: only stages of a chain have positions."""
+    return problem.contiguous and problem.held.by_position
+
+
+def held_bytes(problem: PlacementProblem) -> Floats:
+    """Per operator, the bytes that it holds: with one micro-batch where positions count, else with all in flight."""
+    graph, rule = problem.graph, problem.held
+    count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))
+    return np.array(graph.lasting_bytes(rule.included)) + count * np.array(graph.kept_bytes, dtype=np.float64)
+
+
+def _kept(problem: PlacementProblem) -> Floats:
+    """Per operator, the bytes that each further micro-batch adds."""
+    kept = np.array(problem.graph.kept_bytes, dtype=np.float64)
+    return kept if _counts_by_position(problem) else np.zeros_like(kept)
 
 
 def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
@@ -188,7 +217,7 @@ class _Neighbours:
         count = len(pipeline.members)
         self._allowed = pipeline.supported
         idle = _without_cost(pipeline)
-        self._idle = idle & (pipeline.memory == 0) if memory_binds else idle
+        self._idle = idle & (pipeline.memory + pipeline.kept == 0) if memory_binds else idle
         self._touches: list[set[int]] = [set() for _ in range(count)]
         for source, group in pipeline.arcs:
             self._touches[group].add(source)

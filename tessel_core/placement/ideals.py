@@ -92,6 +92,7 @@ class Ideals:
     banned: Floats
     """Shape (classes, ideals): number of groups that the class does not support."""
     memory: Floats
+    kept: Floats
     cut: Floats
     """Cost of the nets that an ideal meets and does not hold."""
     cut_nets: Bits
@@ -105,7 +106,8 @@ class Ideals:
         times = np.array([each.time for each in pipeline.classes])
         allowed = np.isfinite(times)
         apart = [_indicator(branch, len(work)) for stretch in pipeline.branches for branch in stretch]
-        columns = np.vstack([work, pipeline.memory, np.where(allowed, times, 0.0), ~allowed, *apart]).T
+        held = (pipeline.memory, pipeline.kept)
+        columns = np.vstack([work, *held, np.where(allowed, times, 0.0), ~allowed, *apart]).T
         sums = np.empty((len(bits), columns.shape[1] + 1))
         chunk = max(64, SMALL_PRODUCT // columns.size)
         for first in range(0, len(bits), chunk):
@@ -115,12 +117,13 @@ class Ideals:
         order = np.lexsort((sums[:, -1], sums[:, 0]))
         bits, sums, kinds = bits[order], sums[order], len(pipeline.classes)
         cut, cut_nets = _cuts(pipeline, bits)
-        time, banned = sums[:, 2 : 2 + kinds].T, sums[:, 2 + kinds : 2 + 2 * kinds].T
-        copy, first, branches = np.ascontiguousarray, 2 + 2 * kinds, list[Floats]()
+        time, banned = sums[:, 3 : 3 + kinds].T, sums[:, 3 + kinds : 3 + 2 * kinds].T
+        copy, first, branches = np.ascontiguousarray, 3 + 2 * kinds, list[Floats]()
         for stretch in pipeline.branches:
             branches.append(copy(sums[:, first : first + len(stretch)].T))
             first += len(stretch)
-        return cls(bits, copy(sums[:, 0]), copy(time), copy(banned), copy(sums[:, 1]), cut, cut_nets, tuple(branches))
+        work, memory, kept = (copy(sums[:, column]) for column in range(3))
+        return cls(bits, work, copy(time), copy(banned), memory, kept, cut, cut_nets, tuple(branches))
 
     def __len__(self) -> int:
         return len(self.bits)

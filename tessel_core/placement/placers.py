@@ -24,6 +24,8 @@ class Placer(Solver):
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
     keeps_branches_apart: bool = False
     """Whether it serves problems that ask for it."""
+    several_stages: bool = False
+    """Whether it makes layouts with several stages per device, and those only."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""
 
@@ -35,6 +37,8 @@ class Placer(Solver):
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
         if problem.branches_apart and not self.keeps_branches_apart:
             return "cannot keep branches apart"
+        if not self.judges and self.several_stages != (problem.layout is not None):
+            return "needs a number of stages per device" if self.several_stages else "places one stage per device"
         return ""
 
 
@@ -51,13 +55,15 @@ PLACERS = Registry(
         "one-device": "baselines.simple:ONE_DEVICE",
         "local-search": "baselines.local_search:LOCAL_SEARCH",
         "partitioner": "baselines.partitioner:PARTITIONER",
+        "layout": "layouts:LAYOUT",
         "expert": "baselines.simple:BY_HAND",
         "latency-cp-sat": "latency.placers:LATENCY_CP_SAT",
         "latency-dp": "latency.placers:LATENCY_DP",
         "latency-greedy": "latency.placers:LATENCY_GREEDY",
     },
+    group="tessel.placers",
 )
-"""Every placer by name; command line and tests follow this table."""
+"""Every placer by name, those of other packages last; command line and tests follow this table."""
 
 CANCELLED = "it was cancelled before the proof"
 """The reason in a report of a search that a person, not a limit, ended."""

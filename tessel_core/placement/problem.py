@@ -9,26 +9,34 @@ from functools import cached_property, lru_cache
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    LATENCY,
     THROUGHPUT,
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
+    InFlight,
     OperatorGraph,
     Placement,
     PlacementDevice,
+    StageLayout,
     Transfers,
     measure_placement,
 )
 from tessel_core.model.checks import check_unique
+from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 from tessel_core.placement.branches import branches_apart
-from tessel_core.rules import Violation, check_allowances, check_placement
+from tessel_core.rules import Violation, check_allowances, check_layout, check_placement
+
+_FOR_LAYOUTS = (THROUGHPUT, True, False)
+"""The objective, whether placements are contiguous, and whether branches are apart, with several stages per device."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A graph and the devices that its operators may go to, for a pipeline with one stage a device.
+    """A graph and the devices that its operators may go to, for a pipeline with one stage per device or several.
 
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
@@ -46,10 +54,19 @@ class PlacementProblem:
     """Whether no device may have operators of two branches that run side by side."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
+    stages_by_hand: tuple[int, ...] | None = None
+    """In a layout, per operator its stage as a person chose it."""
+    layout: StageLayout | None = None
+    """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
+    in_flight: InFlight = USUAL
+    """How many micro-batches' activations each stage holds in training."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
             raise InputError("branches", f"are kept apart in contiguous placements for the {THROUGHPUT} only")
+        if self.layout is not None and (self.objective, self.contiguous, self.branches_apart) != _FOR_LAYOUTS:
+            why = f"are for contiguous placements for the {THROUGHPUT} that may mix branches"
+            raise InputError("several stages per device", why)
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -99,9 +116,21 @@ class PlacementProblem:
         """The devices that are not hosts."""
         return tuple(device for device in self.devices if not device.is_host)
 
-    def placement(self, assignment: Sequence[tuple[int, ...]]) -> Placement:
-        """The placement with these devices per operator."""
-        return Placement(self.graph, self.devices, tuple(assignment), self.transfers)
+    @property
+    def held(self) -> InFlight:
+        """How many micro-batches' activations each stage holds; one where the objective is the time of one sample."""
+        return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
+
+    def for_micro_batches(self, count: int) -> PlacementProblem:
+        """The same problem for so many micro-batches a step."""
+        return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
+
+    def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
+        """The placement with these devices per operator, and in a layout these stages."""
+        numbered = None if stages is None else tuple(stages)
+        return Placement(
+            self.graph, self.devices, tuple(assignment), self.transfers, in_flight=self.in_flight, stages=numbered
+        )
 
     def measure(self, placement: Placement) -> float:
         """The objective's value, in the graph's time unit."""
@@ -113,12 +142,25 @@ class PlacementProblem:
         """The rules of the problem that a placement breaks."""
         apart = branches_apart(placement) if self.branches_apart else ()
         broken = check_placement(placement, without=self.waived_rules)
-        return [*broken, *check_allowances(placement, self.allowances), *apart]
+        stages = () if self.layout is None else check_layout(placement, self.layout)
+        return [*broken, *check_allowances(placement, self.allowances), *apart, *stages]
 
     @property
     def waived_rules(self) -> tuple[str, ...]:
         """The referee's rules that placements need not keep."""
         return () if self.contiguous else ("contiguous",)
+
+
+def shared_graph(graph: OperatorGraph, mesh: DeviceMesh, tensor: int) -> tuple[OperatorGraph, DeviceGroups | None]:
+    """What one device of a tensor-parallel group does, and the groups; the graph itself and None where none share.
+
+    Raises InputError as `on_groups`.
+    """
+    if tensor == 1:
+        return graph, None
+    from tessel_core.placement.tensor import on_groups  # late: it builds networks
+
+    return on_groups(graph, mesh, tensor)
 
 
 @lru_cache(maxsize=16)
@@ -131,6 +173,7 @@ def placement_problem(
     objective: str = THROUGHPUT,
     contiguous: bool = True,
     branches_apart: bool = False,
+    layout: StageLayout | None = None,
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
@@ -138,9 +181,15 @@ def placement_problem(
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
+    costs = costs or CostOptions()
     if isinstance(devices, DevicePool):
         problem = PlacementProblem.on_pool(graph, devices, allowances)
+        problem = problem.for_micro_batches(costs.micro_batches)
     else:
-        priced = costed(graph, devices, costs or CostOptions())
-        problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
-    return replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
+        graph, on = shared_graph(graph, devices, costs.tensor)
+        mesh = devices if on is None else on.as_mesh
+        problem = PlacementProblem.on_mesh(costed(graph, mesh, costs), mesh, communication, allowances)
+        transfers = replace(problem.transfers, groups=on)
+        problem = replace(problem, in_flight=costs.held, transfers=transfers)
+    asked = replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
+    return replace(asked, layout=layout)

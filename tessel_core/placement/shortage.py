@@ -34,13 +34,15 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
     if reason:
         return infeasible(problem, reason, least)
     enough = _enough_accelerators(problem, search)
+    if enough is not None and problem.transfers.groups is not None:
+        enough *= problem.transfers.groups.size
     stages = "stages that follow the flow" + (" and keep branches apart" if problem.branches_apart else "")
     limited = any(np.isfinite(each.capacity) for each in pipeline.classes)
     if not limited or (held.split is None and held.complete):
         how = f"no {stages}" if problem.contiguous else "no parts"
         return infeasible(problem, f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
     how = stages if problem.contiguous else "any parts of the graph"
-    reason = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}"
+    reason = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}{_in_flight(problem)}"
     if least is None and held.split is not None:
         reason += f"; {math.ceil(held.split.load):,} bytes each would do"
     return infeasible(problem, reason, least, enough)
@@ -99,19 +101,33 @@ def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
     return ""
 
 
+def _in_flight(problem: PlacementProblem) -> str:
+    """The micro-batches whose activations stages hold, where they hold those of several."""
+    rule = problem.held
+    if not any(problem.graph.kept_bytes) or rule.held_at(len(problem.devices)) == 1:
+        return ""
+    which = "1F1B's micro-batches" if rule.by_position else f"{rule.held_at(1):,} micro-batches"
+    return f" with {which} in flight"
+
+
 def _devices(problem: PlacementProblem, *, of_memory: bool = False) -> str:
     """The devices in words, such as "3 accelerators of 1,000 bytes"."""
-    accelerators = problem.accelerators
+    accelerators, groups = problem.accelerators, problem.transfers.groups
     memories = sorted({device.memory_capacity for device in accelerators if device.memory_capacity is not None})
     if of_memory and memories:
         amounts = " and ".join(f"{each:,.0f}" for each in memories)
-        return f"{len(accelerators)} accelerators of {amounts} bytes"
+        which = "" if groups is None else f"groups of {groups.size} "
+        return f"{len(accelerators)} {which}accelerators of {amounts} bytes"
     return f"{len(accelerators)} accelerators and {len(problem.devices) - len(accelerators)} CPUs"
 
 
 def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | None:
-    """The least number of accelerators with room for all, by doubling and halving: more never hurt."""
-    if len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
+    """The least number of accelerators with room for all, by doubling and halving: more never hurt.
+
+    None where more might hurt: in any sets, each device holds as many micro-batches as there are devices.
+    """
+    counts_devices = not problem.contiguous and problem.held.by_position and any(problem.graph.kept_bytes)
+    if counts_devices or len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
         return None
     low = len(problem.accelerators)
     most = low + len(problem.graph.colocated)
@@ -154,4 +170,5 @@ def _holds(problem: PlacementProblem, pipeline: Pipeline, each: DeviceClass) -> 
     held = nothing if is_host or np.isinf(each.capacity) else pipeline.memory
     capacity = each.capacity if is_host else np.inf
     supported = np.isfinite(each.time) & (pipeline.memory <= capacity)
-    return DeviceClass(each.devices, np.where(supported, held, np.inf), False, capacity, nothing)
+    by_bytes = held is pipeline.memory
+    return DeviceClass(each.devices, np.where(supported, held, np.inf), False, capacity, nothing, by_bytes)

@@ -37,17 +37,20 @@ from tessel_core.model import (
     THROUGHPUT,
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
     OperatorGraph,
     Placement,
     PlacementDevice,
     PlacementReport,
+    StageLayout,
 )
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, stages_after_move
 from tessel_core.options import with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
-from tessel_core.placement.problem import placement_problem
-from tessel_core.workbench.outcome import Outcome, outcome_of
+from tessel_core.placement.problem import placement_problem, shared_graph
+from tessel_core.workbench.outcome import PlacerAnswer, outcome_of
 
 FIRST_MESH = "h200-8"
 _AT_FIRST = f"preset {FIRST_MESH}, at first"
@@ -84,6 +87,7 @@ _SIZES = Codec(_sizes_from, dict)
 _PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
 _SUBGRAPHS = or_null(list_of(COUNT))
+_LAYOUT = or_null(Codec(Record(StageLayout).read, Record(StageLayout).write)).sparse()
 _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
 
@@ -108,6 +112,8 @@ class Placing:
     objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
     branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
+    layout: Annotated[StageLayout | None, _LAYOUT] = None
+    """How several stages per device lie; None for one stage per device."""
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
@@ -117,9 +123,11 @@ class Placing:
     assignment: Annotated[tuple[tuple[int, ...], ...] | None, _ASSIGNMENT] = None
     subgraphs: Annotated[tuple[int, ...] | None, _SUBGRAPHS] = None
     """For a latency, per operator its subgraph on its device."""
+    stages: Annotated[tuple[int, ...] | None, _SUBGRAPHS.sparse()] = None
+    """In a layout with several stages per device, per operator its stage."""
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""
-    outcome: Outcome | None = None
+    outcome: PlacerAnswer | None = None
     """The last answer of a placer to this problem; its bound holds after operators are moved by hand."""
 
     @property
@@ -128,10 +136,17 @@ class Placing:
 
     @property
     def devices(self) -> tuple[PlacementDevice, ...]:
-        """The devices that there are; InputError where the pool does not suit the graph."""
+        """The devices that there are, or groups of them; InputError where pool or groups do not suit graph and mesh."""
+        if self.tensor > 1:
+            return DeviceGroups(self.mesh.mesh, self.tensor).placement_devices
         if self.on_mesh or self.graph is None:
             return self.mesh.mesh.placement_devices
         return self.pool.devices(self.graph.graph)
+
+    @property
+    def tensor(self) -> int:
+        """The size of the groups that devices of the mesh are in; 1 on a pool."""
+        return self.costs.tensor if self.on_mesh else 1
 
     @property
     def problem(self) -> PlacementProblem:
@@ -139,14 +154,16 @@ class Placing:
 
         Raises InputError where the devices or the costs are not known.
         """
+        assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
         terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous, self.branches_apart)
-        return placement_problem(self._graph, devices, *terms)
+        return placement_problem(self.graph.graph, devices, *terms, layout=self.layout)
 
     @property
     def _graph(self) -> OperatorGraph:
+        """The graph that is placed: of groups, what one of their devices does; InputError where groups do not suit."""
         assert self.graph is not None
-        return self.graph.graph
+        return shared_graph(self.graph.graph, self.mesh.mesh, self.tensor)[0]
 
     @property
     def question(self) -> PlacementQuestion:
@@ -163,7 +180,7 @@ class Placing:
         """Where the operators are, None where nothing is placed yet; InputError as for `problem`."""
         if self.assignment is None:
             return None
-        found = self.problem.placement(self.assignment)
+        found = self.problem.placement(self.assignment, self.stages if self.layout is not None else None)
         return replace(found, subgraphs=self.subgraphs) if self.objective == LATENCY else found
 
     @property
@@ -176,6 +193,8 @@ class Placing:
     def with_graph(self, file: GraphFile, source: str) -> Placing:
         """On another graph: what it has in common with the present one stays where it is."""
         found = replace(self, graph=file, graph_source=source, graph_sample="", outcome=None)
+        if self.tensor > 1:
+            return found._cleared
         known = file.graph.names
         found = replace(found, pins=tuple(pin for pin in self.pins if pin.operator in known))
         if self.assignment is None or self.graph is None:
@@ -183,8 +202,10 @@ class Placing:
         names = self.graph.graph.names
         place = dict(zip(names, self.assignment, strict=True))
         subgraph = dict(zip(names, self.subgraphs or (), strict=bool(self.subgraphs)))
+        stage = dict(zip(names, self.stages or (), strict=bool(self.stages)))
         return replace(
             found,
+            stages=None if self.stages is None else tuple(stage.get(name, 0) for name in known),
             assignment=tuple(place.get(name, ()) for name in known),
             subgraphs=None if self.subgraphs is None else tuple(subgraph.get(name, 0) for name in known),
         )
@@ -192,7 +213,7 @@ class Placing:
     def opened(self, file: GraphFile, source: str, sample: str = "") -> Placing:
         """With a graph that has nothing to do with the present one; a published one brings its devices."""
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
-        fresh = replace(fresh, subgraphs=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
+        fresh = replace(fresh, subgraphs=None, stages=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
 
     def sized(self, sizes: Mapping[str, int]) -> Placing:
@@ -214,7 +235,7 @@ class Placing:
         before = self.mesh.mesh
         if mesh == before:
             return self
-        if self.on_mesh and len(mesh.devices) == len(before.devices):
+        if self.on_mesh and self.tensor == 1 and len(mesh.devices) == len(before.devices):
             names = {one.name: other.name for one, other in zip(before.devices, mesh.devices, strict=True)}
             pins = tuple(_renamed(pin, names) for pin in self.pins)
             return replace(self, pins=pins, mesh=MeshFile.of(mesh), outcome=None)
@@ -229,12 +250,16 @@ class Placing:
         try:
             before, after = self.devices, found.devices
         except InputError:
-            return replace(found, assignment=None, pins=(), outcome=None)
+            return found._cleared
         if before == after and self.on_mesh == found.on_mesh and self.mesh == found.mesh:
             return found
+        if self.tensor > 1 or found.tensor > 1:
+            return found._cleared
         index = {device.name: i for i, device in enumerate(after)}
         kept = (replace(pin, devices=tuple(name for name in pin.devices if name in index)) for pin in self.pins)
         found = replace(found, pins=tuple(pin for pin in kept if pin.devices), outcome=None)
+        if self.layout is not None:  # stages go round all devices, so none stays where it is
+            return replace(found, assignment=None, stages=None)
         if self.assignment is None:
             return found
         names = (tuple(before[device].name for device in on) for on in self.assignment)
@@ -244,7 +269,17 @@ class Placing:
         """With other costs of the same graph on the same devices."""
         if (costs, communication) == (self.costs, self.communication):
             return self
-        return replace(self, costs=costs, communication=communication, outcome=None)
+        found = replace(self, costs=costs, communication=communication, outcome=None)
+        return found if found.tensor == self.tensor else found._cleared
+
+    @property
+    def _cleared(self) -> Placing:
+        """With nothing placed or pinned."""
+        return replace(self, assignment=None, subgraphs=None, stages=None, pins=(), by_hand=False, outcome=None)
+
+    def with_micro_batches(self, count: int) -> Placing:
+        """With so many micro-batches a step, which stages may hold."""
+        return self.costing(replace(self.costs, micro_batches=count), self.communication)
 
     @property
     def placers(self) -> tuple[str, ...]:
@@ -255,16 +290,24 @@ class Placing:
             if self.objective in each.objectives
             and self.contiguous in each.contiguous
             and (each.keeps_branches_apart or not self.branches_apart)
+            and each.several_stages == (self.layout is not None)
             and not each.judges
         )
 
-    def wanting(self, objective: str, *, contiguous: bool, branches_apart: bool = False) -> Placing:
+    def wanting(
+        self, objective: str, *, contiguous: bool, branches_apart: bool = False, layout: StageLayout | None = None
+    ) -> Placing:
         """With another objective, or on other placements, by a placer that serves it."""
         contiguous = contiguous or objective == LATENCY
         branches_apart = branches_apart and contiguous and objective == THROUGHPUT
-        if (objective, contiguous, branches_apart) == (self.objective, self.contiguous, self.branches_apart):
+        layout = layout if contiguous and objective == THROUGHPUT and not branches_apart else None
+        asked = (objective, contiguous, branches_apart, layout)
+        if asked == (self.objective, self.contiguous, self.branches_apart, self.layout):
             return self
-        found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, outcome=None)
+        found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
+        found = replace(found, outcome=None)
+        if layout != self.layout:  # operators of one stage per device have no stages to keep, and others not these
+            found = replace(found, assignment=None, stages=None, by_hand=False)
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
             found = replace(found, subgraphs=(0,) * len(self.assignment))
@@ -282,7 +325,8 @@ class Placing:
         if report.solution is None:
             return replace(self, outcome=outcome)
         found = report.solution
-        return replace(self, assignment=found.assignment, subgraphs=found.subgraphs, by_hand=False, outcome=outcome)
+        places = replace(self, assignment=found.assignment, subgraphs=found.subgraphs, stages=found.stages)
+        return replace(places, by_hand=False, outcome=outcome)
 
     def moved(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
@@ -298,7 +342,14 @@ class Placing:
         at = (names.index(device),)
         before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
-        return self if assignment == self.assignment else replace(self, assignment=assignment, by_hand=True)
+        if assignment == self.assignment:
+            return self
+        placement, stages = self.placement, None
+        if placement is not None:
+            stages = stages_after_move(placement, to, at[0])
+        elif self.layout is not None:
+            stages = (0,) * len(assignment)
+        return replace(self, assignment=assignment, stages=stages, by_hand=True)
 
     @property
     def movable(self) -> Movable:
@@ -352,17 +403,24 @@ def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: 
 def _check(placing: Placing) -> None:
     if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
         raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
+    if placing.layout is not None and placing.layout.stages_per_device > MOST_STAGES_PER_DEVICE:
+        count = placing.layout.stages_per_device
+        raise InputError("placing.layout", f"has {count} stages per device, {MOST_STAGES_PER_DEVICE} at most")
     if placing.graph is None:
-        if placing.pins or placing.assignment is not None or placing.subgraphs is not None:
+        if placing.pins or any(each is not None for each in (placing.assignment, placing.subgraphs, placing.stages)):
             raise InputError("placing", "places operators of a graph that is not there")
         return
-    count, devices = len(placing.graph.graph.operators), [device.name for device in placing.devices]
+    graph = placing._graph
+    count, devices = len(graph.operators), [device.name for device in placing.devices]
     for pin in placing.pins:
         unknown = next((name for name in pin.devices if name not in devices), None)
-        if pin.operator not in placing.graph.graph.names or unknown is not None:
+        if pin.operator not in graph.names or unknown is not None:
             what = "there is no such operator" if unknown is None else f"unknown device {unknown!r}"
             raise InputError(f"placing.pins.{pin.operator}", what)
-    for name, each in (("subgraphs", placing.subgraphs), ("assignment", placing.assignment)):
+    if (placing.assignment is not None and placing.layout is not None) != (placing.stages is not None):
+        raise InputError("placing.stages", "belong to a placement with several stages per device, and it to them")
+    numbers = ("subgraphs", placing.subgraphs), ("stages", placing.stages), ("assignment", placing.assignment)
+    for name, each in numbers:
         if each is not None and len(each) != count:
             raise InputError(f"placing.{name}", f"has {len(each)} entries, the graph has {count} operators")
     for i, on in enumerate(placing.assignment or ()):

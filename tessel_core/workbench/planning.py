@@ -23,7 +23,7 @@ def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
     """
     placement = placing.placement
     assert placement is not None
-    return plan_of(placement, plan_options(placing, split_weights=split_weights))
+    return plan_of(placement, PlanOptions(split_weights))
 
 
 def split_for(
@@ -50,6 +50,7 @@ def plan_source(placing: Placing) -> str:
     """Where the plan of the placement comes from, in a few words; there must be a graph."""
     assert placing.graph is not None
     where = placing.mesh.mesh.name if placing.on_mesh else f"{len(placing.devices)} devices"
+    where += f" in groups of {placing.tensor}" if placing.tensor > 1 else ""
     return f"placement of {placing.graph.graph.name} on {where}"
 
 
@@ -60,9 +61,4 @@ def halves_source(placing: Placing) -> str:
 
 def joint_question(placing: Placing, config: JointConfig, *, split_weights: bool = False) -> JointQuestion:
     """The question of a joint search; InputError as for `Placing.problem`."""
-    return JointQuestion(placing.problem, config, plan_options(placing, split_weights=split_weights))
-
-
-def plan_options(placing: Placing, *, split_weights: bool = False) -> PlanOptions:
-    """How the placement becomes a plan: what its operators' sizes hold follows from the costs."""
-    return PlanOptions(placing.costs.in_flight if placing.on_mesh else 1, split_weights)
+    return JointQuestion(placing.problem, config, PlanOptions(split_weights))

@@ -28,7 +28,7 @@ from tessel_core.networks import build_shape
 from tessel_core.options import Option, options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.scheduling import SCHEDULERS, Comparison, Question, find_scheduler, solve_schedule
-from tessel_core.workbench.outcome import Outcome
+from tessel_core.workbench.outcome import PlacerAnswer
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 from tessel_core.workbench.workspace import Workspace, workspace_file
 
@@ -92,7 +92,9 @@ def placings(draw: strategies.DrawFn) -> Placing:
     config = find_placer(placer).config
     ranges = {name: values(option, default) for name, (option, default) in options_of(config).items()}
     placing = placing.asking(placer, config(**{name: draw(each) for name, each in ranges.items()}))
-    placing = placing.costing(CostOptions(in_flight=draw(strategies.integers(1, 4))), draw(_COMMUNICATIONS))
+    placing = placing.costing(
+        CostOptions(in_flight=draw(strategies.sampled_from((1, 2, 4, "1f1b", "gpipe")))), draw(_COMMUNICATIONS)
+    )
     placing = replace(placing, outcome=draw(strategies.none() | outcomes))
     if graph is None:
         return placing
@@ -114,7 +116,7 @@ def placings(draw: strategies.DrawFn) -> Placing:
 _COMMUNICATIONS = strategies.sampled_from(Communication)
 amounts = strategies.none() | strategies.floats(0, 1e300)
 outcomes = strategies.builds(
-    Outcome,
+    PlacerAnswer,
     strategies.sampled_from(list(PLACERS)),
     *(strategies.sampled_from(Status), names, amounts, amounts, strategies.floats(0, 9e9), texts),
 )

@@ -10,6 +10,8 @@ from helpers.workspaces import published_graph
 
 from pages.shared.session import Session
 from tessel_core.formats.graph_file import graph_file_text
+from tessel_core.model import LayoutShape, StageLayout
+from tessel_core.model.layout import layout_of
 
 pytestmark = pytest.mark.usefixtures("restart")
 
@@ -131,6 +133,25 @@ def test_devices_costs_and_objective_are_part_of_the_question(placed) -> None:
     assert placed.work.placing.objective == "throughput"
 
 
+def test_the_stages_hold_what_is_chosen(placed) -> None:
+    placed.choose("Micro-batches in flight", "gpipe")
+    assert placed.work.placing.costs.in_flight == "gpipe"
+    placed.choose("Micro-batches in flight", "a number").choose("Micro-batches in flight, the number", 3)
+    assert placed.work.placing.costs.in_flight == 3
+    placed.place()
+    assert set(placed.work.placing.placement.held) == {3}
+
+
+def test_groups_of_devices_share_each_operator(placed) -> None:
+    placed.choose("Tensor-parallel degree", 2)
+    assert placed.says("Press Place")
+    placed.place()
+    assert placed.says("proved optimal")
+    assert placed.work.placing.placement.devices[0].name == "gpu0..gpu1"
+    placed.choose("Tensor-parallel degree", 3)
+    assert placed.says("groups of 3 do not divide the 8 devices of h200-8")
+
+
 def test_branches_are_kept_apart_where_that_is_asked(placed) -> None:
     placed.choose("Objective", "Throughput, branches apart")
     placed.place()
@@ -212,3 +233,23 @@ def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
     assert placed.numbers()["Period at least"] == "–"
     placed.press("Schedule this")
     assert placed.says("operator new: has no device, a plan needs one.")
+
+
+@pytest.mark.parametrize(("goal", "shape"), [("Throughput, loop of stages", "loop"), ("Throughput, V of stages", "v")])
+def test_stages_go_round_the_devices_or_down_and_up(app, goal: str, shape: str) -> None:
+    tab = app("placement", graph="mlp-8-training").choose("Objective", goal)
+    tab.choose("Stages per device", 2)
+    assert tab.work.placing.layout == StageLayout(2, LayoutShape(shape))
+    tab.place()
+    assert tab.says("proved optimal: no layout of 2 stages per device")
+    placement = tab.work.placing.placement
+    assert layout_of(placement) == StageLayout(2, LayoutShape(shape))
+    (lanes,) = tab.timelines()
+    chunks = {(block["devices"][0], block["chunk"]) for block in lanes["blocks"]}
+    assert chunks == {(device, chunk) for device in range(8) for chunk in range(2)}
+    assert {block["short"].split(":")[0] for block in lanes["blocks"]} == set(map(str, range(16)))
+    moved = select(tab, placement.graph.operators[0].name).choose("Device", "gpu3").press("Move")
+    assert moved.says("in stage 3" if shape == "loop" else "and follows")
+    moved.press("Undo").choose("Objective", "Throughput, contiguous")
+    assert moved.work.placing.layout is None
+    assert moved.work.placing.assignment is None

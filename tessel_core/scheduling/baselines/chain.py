@@ -14,6 +14,7 @@ from tessel_core.scheduling.structure import independent_parts
 class Chain:
     """Blocks by stage: those of stage s run on `devices[s]` alone, which may hold other stages too.
 
+    Where stages are on groups of devices that have no device in common, `devices` has the first of each group.
     `backward` is empty for inference; `weight[s]` is None where the backward is not split.
     """
 
@@ -38,7 +39,10 @@ class Chain:
 
 
 def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """`blocks`, or all of the plan's, as a chain of single-device stages, or one sentence why they are none."""
+    """`blocks`, or all of the plan's, as a chain of stages, or one sentence why they are none.
+
+    Each stage is on one device, or on one group of devices where no two groups have a device in common.
+    """
     chosen = set(range(len(plan.blocks)) if blocks is None else blocks)
     kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
     for b in plan.topological_order:
@@ -67,6 +71,32 @@ def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = N
     """As `find_chain`, every stage on a device of its own."""
     chain = find_chain(plan, blocks)
     return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
+
+
+Stages = tuple[tuple[int, tuple[int, ...]], ...]
+"""Per stage of a device of its own, its forward block and all of its backward ones, predecessors first."""
+
+
+def find_stages(plan: MicroBatchPlan) -> Stages | str:
+    """The plan as stages in a row, each with one forward block; or one sentence why it is none.
+
+    The backward of a stage may be several blocks, with the backward of other stages in between: tensors then go back
+    and forth between two stages, as where a stage ends inside a layer.
+    """
+    kinds = [block.kind for block in plan.blocks]
+    forward = [b for b in plan.topological_order if kinds[b] is BlockKind.FORWARD]
+    others = [b for b in plan.topological_order if kinds[b] is not BlockKind.FORWARD]
+    devices = [plan.blocks[b].devices for b in forward]
+    reason = (
+        _why_not_single(plan, range(len(plan.blocks)))
+        or _why_not_line(plan, forward)
+        or _why_not_after(plan, forward, others)
+        or ("" if len(set(devices)) == len(devices) else "a device holds more than one forward block")
+    )
+    elsewhere = next((b for b in others if plan.blocks[b].devices not in devices), None)
+    if reason or elsewhere is not None:
+        return reason or f"block {plan.blocks[elsewhere or 0].name} is on a device without a forward block"
+    return tuple((f, tuple(b for b in others if plan.blocks[b].devices == plan.blocks[f].devices)) for f in forward)
 
 
 def with_split_backward(chain: Chain | str) -> Chain | str:
@@ -111,8 +141,10 @@ def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
 
 
 def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:
+    groups = {frozenset(plan.blocks[b].devices) for b in blocks}
+    apart = sum(map(len, groups)) == len(frozenset().union(*groups))
     for block in (plan.blocks[b] for b in sorted(blocks)):
-        if len(block.devices) > 1:
+        if len(block.devices) > 1 and not apart:
             return f"block {block.name} runs on {len(block.devices)} devices at once"
         if block.kind is BlockKind.OTHER:
             return f"block {block.name} is neither forward nor backward"
@@ -144,7 +176,7 @@ def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chai
     for w in weight:
         # The backward blocks before it are the first of their line.
         reached = len(weights) - (plan.ancestors[w] & mask).bit_count()
-        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices), -1)
+        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices[:1]), -1)
         if stage < 0 or weights[stage] is not None:
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
         weights[stage] = w
