@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from helpers.graphs import least_load, random_graph, random_pool
-from helpers.seeds import seeds
+from helpers.seeds import reaching, seeds
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort
@@ -54,9 +54,9 @@ def search_of(pipeline: Pipeline, objective: str, seed: int) -> AnySetSearch | N
 @pytest.mark.parametrize("seed", seeds(60))
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_clusters_load_devices_as_their_groups_do(seed: int, objective: str) -> None:
-    pipeline = any_sets(seed, 14, DevicePool(3, 1))
-    if pipeline is None:
-        return
+    pool = DevicePool(3, 1)
+    pipeline = any_sets(reaching(seed, lambda each: any_sets(each, 14, pool) is not None), 14, pool)
+    assert pipeline is not None
     parts, choose = pipeline.parts(objective), np.random.default_rng(seed)
     cluster_of = np.unique(choose.integers(5, size=len(pipeline.members)), return_inverse=True)[1]
     tables = coarsened(tables_of(parts), cluster_of)
@@ -69,9 +69,9 @@ def test_clusters_load_devices_as_their_groups_do(seed: int, objective: str) -> 
 @pytest.mark.parametrize("seed", seeds(60))
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_annealing_keeps_loads_memory_and_the_best(seed: int, objective: str) -> None:
-    pipeline = any_sets(seed, 14, DevicePool(3, 1, 25))
-    if pipeline is None:
-        return
+    pool = DevicePool(3, 1, 25)
+    pipeline = any_sets(reaching(seed, lambda each: any_sets(each, 14, pool) is not None), 14, pool)
+    assert pipeline is not None
     parts = pipeline.parts(objective)
     tables, (start,) = tables_of(parts), random_splits(pipeline, seed, 1)
     on = np.array(start)
@@ -87,14 +87,18 @@ def test_annealing_keeps_loads_memory_and_the_best(seed: int, objective: str) ->
         assert least <= measured(parts, start).load + 1e-9
 
 
+def _small_search(seed: int, objective: str) -> AnySetSearch | None:
+    """The search of a small graph; None where no split of it fits."""
+    pipeline = any_sets(seed, 7, random_pool(seed))
+    return None if pipeline is None else search_of(pipeline, objective, seed)
+
+
 @pytest.mark.parametrize("seed", seeds(60))
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_small_graphs_are_placed_as_well_as_can_be(seed: int, objective: str) -> None:
-    graph, pool = random_graph(seed), random_pool(seed)
-    pipeline = any_sets(seed, 7, pool)
-    search = None if pipeline is None else search_of(pipeline, objective, seed)
-    if search is None:
-        return
+    seed = reaching(seed, lambda each: _small_search(each, objective) is not None)
+    graph, pool, search = random_graph(seed), random_pool(seed), _small_search(seed, objective)
+    assert search is not None
     best = least_load(graph, pool, contiguous=False, passes=objective == FORWARD_BACKWARD)
     search.run(2.0, best or 0.0, Control())
     assert search.best.load == pytest.approx(best, abs=1e-9)
@@ -142,12 +146,19 @@ def test_a_short_search_improves_a_random_split() -> None:
     assert found.bound <= found.split.load < start.load
 
 
+def _bounded(seed: int) -> tuple[Pipeline | None, float | None]:
+    """A small pipeline and the least load of its splits; None where no split fits."""
+    pipeline = any_sets(seed, 7, random_pool(seed))
+    best = least_load(random_graph(seed), random_pool(seed), contiguous=False)
+    return pipeline, None if pipeline is None else best
+
+
 @pytest.mark.parametrize("seed", seeds(200))
 def test_pigeonholes_bound_every_split(seed: int) -> None:
-    graph, pool = random_graph(seed), random_pool(seed)
-    pipeline, best = any_sets(seed, 7, pool), least_load(graph, pool, contiguous=False)
-    if pipeline is None or best is None:
-        pytest.skip("no split fits")
+    seed = reaching(seed, lambda each: _bounded(each)[1] is not None)
+    pipeline, best = _bounded(seed)
+    assert pipeline is not None
+    assert best is not None
     known = cut_bound(pipeline, priced_work(pipeline).bound, Control())
     for upper in (best, 1.5 * best):
         bound = pigeonhole_bound(pipeline, known, upper, Control())
