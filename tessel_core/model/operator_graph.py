@@ -80,6 +80,14 @@ class Operator:
         """Bytes that it holds on an accelerator: `size`, else weights and activations."""
         return (self.weight_bytes or 0) + (self.activation_bytes or 0) if self.size is None else self.size
 
+    def held_by_one_of(self, replicas: int, in_flight: int = 1) -> float:
+        """Bytes on each of so many devices that divide micro-batches: all of its memory but their activations.
+
+        `in_flight` are the micro-batches whose activations `memory` includes.
+        """
+        divided = min(self.memory, float(in_flight * (self.activation_bytes or 0)))
+        return self.memory - divided * (1 - 1 / replicas)
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:

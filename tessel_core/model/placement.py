@@ -9,6 +9,7 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
+from tessel_core.model.replicas import Replication
 from tessel_core.model.transfers import OWN_COSTS, Transfers
 
 
@@ -57,7 +58,7 @@ class Allowance:
 class Placement:
     """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
 
-    A placement may break rules; the referee says which.
+    With a `replication`, several devices are replicas.  A placement may break rules; the referee says which.
     """
 
     graph: OperatorGraph
@@ -67,6 +68,8 @@ class Placement:
     subgraphs: tuple[int, ...] | None = None
     """For the latency of one sample: per operator, which of its device's subgraphs it is in, in the order in which the
     device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
+    replication: Replication | None = None
+    """Where several devices of an operator divide its micro-batches; None where each does the same or its shard."""
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
@@ -86,3 +89,25 @@ class Placement:
         """Per device, the indices of its operators."""
         found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
         return tuple(map(frozenset, grouped(len(self.devices), found)))
+
+    def replicas(self, operator: int) -> int:
+        """Number of devices that divide an operator's micro-batches between them: 1 without a replication."""
+        return max(1, len(self.assignment[operator])) if self.replication is not None else 1
+
+    def held(self, operator: int) -> float:
+        """Bytes of an operator on each of its devices."""
+        each, in_flight = self.graph.operators[operator], 1 if self.replication is None else self.replication.in_flight
+        return each.held_by_one_of(self.replicas(operator), in_flight)
+
+    @cached_property
+    def replicated(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """Per set of replicas, in ascending order, the operators that they share."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for operator, on in enumerate(self.assignment):
+            if self.replicas(operator) > 1:
+                found.setdefault(tuple(sorted(on)), []).append(operator)
+        return {devices: tuple(operators) for devices, operators in found.items()}
+
+    def stage_at(self, device: int) -> tuple[int, ...]:
+        """The devices that share the stage of a device: itself and its replicas."""
+        return next((devices for devices in self.replicated if device in devices), (device,))

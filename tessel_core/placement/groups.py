@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import PlacementDevice
+from tessel_core.model import PlacementDevice, gradient_bytes
 from tessel_core.model.checks import circles, joined, quotient, topological_order
 from tessel_core.placement.branches import branches_of
-from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
+from tessel_core.placement.pipeline import DeviceClass, Floats, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
@@ -28,8 +28,18 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     costs = problem.transfer_costs if costs is None else costs
     whole = _whole(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    sets = _contracted(whole, memory_binds=whole.memory.sum() > capacity)
+    memory_binds = bool(whole.memory.sum() > capacity)
+    if problem.replicates:  # beside replicas, a group that has gradients adds loads where it is moved
+        held = group_gradients(problem, whole.members) + (whole.memory if memory_binds else 0.0)
+        whole, memory_binds = replace(whole, memory=held), True
+    sets = _contracted(whole, memory_binds=memory_binds)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
+
+
+def group_gradients(problem: PlacementProblem, groups: Groups, without: frozenset[int] = frozenset()) -> Floats:
+    """Per group, the bytes of its weights' gradients, some operators left out."""
+    gradients = gradient_bytes(problem.graph)
+    return np.array([sum(gradients[i] for i in members if i not in without) for members in groups], dtype=float)
 
 
 def chain_of(problem: PlacementProblem) -> Pipeline:
@@ -48,10 +58,16 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if keep_memory:
         return coarse
-    idle, operators = _without_cost(whole), problem.graph.operators
-    light = {i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part]}
+    light, operators = contracted_operators(problem), problem.graph.operators
     memory = [sum(operators[i].memory for i in group if i not in light) for group in coarse.members]
     return replace(coarse, memory=np.array(memory))
+
+
+def contracted_operators(problem: PlacementProblem) -> frozenset[int]:
+    """The operators without cost that `coarse_pipeline` joins with others."""
+    whole = _whole(problem, problem.transfer_costs)
+    sets, idle = _contracted(whole, memory_binds=False), _without_cost(whole)
+    return frozenset(i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part])
 
 
 def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
@@ -97,7 +113,7 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
         tuple(tuple(sorted(number[each] for each in before[group])) for group in order),
         np.array([sum(graph.operators[i].memory for i in group) for group in members]),
         _classes(problem, members),
-        _nets(problem, members, costs),
+        nets_of(problem, members, costs),
         _branches(problem, members),
     )
 
@@ -142,7 +158,7 @@ def group_time(problem: PlacementProblem, group: Sequence[int], kind: str, *, on
     return float("inf") if None in times else float(sum(time or 0.0 for time in times))
 
 
-def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
+def nets_of(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
     """Tensors that pass between groups; those between the same groups are one."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}

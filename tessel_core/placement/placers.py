@@ -24,6 +24,8 @@ class Placer(Solver):
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
     keeps_branches_apart: bool = False
     """Whether it serves problems that ask for it."""
+    replicates: tuple[bool, ...] = (False,)
+    """Whether it serves problems whose stages have one device, those that let a stage have several, or both."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""
 
@@ -35,6 +37,8 @@ class Placer(Solver):
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
         if problem.branches_apart and not self.keeps_branches_apart:
             return "cannot keep branches apart"
+        if problem.replicates not in self.replicates:
+            return "cannot replicate stages" if problem.replicates else "is for replicated stages only"
         return ""
 
 
@@ -47,6 +51,7 @@ PLACERS = Registry(
         "by-order": "baselines.simple:BY_ORDER",
         "pipedream": "baselines.simple:PIPEDREAM",
         "greedy": "baselines.simple:GREEDY",
+        "data-parallel": "baselines.simple:DATA_PARALLEL",
         "balanced-layers": "baselines.simple:BALANCED_LAYERS",
         "one-device": "baselines.simple:ONE_DEVICE",
         "local-search": "baselines.local_search:LOCAL_SEARCH",

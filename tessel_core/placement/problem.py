@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.reductions import ReplicaOptions, replication_on
 from tessel_core.errors import InputError
 from tessel_core.model import (
     THROUGHPUT,
@@ -17,6 +18,7 @@ from tessel_core.model import (
     OperatorGraph,
     Placement,
     PlacementDevice,
+    Replication,
     Transfers,
     measure_placement,
 )
@@ -33,7 +35,7 @@ class PlacementProblem:
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
     Raises InputError where an allowance names an operator or a device that there is not, and for branches that are to
-    be apart in other placements than contiguous ones for the throughput.
+    be apart, or replicas, in other placements than contiguous ones for the throughput.
     """
 
     graph: OperatorGraph
@@ -46,10 +48,14 @@ class PlacementProblem:
     """Whether no device may have operators of two branches that run side by side."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
+    replication: Replication | None = None
+    """How replicas are counted where a stage may have several devices; None where it has one."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
             raise InputError("branches", f"are kept apart in contiguous placements for the {THROUGHPUT} only")
+        if self.replication is not None and (self.objective, self.contiguous) != (THROUGHPUT, True):
+            raise InputError("replicas", f"are for contiguous placements for the {THROUGHPUT} only")
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -101,7 +107,7 @@ class PlacementProblem:
 
     def placement(self, assignment: Sequence[tuple[int, ...]]) -> Placement:
         """The placement with these devices per operator."""
-        return Placement(self.graph, self.devices, tuple(assignment), self.transfers)
+        return Placement(self.graph, self.devices, tuple(assignment), self.transfers, replication=self.replication)
 
     def measure(self, placement: Placement) -> float:
         """The objective's value, in the graph's time unit."""
@@ -114,6 +120,11 @@ class PlacementProblem:
         apart = branches_apart(placement) if self.branches_apart else ()
         broken = check_placement(placement, without=self.waived_rules)
         return [*broken, *check_allowances(placement, self.allowances), *apart]
+
+    @property
+    def replicates(self) -> bool:
+        """Whether a stage may have several devices."""
+        return self.replication is not None
 
     @property
     def waived_rules(self) -> tuple[str, ...]:
@@ -131,10 +142,11 @@ def placement_problem(
     objective: str = THROUGHPUT,
     contiguous: bool = True,
     branches_apart: bool = False,
+    replicas: ReplicaOptions | None = None,
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
-    Pages, command line and sweeps pose it here; `solve_placement` and `plan_of` lead on from it to `solve_schedule`.
+    With `replicas` a stage may have several devices.  Pages, command line and sweeps pose it here; `solve_placement` and `plan_of` lead on from it to `solve_schedule`.
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
@@ -143,4 +155,14 @@ def placement_problem(
     else:
         priced = costed(graph, devices, costs or CostOptions())
         problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
-    return replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
+    replication = None
+    if replicas is not None:
+        in_flight = 1 if isinstance(devices, DevicePool) else (costs or CostOptions()).in_flight
+        replication = replication_on(devices, replicas, communication, in_flight, graph.time_unit)
+    return replace(
+        problem,
+        objective=objective,
+        contiguous=contiguous,
+        branches_apart=branches_apart,
+        replication=replication,
+    )

@@ -56,7 +56,7 @@ def backward_follows(placement: Placement) -> Iterator[Violation]:
 def placement_memory(placement: Placement) -> Iterator[Violation]:
     """The memory of a device's operators sums to its capacity at most."""
     for device, on in zip(placement.devices, placement.operators_on, strict=True):
-        held = sum(placement.graph.operators[i].memory for i in sorted(on))
+        held = sum(placement.held(i) for i in sorted(on))
         if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
             why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
             yield Violation("memory", f"device {device.name}", why)
@@ -75,6 +75,23 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
     if cycle:
         names = [" and ".join(placement.devices[d].name for d in sorted(stages[stage])) for stage in cycle]
         yield Violation("contiguous", f"device {names[0]}", f"tensors flow in a circle: {' -> '.join(names)}")
+
+
+def replicas(placement: Placement) -> Iterator[Violation]:
+    """Replicas of a stage are accelerators of one kind, which have no operators of other stages."""
+    for devices in placement.replicated:
+        names = " and ".join(placement.devices[d].name for d in devices)
+        kinds = sorted({placement.devices[d].kind for d in devices})
+        where = f"devices {names}"
+        if len(kinds) > 1:
+            yield Violation("replicas", where, f"share a stage, but are of the kinds {' and '.join(kinds)}")
+        elif placement.devices[devices[0]].is_host:
+            yield Violation("replicas", where, "share a stage, but are hosts; only accelerators do")
+        for device in devices:
+            others = [i for i in placement.operators_on[device] if set(placement.assignment[i]) != set(devices)]
+            if others:
+                name, shown = placement.graph.operators[min(others)].name, placement.devices[device].name
+                yield Violation("replicas", where, f"share a stage, but {name} is on {shown} and not on all of them")
 
 
 # The rules that a placement for the latency of one sample keeps besides
@@ -133,6 +150,7 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
     "colours": colours,
     "backward follows": backward_follows,
     "memory": placement_memory,
+    "replicas": replicas,
     "contiguous": contiguous,
 }
 """Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
