@@ -76,6 +76,7 @@ def test_what_fits_nowhere_is_no_wrong_input(tessel: Tessel, placer: str) -> Non
     """Operator a holds 10 bytes; whichever placer is asked, exit 1 and one document."""
     kind = PLACERS[placer]
     words = ["--objective", kind.objectives[0], *(() if True in kind.contiguous else ("--non-contiguous",))]
+    words += [] if False in kind.replicates else ["--replicate"]
     ended = tessel("place", "g.json", "--accelerators", "2", "--memory", "9", "--placer", placer, *words, "--json")
     said = ended.document
     assert (ended.code, said["status"], said["least_memory"]) == (1, "INFEASIBLE", 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -44,16 +44,16 @@ class Movable:
         )
 
     def moved(self, operators: Iterable[int], device: int) -> Placement:
-        """With these operators, and what must share theirs, on that device."""
+        """With these operators, and what must share theirs, on that device and the replicas of its stage."""
         going = set(self.placement.graph.together(operators))
-        assignment = enumerate(self.placement.assignment)
-        return replace(self.placement, assignment=tuple((device,) if i in going else on for i, on in assignment))
+        to, assignment = self.placement.stage_at(device), enumerate(self.placement.assignment)
+        return replace(self.placement, assignment=tuple(to if i in going else on for i, on in assignment))
 
     def _pinned(self, going: Sequence[int], device: int) -> str:
-        name = self.placement.devices[device].name
+        names = {self.placement.devices[d].name for d in self.placement.stage_at(device)}
         for i in going:
-            kept = self._kept.get(self.placement.graph.operators[i].name, (name,))
-            if name not in kept:
+            kept = self._kept.get(self.placement.graph.operators[i].name)
+            if kept is not None and not names.issubset(kept):
                 return f"{self.placement.graph.operators[i].name} is pinned to {' and '.join(kept)}: unpin it first"
         return ""
 
@@ -64,14 +64,14 @@ class Movable:
 
     def _full(self, going: Sequence[int], device: int) -> str:
         """Where the device would hold more than its capacity, and more than it does now."""
-        to, operators = self.placement.devices[device], self.placement.graph.operators
+        to = self.placement.devices[device]
         if to.memory_capacity is None:
             return ""
-        there = self.placement.operators_on[device]
-        more = sum(operators[i].memory for i in going if i not in there)
+        there, holds = self.placement.operators_on[device], self._holder(device)
+        more = sum(holds(i) for i in going if i not in there)
         if not more or self._held[device] + more < to.memory_capacity * (1 - 2 * ROUNDING):
             return ""
-        held = sum(operators[i].memory for i in sorted(there.union(going)))
+        held = sum(map(holds, sorted(there.union(going))))
         if held <= with_rounding(to.memory_capacity):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
@@ -95,8 +95,13 @@ class Movable:
 
     @cached_property
     def _held(self) -> tuple[float, ...]:
-        operators = self.placement.graph.operators
-        return tuple(sum(operators[i].memory for i in on) for on in self.placement.operators_on)
+        return tuple(sum(map(self.placement.held, on)) for on in self.placement.operators_on)
+
+    def _holder(self, device: int) -> Callable[[int], float]:
+        """The bytes that an operator would hold on the device."""
+        operators, replication = self.placement.graph.operators, self.placement.replication
+        replicas, in_flight = len(self.placement.stage_at(device)), 1 if replication is None else replication.in_flight
+        return lambda i: operators[i].held_by_one_of(replicas, in_flight)
 
     @cached_property
     def _kept(self) -> dict[str, tuple[str, ...]]:
@@ -156,7 +161,7 @@ class Movable:
         place = {each: i for i, each in enumerate(self._sets)}
         found = []
         for d, device in enumerate(self.placement.devices):
-            t = place.get(frozenset((d,)), len(self._sets))
+            t = place.get(frozenset(self.placement.stage_at(d)), len(self._sets))
             fed = reach[t] | reduce(or_, (reach[each] | 1 << each for each in after - {t}), 0)
             on_circle = [each for each in before - {t} if fed >> each & 1]
             on_circle += [each for each in after - {t} if reach[each] >> t & 1]

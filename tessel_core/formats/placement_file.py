@@ -19,7 +19,7 @@ from tessel_core.model import (
     DeviceMesh,
     DevicePool,
     Placement,
-    PlacementDevice,
+    Replication,
     SolveReport,
     Transfers,
 )
@@ -35,6 +35,9 @@ class PlacementTerms:
     costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Options of the costs on a mesh by name; which names and values there are is not the file's business."""
     allowances: tuple[Allowance, ...] = ()
+    replicas: Mapping[str, bool | int | float | str] | None = None
+    """Options of replicated stages by name, where several devices of an operator are replicas; None where they are a
+    tensor-parallel group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ _TERMS = Record(
     communication=or_null(codec_of(Communication), Communication.OVERLAPPED),
     costs=or_null(Codec(options_from, dict), {}),
     allowances=or_null(by_name(Codec(_devices_from, list), Allowance, "operator", "devices"), ()).sparse(),
+    replicas=or_null(Codec(options_from, dict)).sparse(),
 )
 _REPORT = Record(PlacementFileReport, inline={"terms": _TERMS}, branches_apart=codec_of(bool).sparse())
 
@@ -107,12 +111,16 @@ def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
     return read_with(PLACEMENT.from_fields, data, name)
 
 
-def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
+def bound_placement(
+    kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None, replication: Replication | None = None
+) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
+
+    `replication` is how the replicas that its terms ask for are counted.
 
     Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
     """
-    devices = _bound_devices(kept, file) if mesh is None else mesh.placement_devices
+    devices = bound_pool(kept, file).devices(file.graph) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}
     found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
     allowed = ((each.operator, each.devices) for each in kept.terms.allowances)
@@ -126,7 +134,7 @@ def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | Non
     for operator, names in kept.assignment:
         found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
     transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication)
-    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file))
+    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file), replication)
 
 
 def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | None:
@@ -140,11 +148,12 @@ def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | 
     return tuple(found)
 
 
-def _bound_devices(kept: PlacementFile, file: GraphFile) -> tuple[PlacementDevice, ...]:
+def bound_pool(kept: PlacementFile, file: GraphFile) -> DevicePool:
+    """The devices of a placement that is on no mesh; InputError where neither it nor its graph says them."""
     pool = kept.pool or file.pool
     if pool is None:
         raise InputError("devices", "neither the placement nor its graph says what the devices are")
-    return pool.devices(file.graph)
+    return pool
 
 
 def placement_text(

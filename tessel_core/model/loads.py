@@ -113,14 +113,17 @@ class PlacementLoads:
     forward: PassLoads
     backward: PassLoads
     memory: tuple[float, ...]
+    reduction: tuple[float, ...]
+    """Of the backward communication, what reducing the gradients of replicas takes."""
 
     @classmethod
     def of(cls, placement: Placement) -> PlacementLoads:
         """The loads; an operator without a time on its device counts as 0, which the referee refuses."""
-        moved = _communication(placement)
+        moved, reduction = _communication(placement), _reduction(placement)
+        moved[True] = _sums(moved[True], reduction)
         forward, backward = (PassLoads(_work(placement, backward=way), moved[way]) for way in (False, True))
         memory = tuple(sum(placement.held(i) for i in sorted(on)) for on in placement.operators_on)
-        return cls(forward, backward, memory)
+        return cls(forward, backward, memory, reduction)
 
     @property
     def work(self) -> tuple[float, ...]:
@@ -176,10 +179,16 @@ def _communication(placement: Placement) -> dict[bool, tuple[float, ...]]:
             for device in (*each.senders, *each.receivers):
                 if not placement.devices[device].is_host:
                     pays[device] += each.seconds_at(device)
+    return {backward: tuple(each) for backward, each in found.items()}
+
+
+def _reduction(placement: Placement) -> tuple[float, ...]:
+    """Per device, the reductions that it takes part in."""
+    found = [0.0] * len(placement.devices)
     for devices, seconds in exposed_reductions(placement).items():
         for device in devices:
-            found[True][device] += seconds
-    return {backward: tuple(each) for backward, each in found.items()}
+            found[device] += seconds
+    return tuple(found)
 
 
 def _sums(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ from tessel_core.placement.groups import coarse_pipeline, contracted_operators, 
 from tessel_core.placement.ideals import Bits, Ideals, sums_over
 from tessel_core.placement.pipeline import Best, Floats, Pipeline, within_memory
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.shortage import devices_text, least_bytes, of_memory, pins
+from tessel_core.placement.shortage import devices_text, least_bytes, of_memory, pins, too_large
 from tessel_core.placement.steps import MOST_KEPT, Fold, Rows, StageLoads, Steps
 
 ReductionOf = Callable[[Stage], ReductionTime]
@@ -155,12 +155,12 @@ def solve_replicated(
     pipeline = pipeline_of(problem)
     chains = _chains(problem, pipeline, _least_over(problem, pipeline))
     if not np.any([part.supported for part in chains.parts], axis=(0, 1)).all():
-        return _explained(problem, pipeline, most_ideals, control)
+        return _explained(problem, chains, most_ideals, control)
     best = best_of(chains, most_ideals, control)
     if not best.complete and not control.stopped:
         pipeline, best = _coarsely(problem, pipeline, best, most_ideals, control)
     if best.split is None and best.complete:
-        return _explained(problem, pipeline, most_ideals, control)
+        return _explained(problem, chains, most_ideals, control)
     reason = "the bound holds for the fastest links between any devices"
     if control.stopped and not best.complete:
         reason = "the time limit came before the proof"
@@ -305,12 +305,13 @@ def _are_kinds_apart(problem: PlacementProblem, pipeline: Pipeline) -> bool:
 
 
 def _explained(
-    problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, control: Control
+    problem: PlacementProblem, asked: ReplicatedChains, most_ideals: int, control: Control
 ) -> PlacementReport:
     """The report on a problem that has no placement, with the least memory that would do where that is known."""
+    pipeline = asked.pipeline
     whole = of_memory(problem, pipeline)
-    devices = range(1, len(problem.devices) + 1)
-    parts = tuple(of_memory(problem, _part(problem, pipeline, replicas, min)) for replicas in devices)
+    numbers = range(1, len(asked.parts) + 1)
+    parts = tuple(of_memory(problem, _part(problem, pipeline, replicas, min)) for replicas in numbers)
     nothing = np.zeros(len(pipeline.members))
     chains = ReplicatedChains(whole, parts, nothing, lambda stage: FREE, lambda stage: FREE, overlapped=False)
     held = best_of(chains, most_ideals, control)
@@ -318,4 +319,19 @@ def _explained(
     limited = any(device.memory_capacity is not None for device in problem.accelerators)
     room = "have room for no" if limited else "can be given no"
     reason = f"{devices_text(problem, of_memory=limited)} {room} stages that follow the flow, replicated or not"
-    return infeasible(problem, reason + pins(problem), least if limited else None)
+    reason = _too_large(problem, asked) or reason + pins(problem)
+    return infeasible(problem, reason, least if limited else None)
+
+
+def _too_large(problem: PlacementProblem, asked: ReplicatedChains) -> str:
+    """The clause about the first group that no number of replicas has the memory for; empty where there is none."""
+    homeless = np.flatnonzero(~np.any([part.supported for part in asked.parts], axis=(0, 1)))
+    if not len(homeless):
+        return ""
+    group = int(homeless[0])
+    kinds = np.flatnonzero(asked.pipeline.supported[:, group])
+    kind = max(kinds, key=lambda each: asked.pipeline.classes[each].capacity)
+    replicas, device = asked.most_replicas[kind], problem.devices[asked.pipeline.classes[kind].devices[0]]
+    held = float(asked.parts[replicas - 1].memory[group])
+    shared = f" as one of {replicas} replicas" if replicas > 1 else ""
+    return too_large(problem, asked.pipeline.members[group], held, device) + shared

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tessel_core.costs.costed import CostOptions
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats import PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
@@ -45,9 +46,10 @@ def placement_file_text(placing: Placing) -> str:
 def answer_text(placing: Placing, report: PlacementReport) -> str:
     """The placement of a report on the question as a tessel-placement file; there must be one, and a graph."""
     assert placing.graph is not None
-    terms = PlacementTerms(allowances=placing.pins)
+    replicas = None if placing.replicas is None else search_options(placing.replicas)
+    terms = PlacementTerms(allowances=placing.pins, replicas=replicas)
     if placing.on_mesh:
-        terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins)
+        terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins, replicas)
     devices = placing.mesh if placing.on_mesh else placing.pool
     return placement_text(
         report, placing.graph, devices, terms, contiguous=placing.contiguous, branches_apart=placing.branches_apart
@@ -72,6 +74,10 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
             contiguous=kept.report.contiguous,
             branches_apart=kept.report.branches_apart,
         )
+    replicas = None if kept.terms.replicas is None else config_from(ReplicaOptions, kept.terms.replicas)
+    if replicas is not None and not placing.can_replicate:
+        raise InputError("report.replicas", "are for contiguous placements and the throughput")
+    placing = placing.replicating(replicas)
     found = bound_placement(kept, file, placing.mesh.mesh if placing.on_mesh else None)
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
     placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone)

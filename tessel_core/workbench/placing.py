@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.editing.placement import Movable
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile
@@ -44,7 +45,7 @@ from tessel_core.model import (
     PlacementDevice,
     PlacementReport,
 )
-from tessel_core.options import with_config
+from tessel_core.options import search_options, with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
@@ -84,6 +85,7 @@ _SIZES = Codec(_sizes_from, dict)
 _PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
 _SUBGRAPHS = or_null(list_of(COUNT))
+_REPLICAS = or_null(Codec(options_of_kind(ReplicaOptions).read, search_options)).sparse()
 _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
 
@@ -108,6 +110,8 @@ class Placing:
     objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
     branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
+    replicas: Annotated[ReplicaOptions | None, _REPLICAS] = None
+    """Options of replicated stages; None where each stage has one device."""
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
@@ -141,7 +145,7 @@ class Placing:
         """
         devices = self.mesh.mesh if self.on_mesh else self.pool
         terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous, self.branches_apart)
-        return placement_problem(self._graph, devices, *terms)
+        return placement_problem(self._graph, devices, *terms, replicas=self.replicas)
 
     @property
     def _graph(self) -> OperatorGraph:
@@ -255,11 +259,15 @@ class Placing:
             if self.objective in each.objectives
             and self.contiguous in each.contiguous
             and (each.keeps_branches_apart or not self.branches_apart)
+            and (self.replicas is not None) in each.replicates
             and not each.judges
         )
 
     def wanting(self, objective: str, *, contiguous: bool, branches_apart: bool = False) -> Placing:
-        """With another objective, or on other placements, by a placer that serves it."""
+        """With another objective, or on other placements, by a placer that serves it.
+
+        Stages are replicated in contiguous placements for the throughput only.
+        """
         contiguous = contiguous or objective == LATENCY
         branches_apart = branches_apart and contiguous and objective == THROUGHPUT
         if (objective, contiguous, branches_apart) == (self.objective, self.contiguous, self.branches_apart):
@@ -268,7 +276,25 @@ class Placing:
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
             found = replace(found, subgraphs=(0,) * len(self.assignment))
-        return replace(found, placer=placer)
+        found = replace(found, placer=placer)
+        return found if found.can_replicate else found.replicating(None)
+
+    @property
+    def can_replicate(self) -> bool:
+        """Whether what is asked for allows replicated stages."""
+        return self.contiguous and self.objective == THROUGHPUT
+
+    def replicating(self, replicas: ReplicaOptions | None) -> Placing:
+        """With stages on several devices counted by these options, or on one device each, by a placer that does so.
+
+        Without replicas, what was on several devices stays on the first of them.
+        """
+        if replicas == self.replicas:
+            return self
+        found = replace(self, replicas=replicas, outcome=None)
+        if replicas is None and self.assignment is not None:
+            found = replace(found, assignment=tuple(on[:1] for on in self.assignment))
+        return replace(found, placer=found.placer if found.placer in found.placers else found.placers[0])
 
     def asking(self, placer: str, config: object) -> Placing:
         """With another question about the same problem."""
@@ -295,10 +321,15 @@ class Placing:
             name = self._graph.operators[operator].name
             if device not in pinned.get(name, (device,)):
                 raise InputError(f"operator {name}", f"is pinned to {', '.join(pinned[name])}, unpin it first")
-        at = (names.index(device),)
+        at = self._stage_at(names.index(device))
         before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
         return self if assignment == self.assignment else replace(self, assignment=assignment, by_hand=True)
+
+    def _stage_at(self, device: int) -> tuple[int, ...]:
+        """The device with the replicas of its stage."""
+        shared = (on for on in self.assignment or () if device in on) if self.replicas is not None else ()
+        return next(iter(shared), (device,))
 
     @property
     def movable(self) -> Movable:
@@ -352,6 +383,8 @@ def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: 
 def _check(placing: Placing) -> None:
     if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
         raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
+    if placing.replicas is not None and not placing.can_replicate:
+        raise InputError("placing.replicas", "are for contiguous placements and the throughput")
     if placing.graph is None:
         if placing.pins or placing.assignment is not None or placing.subgraphs is not None:
             raise InputError("placing", "places operators of a graph that is not there")
