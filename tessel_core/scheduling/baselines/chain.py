@@ -12,7 +12,9 @@ from tessel_core.scheduling.structure import independent_parts
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Blocks by stage: those of stage s run on `devices[s]` alone, which may hold other stages too.
+    """Blocks by stage: those of stage s run on `devices[s]`, which may hold other stages too.
+
+    Where stages are on groups of devices, as replicas are, `devices` has the first of each group.
 
     `backward` is empty for inference; `weight[s]` is None where the backward is not split.
     """
@@ -38,7 +40,7 @@ class Chain:
 
 
 def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """`blocks`, or all of the plan's, as a chain of single-device stages, or one sentence why they are none."""
+    """`blocks`, or all of the plan's, as a chain of stages, or one sentence why they are none."""
     chosen = set(range(len(plan.blocks)) if blocks is None else blocks)
     kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
     for b in plan.topological_order:
@@ -51,7 +53,7 @@ def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> C
         or _why_not_line(plan, backward)
         or _why_not_after(plan, forward, backward + weight)
         or _why_not_after(plan, backward + weight, weight)
-        or ("" if forward else "it has no forward block on one device")
+        or ("" if forward else "it has no forward block")
     )
     if reason:
         return reason
@@ -100,6 +102,9 @@ def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     parts = independent_parts(plan)
     if len(parts) != 2:
         return f"its blocks fall into {len(parts)} independent part{'s' * (len(parts) > 1)}"
+    reason = _why_not_single(plan, range(len(plan.blocks)))
+    if reason:
+        return reason
     down, up = (find_straight_chain(plan, part) for part in parts)
     if isinstance(down, str) or isinstance(up, str):
         return down if isinstance(down, str) else str(up)
@@ -111,9 +116,13 @@ def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
 
 
 def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:
-    for block in (plan.blocks[b] for b in sorted(blocks)):
-        if len(block.devices) > 1:
-            return f"block {block.name} runs on {len(block.devices)} devices at once"
+    """A block may run on several devices if all that runs on any of them runs on just those."""
+    chosen = [plan.blocks[b] for b in sorted(blocks)]
+    groups = {block.devices for block in chosen}
+    for block in chosen:
+        apart = all(group == block.devices or not set(group) & set(block.devices) for group in groups)
+        if len(block.devices) > 1 and not apart:
+            return f"block {block.name} runs on {len(block.devices)} devices at once, and others on some of these"
         if block.kind is BlockKind.OTHER:
             return f"block {block.name} is neither forward nor backward"
     return ""
@@ -144,7 +153,7 @@ def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chai
     for w in weight:
         # The backward blocks before it are the first of their line.
         reached = len(weights) - (plan.ancestors[w] & mask).bit_count()
-        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices), -1)
+        stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices[:1]), -1)
         if stage < 0 or weights[stage] is not None:
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
         weights[stage] = w
