@@ -63,7 +63,10 @@ def test_each_rule_alone_tells_right_from_wrong(rule: str) -> None:
 
 
 def test_replicas_are_of_one_kind_and_no_hosts() -> None:
-    mixed, hosts = shared(graph(A), (0, 2)), replace(shared(graph(A), (0, 1)), devices=DevicePool(0, 2).devices(graph(A)))
+    mixed, hosts = (
+        shared(graph(A), (0, 2)),
+        replace(shared(graph(A), (0, 1)), devices=DevicePool(0, 2).devices(graph(A))),
+    )
     assert [found.rule for each in (mixed, hosts) for found in check_placement(each)] == ["replicas", "replicas"]
 
 

@@ -48,7 +48,9 @@ Replicate = Annotated[
 ]
 ReduceEvery = Annotated[
     int | None,
-    typer.Option(help="With --replicate, number of micro-batches that add up gradients before a reduction. Default: 1."),
+    typer.Option(
+        help="With --replicate, number of micro-batches that add up gradients before a reduction. Default: 1."
+    ),
 ]
 ReductionBandwidth = Annotated[
     float | None,

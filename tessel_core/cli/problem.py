@@ -65,7 +65,9 @@ class PlacementArguments:
             raise InputError("--reduction-bandwidth", "is for identical accelerators; on a --mesh its links say it")
         given = self._given("reduce_every", "reduction_bandwidth")
         with as_typed(lambda name: option({"bandwidth": "reduction_bandwidth"}.get(name, name))):
-            return config_from(ReplicaOptions, {name.removeprefix("reduction_"): value for name, value in given.items()})
+            return config_from(
+                ReplicaOptions, {name.removeprefix("reduction_"): value for name, value in given.items()}
+            )
 
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -180,12 +182,13 @@ def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes
         raise InputError("graph", f"{placement.graph:.16} is not among the files")
     replicas = None if placement.terms.replicas is None else config_from(ReplicaOptions, placement.terms.replicas)
     if placement.mesh is None:
-        pool = None if replicas is None else bound_pool(placement, file)
-        counted = replicas and pool and replication_on(pool, replicas, time_unit=file.graph.time_unit)
+        unit, pool = file.graph.time_unit, bound_pool(placement, file)
+        counted = None if replicas is None else replication_on(pool, replicas, time_unit=unit)
         return bound_placement(placement, file, None, counted)
     mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
     if mesh is None:
         raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
     costs = config_from(CostOptions, placement.terms.costs)
-    counted = replicas and replication_on(mesh, replicas, placement.terms.communication, costs.in_flight)
+    how = placement.terms.communication, costs.in_flight
+    counted = None if replicas is None else replication_on(mesh, replicas, *how)
     return bound_placement(placement, replace(file, graph=costed(file.graph, mesh, costs)), mesh, counted)

@@ -67,7 +67,7 @@ class GroupReductions(Reductions, Protocol):
 
 @dataclass(frozen=True)
 class PoolReductions:
-    """Over equal accelerators: a ring moves 2 (r - 1) / r of the bytes [Patarasuk 2009], and latencies are not known."""
+    """Over equal accelerators: a ring moves 2 (r - 1) / r of the bytes [Patarasuk 2009]; latencies are not known."""
 
     bandwidth: float
     """Bytes per unit of the graph's time."""

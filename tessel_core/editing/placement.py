@@ -95,7 +95,7 @@ class Movable:
 
     @cached_property
     def _held(self) -> tuple[float, ...]:
-        return tuple(sum(map(self.placement.held, on)) for on in self.placement.operators_on)
+        return tuple(sum(map(self.placement.bytes_on_each, on)) for on in self.placement.operators_on)
 
     def _holder(self, device: int) -> Callable[[int], float]:
         """The bytes that an operator would hold on the device."""

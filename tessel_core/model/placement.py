@@ -94,7 +94,7 @@ class Placement:
         """Number of devices that divide an operator's micro-batches between them: 1 without a replication."""
         return max(1, len(self.assignment[operator])) if self.replication is not None else 1
 
-    def held(self, operator: int) -> float:
+    def bytes_on_each(self, operator: int) -> float:
         """Bytes of an operator on each of its devices."""
         each, in_flight = self.graph.operators[operator], 1 if self.replication is None else self.replication.in_flight
         return each.held_by_one_of(self.replicas(operator), in_flight)

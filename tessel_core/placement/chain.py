@@ -33,6 +33,10 @@ Counts = tuple[int, ...]
 """Number of devices in use, per class."""
 
 
+FoldOf = Callable[[int], Fold]
+"""The fold for a stage with so many devices."""
+
+
 class Stage(NamedTuple):
     """One way to end a chain: the last stage is on so many devices of a class, and others are in use before it."""
 
@@ -55,21 +59,24 @@ class ChainSearch:
 
     def below(self, limit: float, control: Control) -> Split | None:
         """The best chain whose largest load is below `limit`; None where there is none, or when `control` stopped."""
-        return self._best(np.maximum, limit, limit, control)
+        return self._best(lambda replicas: np.maximum, limit, limit, control)
 
     def evenest(self, limit: float, control: Control) -> Split | None:
-        """As `below`, but the chain whose squares of loads sum to the least; the split's load is that sum.
+        """As `below`, but the chain whose squares of devices' loads sum to the least; the split's load is that sum.
 
         Squares are of shares of `limit`, which stay within the range of floats.
         """
 
-        def squares(so_far: Floats, load: Floats) -> Floats:
-            share = load / limit
-            return np.where(load < limit, so_far + share * share, np.inf)
+        def squares(replicas: int) -> Fold:
+            def added(so_far: Floats, load: Floats) -> Floats:
+                share = load / limit
+                return np.where(load < limit, so_far + replicas * share * share, np.inf)
+
+            return added
 
         return self._best(squares, limit, np.inf, control)
 
-    def _best(self, fold: Fold, limit: float, most: float, control: Control) -> Split | None:
+    def _best(self, fold: FoldOf, limit: float, most: float, control: Control) -> Split | None:
         """The chain of least fold, which is below `most`, of loads below `limit`.
 
         Invariant: an ideal is kept for some devices only if what is in it can fit under `limit` on those devices, and
@@ -91,9 +98,9 @@ class ChainSearch:
                 return None
         return self._chain(best, steps, rows) if np.isfinite(best[self._counts][-1]) else None
 
-    def _steps(self, rows: Rows, limit: float, fold: Fold) -> Callable[[Stage], Steps]:
+    def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
         """The stages between the ideals `rows` for each way to end a chain."""
-        alike = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold)
+        alike = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold(1))
         return lambda stage: alike
 
     def _last(self, used: Counts) -> Iterator[Stage]:

@@ -146,7 +146,8 @@ def placement_problem(
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
-    With `replicas` a stage may have several devices.  Pages, command line and sweeps pose it here; `solve_placement` and `plan_of` lead on from it to `solve_schedule`.
+    With `replicas` a stage may have several devices.  Pages, command line and sweeps pose it here; `solve_placement`
+    and `plan_of` lead on from it to `solve_schedule`.
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
+from itertools import chain, islice
 from typing import cast
 
 import numpy as np
@@ -22,12 +23,13 @@ from tessel_core.control import Control
 from tessel_core.costs.reductions import GroupReductions, ReductionTime
 from tessel_core.model import Placement, PlacementReport, Replication, Status
 from tessel_core.placement.answer import answer, answer_split, infeasible
-from tessel_core.placement.bounds import PricedWork, highest_load
-from tessel_core.placement.chain import Chains, ChainSearch, Stage, best_of, fewer
+from tessel_core.placement.bounds import highest_load
+from tessel_core.placement.chain import Chains, ChainSearch, FoldOf, Stage, best_of, fewer
 from tessel_core.placement.groups import coarse_pipeline, contracted_operators, group_gradients, nets_of, pipeline_of
 from tessel_core.placement.ideals import Bits, Ideals, sums_over
-from tessel_core.placement.pipeline import Best, Floats, Pipeline, within_memory
+from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.rebalance import evenest
 from tessel_core.placement.shortage import devices_text, least_bytes, of_memory, pins, too_large
 from tessel_core.placement.steps import MOST_KEPT, Fold, Rows, StageLoads, Steps
 
@@ -68,13 +70,13 @@ class ReplicaSearch(ChainSearch):
             for replicas in range(1, min(count, self._chains.most_replicas[kind]) + 1):
                 yield Stage(kind, replicas, fewer(used, kind, replicas))
 
-    def _steps(self, rows: Rows, limit: float, fold: Fold) -> Callable[[Stage], Steps]:
+    def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
         known: dict[tuple[int, ReductionTime], Steps] = {}
 
         def steps(stage: Stage) -> Steps:
             key = stage.replicas, self._chains.reduction(stage)
             if key not in known:
-                known[key] = self._made(*key, rows, limit, fold)
+                known[key] = self._made(*key, rows, limit, fold(stage.replicas))
             return known[key]
 
         return steps
@@ -149,8 +151,8 @@ def solve_replicated(
     """The least largest load over all contiguous placements whose stages have one or several devices.
 
     Reductions and transfers are counted over the fastest links, which bounds every placement.  Where that does not
-    prove what was found, the better of it, of a chain on the devices in their order, of pure data parallelism, and of
-    `without`, the placement whose stages have one device each.
+    prove what was found, it is the best of these: the same stages on few nodes each, a chain on the devices in their
+    order, pure data parallelism, and `without`, the placement whose stages have one device each.
     """
     pipeline = pipeline_of(problem)
     chains = _chains(problem, pipeline, _least_over(problem, pipeline))
@@ -159,27 +161,66 @@ def solve_replicated(
     best = best_of(chains, most_ideals, control)
     if not best.complete and not control.stopped:
         pipeline, best = _coarsely(problem, pipeline, best, most_ideals, control)
-    if best.split is None and best.complete:
+    apart = _are_kinds_apart(problem, pipeline)
+    if best.split is None and best.complete and not apart:
         return _explained(problem, chains, most_ideals, control)
     reason = "the bound holds for the fastest links between any devices"
     if control.stopped and not best.complete:
         reason = "the time limit came before the proof"
     elif not best.complete:
         reason = f"there are more than {most_ideals:,} possible cuts"
-    if _are_kinds_apart(problem, pipeline):
+    if apart:
         best = replace(best, bound=min(best.bound, chains.priced.average))
         reason = "replicas were sought among devices of one memory and the same pins only"
     report = answer_split(problem, pipeline, best, control, reason)
-    if report.status is Status.PROVED_OPTIMAL or control.stopped:
-        return report
-    found = [report.solution, without(replace(problem, replication=None), control).solution, all_on_all(problem)]
-    in_order = best_of(_chains(problem, pipeline, _in_order(problem, pipeline)), most_ideals, control)
-    if in_order.split is not None:
-        found.append(pipeline.placement(problem, in_order.split.device_of, in_order.split.replicas))
+    if report.status is Status.PROVED_OPTIMAL:
+        return _evened(problem, chains, pipeline, report, control)
+    found = [report.solution, all_on_all(problem)]
+    if best.split is not None:
+        found.append(_packed(problem, pipeline, best.split))
+    if not control.stopped:
+        found.append(without(replace(problem, replication=None), control).solution)
+        in_order = best_of(_chains(problem, pipeline, _in_order(problem, pipeline)), most_ideals, control)
+        if in_order.split is not None:
+            found.append(pipeline.placement(problem, in_order.split.device_of, in_order.split.replicas))
     placements = [problem.placement(each.assignment) for each in found if each is not None]
     valid = [each for each in placements if not problem.violations(each)]
     least = min(valid, key=problem.measure, default=None)
     return answer(problem, least, best.bound, reason, control, complete=best.complete)
+
+
+def _evened(
+    problem: PlacementProblem, chains: ReplicatedChains, pipeline: Pipeline, report: PlacementReport, control: Control
+) -> PlacementReport:
+    """The report with the evenest loads near the placement that was found, where the objective stays."""
+    if report.solution is None or control.stopped or pipeline is not chains.pipeline:
+        return report
+    sets = [report.solution.assignment[members[0]] for members in pipeline.members]
+    split = Split(float(report.objective or 0), tuple(devices[0] for devices in sets))
+    found = evenest(chains, split, control)
+    if found is None:
+        return report
+    even = pipeline.placement(problem, found.device_of, found.replicas)
+    return replace(report, solution=even) if problem.measure(even) <= (report.objective or 0) else report
+
+
+def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Placement:
+    """The stages on as few nodes each as can be: wide ones first, each on the fullest node that has room for it."""
+    mesh, sets, place = problem.transfers.mesh, {each[0]: each for each in split.replicas}, dict[int, tuple[int, ...]]()
+    for each in pipeline.classes:
+        nodes: dict[int, list[int]] = {}
+        for device in each.devices:
+            nodes.setdefault(0 if mesh is None else mesh.devices[device].node, []).append(device)
+        stages = [sets.get(device, (device,)) for device in sorted(set(split.device_of) & set(each.devices))]
+        for stage in sorted(stages, key=len, reverse=True):
+            room = [free for free in nodes.values() if len(free) >= len(stage)]
+            order = [min(room, key=len)] if room else sorted(nodes.values(), key=len, reverse=True)
+            taken = tuple(islice(chain.from_iterable(order), len(stage)))
+            place[stage[0]] = tuple(sorted(taken))
+            for free in nodes.values():
+                free[:] = [device for device in free if device not in taken]
+    on = tuple(place[device][0] for device in split.device_of)
+    return pipeline.placement(problem, on, tuple(place.values()))
 
 
 def _coarsely(
@@ -251,7 +292,7 @@ def _least_over(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
     """Over the fastest links, wherever the devices are."""
     reductions = _group_reductions(problem)
 
-    @lru_cache(maxsize=None)
+    @cache
     def least(kind: int, replicas: int) -> ReductionTime:
         return FREE if replicas == 1 else reductions.least_time(pipeline.classes[kind].devices, replicas)
 

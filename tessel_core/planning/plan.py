@@ -197,7 +197,7 @@ def _devices(
         for i in sorted(placement.operators_on[device]):
             operator = placement.graph.operators[i]
             come_and_go = options.in_flight * (operator.activation_bytes or 0) / placement.replicas(i)
-            static += max(0.0, placement.held(i) - (come_and_go if i in released else 0))
+            static += max(0.0, placement.bytes_on_each(i) - (come_and_go if i in released else 0))
         shown = placement.devices[device]
         capacity = None if shown.memory_capacity is None else floor(shown.memory_capacity)
         devices.append(PlanDevice(shown.name, None if shown.is_host else capacity, to_bytes(static * (1 - ROUNDING))))

@@ -76,9 +76,7 @@ def _bytes(operator: Operator, replicas: int, in_flight: int) -> float:
     return operator.size - min(operator.size, activations) * (replicas - 1) / replicas
 
 
-def replicated_loads(
-    graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, costs: Costs
-) -> list[float]:
+def replicated_loads(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, costs: Costs) -> list[float]:
     """Per device: its part of its operators and of what it sends and receives, and the reduction of its gradients."""
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
     work, moved, reduced = ([0.0] * len(devices) for _ in range(3))
@@ -99,9 +97,7 @@ def replicated_loads(
         for device in stage:
             reduced[device] = costs.reduce(stage, amount) if amount else 0.0
     fold = max if costs.overlapped else sum
-    return [
-        fold((work[d], reduced[d])) + (moved[d] if device.kind != CPU else 0.0) for d, device in enumerate(devices)
-    ]
+    return [fold((work[d], reduced[d])) + (moved[d] if device.kind != CPU else 0.0) for d, device in enumerate(devices)]
 
 
 def _gradients(graph: OperatorGraph, operator: Operator) -> float:

@@ -108,7 +108,8 @@ def outcome_verdict(outcome: Outcome) -> Verdict | None:
 def _kind(placing: Placing) -> str:
     pinned = " with these pins" if placing.pins else ""
     apart = " with branches apart" if placing.branches_apart else ""
-    return f"contiguous placement{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
+    replicated = " with replicas of stages or without" if placing.replicas is not None else ""
+    return f"contiguous placement{replicated}{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
 
 
 def known_bound(placing: Placing) -> float | None:
@@ -135,6 +136,7 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
         ),
         *_objective_number(placing, reached, unit),
+        *_replicas_number(placement, loads),
         KeyNumber(
             "Bound",
             "none yet" if bound is None else show_time(bound, unit),
@@ -154,6 +156,22 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             f"{'transfers in all' if blocking else 'overlapped transfers'}",
             "Devices that have any operator. Transfers load their sender once and each receiver once; overlapped, they "
             "load none and are lags in the schedule.",
+        ),
+    )
+
+
+def _replicas_number(placement: Placement, loads: PlacementLoads) -> tuple[KeyNumber, ...]:
+    """How many devices share stages, where any do."""
+    if not placement.replicated:
+        return ()
+    stages = " + ".join(str(len(devices)) for devices in sorted(placement.replicated))
+    return (
+        KeyNumber(
+            "Replicas",
+            stages,
+            f"reductions up to {show_time(max(loads.reduction), placement.graph.time_unit)}",
+            "Devices of each replicated stage: each takes an equal part of every micro-batch. In training they reduce "
+            "their gradients; shown is what that adds to a device's time per micro-batch.",
         ),
     )
 
@@ -210,13 +228,13 @@ def _placed_row(placement: Placement, i: int, pinned: bool) -> Row:
     operator = placement.graph.operators[i]
     names = [placement.devices[device].name for device in placement.assignment[i]]
     times = [operator.time_on(placement.devices[device].kind) for device in placement.assignment[i]]
-    known = [time for time in times if time is not None]
+    known = [time / placement.replicas(i) for time in times if time is not None]
     unit = placement.graph.time_unit
     return {
         "operator": operator.name,
         "kind": operator.kind,
         "time": show_time(max(known), unit) if known else None,
-        "memory": show_memory(operator.memory, "B"),
+        "memory": show_memory(placement.bytes_on_each(i), "B"),
         "device": " and ".join(names) or None,
         "pinned": pinned,
     }
