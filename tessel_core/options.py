@@ -21,6 +21,8 @@ class Option:
     high: float = 0.0
     unit: str = ""
     choices: tuple[str, ...] = ()
+    numbers: bool = False
+    """Whether a whole number from `low` to `high` does as well as one of the choices."""
     selects: bool = False
     """Whether it only selects from what one search finds: answers to configs that differ in it alone are the same."""
     key: str = ""
@@ -59,12 +61,16 @@ def check_options(config: object) -> None:
     defaults = options_of(type(config))
     for name, (shown, value) in options_of(config).items():
         wanted = type(defaults[name][1])
+        if shown.numbers and isinstance(value, int):
+            wanted = int
         kinds = (int, float) if wanted is float else wanted
         if isinstance(value, bool) != (wanted is bool) or not isinstance(value, kinds):
             raise OptionError(name, shown.label, f"must be of type {wanted.__name__}, got {value!r}")
-        if shown.choices:
+        if shown.choices and wanted is not int:
             if value not in shown.choices:
-                raise OptionError(name, shown.label, f"must be one of {', '.join(shown.choices)}, got {value!r}")
+                numbers = f" or a number from {_plain(shown.low)} to {_plain(shown.high)}" if shown.numbers else ""
+                why = f"must be one of {', '.join(shown.choices)}{numbers}, got {value!r}"
+                raise OptionError(name, shown.label, why)
         elif not shown.low <= value <= shown.high:
             why = f"must be between {_plain(shown.low)} and {_plain(shown.high)}, got {value}"
             raise OptionError(name, shown.label, why)
@@ -117,9 +123,9 @@ def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
     for key in values:
         if key not in keys:
             raise InputError(key, f"is no option here, known are {', '.join(keys) or 'none'}")
-    for key, (name, (_, default)) in zip(keys, options_of(config).items(), strict=True):
+    for key, (name, (shown, default)) in zip(keys, options_of(config).items(), strict=True):
         if key in values:
-            wanted[name] = _as_kept(values[key], type(default))
+            wanted[name] = _as_kept(values[key], int if shown.numbers else type(default))
     found = config(**wanted)
     check_options(found)
     return found

@@ -285,7 +285,7 @@ def test_two_directions_want_an_even_number_of_devices(scheduler: str):
         ("loop", "v-half", "its stages do not go down the devices and up again, two on each"),
         ("loop", "1f1b", "a device holds more than one forward block"),
         ("k-shape", "dualpipe", "its blocks fall into 1 independent part"),
-        ("m-shape", "interleaved", "block E runs on 4 devices at once, and others on some of these"),
+        ("m-shape", "interleaved", "block E runs on 4 devices at once"),
     ],
 )
 def test_an_objection_names_what_does_not_suit(shape: str, scheduler: str, why: str):

@@ -18,6 +18,7 @@ from tessel_core.model import (
     DeviceMesh,
     DeviceTime,
     Edge,
+    InFlight,
     Link,
     Operator,
     OperatorGraph,
@@ -83,7 +84,7 @@ def test_less_memory_on_the_first_stage_gives_a_shorter_period() -> None:
     graph = OperatorGraph("six", (*forward, *backward), tuple(edges))
     devices = tuple(Device(f"gpu{i}", "gpu", memory_capacity=45) for i in range(2))
     mesh = DeviceMesh("pair", devices, same_node_link=Link(1e12))
-    problem = PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh)
+    problem = replace(PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh), in_flight=InFlight(1))
     report = search_jointly(problem, JointConfig(placements=8, micro_batches=16, workers=1))
     assert report.best is not None
     first = next(entry for entry in report.entries if entry.candidate.origin == "least largest load")

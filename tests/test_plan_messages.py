@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tessel_core.control import Control
+from tessel_core.costs.costed import CostOptions
 from tessel_core.formats import GraphFile
 from tessel_core.model import PlacementLoads
 from tessel_core.samples import load_graph
@@ -19,7 +20,7 @@ from tessel_core.workbench.planning import planned
 
 
 def placed(name: str) -> Placing:
-    placing = Placing().opened(GraphFile.of(load_graph(name)), "a test")
+    placing = Placing(costs=CostOptions(in_flight=1)).opened(GraphFile.of(load_graph(name)), "a test")
     return placing.answered(placing.question.solve(Control()))
 
 

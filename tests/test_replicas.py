@@ -97,8 +97,10 @@ def test_nothing_is_better_on_equal_accelerators(seed: int) -> None:
     def move(operator: Operator, one: int, other: int, parts: int) -> float:
         return next(edge.cost or 0.0 for edge in graph.edges if edge.source == operator.name) / parts
 
-    best = least_replicated_load(graph, pool.devices(graph), Costs(move, reduce))
-    is_best(solved(placement_problem(graph, pool, replicas=options)), best)
+    micro_batches = choose.choice((1, 2, 32))
+    best = least_replicated_load(graph, pool.devices(graph), Costs(move, reduce, micro_batches=micro_batches))
+    problem = placement_problem(graph, pool, CostOptions(micro_batches=micro_batches), replicas=options)
+    is_best(solved(problem), best)
 
 
 def small_mesh(seed: int, *, equal: bool) -> DeviceMesh:
@@ -268,10 +270,22 @@ def test_what_is_asked_besides_replicas_must_suit_them() -> None:
         solve_placement("data-parallel", placement_problem(graph, pool))
 
 
+def in_sixes(graph: OperatorGraph, mesh: DeviceMesh) -> tuple[OperatorGraph, DeviceMesh]:
+    """Six times all bytes and capacities."""
+    operators = (
+        replace(each, weight_bytes=6 * (each.weight_bytes or 0), activation_bytes=6 * (each.activation_bytes or 0))
+        for each in graph.operators
+    )
+    limits = (None if each.memory_capacity is None else 6 * each.memory_capacity for each in mesh.devices)
+    devices = (replace(each, memory_capacity=limit) for each, limit in zip(mesh.devices, limits, strict=True))
+    return replace(graph, operators=tuple(operators)), replace(mesh, devices=tuple(devices))
+
+
 @pytest.mark.parametrize("communication", Communication)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_a_devices_load_is_its_work_in_the_plan_and_schedules_run(seed: int, communication: Communication) -> None:
-    graph, mesh = small_network(seed), small_mesh(seed, equal=True)
+    """The plan of what fits runs under 1F1B in the memory that there is; bytes divide evenly over replicas."""
+    graph, mesh = in_sixes(small_network(seed), small_mesh(seed, equal=True))
     report = solved(placement_problem(graph, mesh, None, communication, replicas=ReplicaOptions()))
     assert report is not None
     if report.solution is None:
@@ -280,13 +294,10 @@ def test_a_devices_load_is_its_work_in_the_plan_and_schedules_run(seed: int, com
     at = {device.name: i for i, device in enumerate(report.solution.devices)}
     for device, work in zip(plan.devices, plan.work, strict=True):
         assert work == pytest.approx(loads.load[at[device.name]] * 1e9, abs=4)
-    for scheduler in ("1f1b", "gpipe"):
-        if SCHEDULERS[scheduler].objection(plan):
-            continue
-        found = solve_schedule(scheduler, plan, 6)
-        assert found.status in (Status.FEASIBLE, Status.PROVED_OPTIMAL, Status.INFEASIBLE)
     searched = solve_schedule("tessel", plan, 3, TesselConfig(time_limit=1.0, polish=0.0))
-    assert searched.status in (Status.FEASIBLE, Status.PROVED_OPTIMAL, Status.INFEASIBLE)
+    assert searched.solution is not None
+    if not SCHEDULERS["1f1b"].objection(plan):
+        assert solve_schedule("1f1b", plan, 6).solution is not None
 
 
 def test_replicas_are_kept_by_files_and_workspaces() -> None:

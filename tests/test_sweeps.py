@@ -35,9 +35,9 @@ from tessel_core.control import Control, Progress
 from tessel_core.costs.costed import CostOptions, costed, with_batch_size
 from tessel_core.errors import InputError
 from tessel_core.inspection import IdleSplit
-from tessel_core.model import Communication, Status
+from tessel_core.model import Communication, InFlight, Status
 from tessel_core.placement import PlacementProblem, solve_placement
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.planning import plan_of
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.sweeps import running
@@ -156,9 +156,10 @@ def test_a_point_is_cost_then_place_then_plan_then_schedule() -> None:
     (point,) = sweep.points
     mesh = PAIR.mesh.with_capacity(90 * 10**9)
     graph = costed(with_batch_size(GRAPH.graph, 2), mesh, CostOptions("fp32", in_flight=2))
-    placed = solve_placement("dp", PlacementProblem.on_mesh(graph, mesh, Communication.BLOCKING))
+    problem = replace(PlacementProblem.on_mesh(graph, mesh, Communication.BLOCKING), in_flight=InFlight(2))
+    placed = solve_placement("dp", problem)
     assert placed.solution is not None
-    plan = plan_of(placed.solution, PlanOptions(in_flight=2))
+    plan = plan_of(placed.solution)
     report = solve_schedule("tessel", plan, 5, TesselConfig(workers=1))
     found = solve_point(point)
     assert (found.status, report.status) == (PointStatus.PROVED_OPTIMAL, Status.PROVED_OPTIMAL)

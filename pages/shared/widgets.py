@@ -288,12 +288,28 @@ def _ask(option: Option, value: object, limited: bool, **look: Any) -> object:
     label = f"{option.label} ({option.unit})" if option.unit else option.label
     if isinstance(value, bool):
         return st.checkbox(label, value, **look)
+    if option.numbers:
+        return _choice_or_number(label, option, value, **look)
     if option.choices:
         return st.selectbox(label, option.choices, option.choices.index(value), **look)
     kind, step = (float, 1.0 if option.high > 10 else 0.1) if isinstance(value, float) else (int, 1)
     assert isinstance(value, int | float), "options are booleans, whole numbers or numbers"
     low, high = (kind(option.low), kind(option.high)) if limited else (None, None)
     return st.number_input(label, low, high, value, step, **look)
+
+
+def _choice_or_number(label: str, option: Option, value: object, **look: Any) -> object:
+    """One of the choices, or a whole number that is typed; another text leaves the value as it is."""
+    shown = [*option.choices, *(() if value in option.choices else (str(value),))]
+    chosen = st.selectbox(label, shown, shown.index(str(value)), accept_new_options=True, **look)
+    if chosen in option.choices:
+        return chosen
+    number = int(chosen) if chosen is not None and chosen.isdecimal() else None
+    if number is None or not option.low <= number <= option.high:
+        choices = ", ".join(option.choices)
+        st.error(f"Choose {choices} or type a number from {option.low:g} to {option.high:g}.")
+        return value
+    return number
 
 
 def describe(text: str, source: str) -> None:

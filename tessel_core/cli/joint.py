@@ -30,7 +30,6 @@ def joint(
     asked: PlacementArguments,
     contiguous: options.Contiguous = True,
     placements: Annotated[int, typer.Option(help="Number of placements that get a schedule.")] = 6,
-    micro_batches: Annotated[int, typer.Option(help="Number of micro-batches of each schedule.")] = 32,
     time_limit: Annotated[float, typer.Option(help="Time limit in seconds for all together.")] = 60.0,
     workers: Annotated[int, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the random choices.")] = 0,
@@ -51,7 +50,7 @@ def joint(
         raise InputError("--placement-out", "names the same file as --out")
     file = read_graph_file(source, graph)
     placing = replace(asked.posed_on(file), contiguous=contiguous)
-    question = joint_question(placing, JointConfig(placements, micro_batches, time_limit, workers, seed))
+    question = joint_question(placing, JointConfig(placements, placing.costs.micro_batches, time_limit, workers, seed))
     report = solve(question.solve, "ns")
     best = report.best
     if best is not None and out is not None and best.report.solution is not None:

@@ -32,7 +32,23 @@ Transfers = Annotated[
 Dtype = Annotated[str | None, typer.Option(help=f"Number format on a mesh: {_CHOICES['dtype']}.")]
 Optimizer = Annotated[str | None, typer.Option(help=f"Optimizer in training on a mesh: {_CHOICES['optimizer']}.")]
 InFlight = Annotated[
-    int | None, typer.Option(help="Number of micro-batches whose activations a device of a mesh holds.")
+    str | None,
+    typer.Option(
+        metavar="1f1b|gpipe|N",
+        help="Activations that a stage of a mesh holds in training. 1f1b: the k-th stage from the end those of k "
+        "micro-batches; gpipe: every stage those of all; N: every stage those of N. Default: 1f1b.",
+    ),
+]
+PlacedMicroBatches = Annotated[
+    int | None,
+    typer.Option("--micro-batches", help="Micro-batches of a training step: no stage holds more. Default: 32."),
+]
+TensorGroups = Annotated[
+    int | None,
+    typer.Option(
+        "--tensor",
+        help="Tensor-parallel degree: groups of so many neighbours on a mesh share each operator. Default: 1.",
+    ),
 ]
 Pin = Annotated[
     list[str] | None,

@@ -150,7 +150,11 @@ def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
 
 
 def _loads(placement: Placement) -> dict[str, float]:
-    return {device.name: load for device, load in zip(placement.devices, _busy(placement), strict=True)}
+    groups, busy = placement.transfers.groups, _busy(placement)
+    if groups is None:
+        return {device.name: load for device, load in zip(placement.devices, busy, strict=True)}
+    loads = {each: load for members, load in zip(groups.members, busy, strict=True) for each in members}
+    return {device.name: loads[i] for i, device in enumerate(groups.mesh.devices)}
 
 
 def _busy(placement: Placement) -> tuple[float, ...]:

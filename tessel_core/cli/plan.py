@@ -45,8 +45,8 @@ def plan(
     if mesh is None and per_node is not None:
         raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
     meshes = [] if mesh is None else [find_mesh_file(mesh, per_node)]
-    placed, in_flight = _placed(read_graph_file(source, graph), placement, meshes, micro_batch_size, communication)
-    found = plan_of(placed, PlanOptions(in_flight, split_weights))
+    placed = _placed(read_graph_file(source, graph), placement, meshes, micro_batch_size, communication)
+    found = plan_of(placed, PlanOptions(split_weights))
     if out is not None:
         write_file(out, plan_text(found))
     largest = PlacementLoads.of(placed).largest
@@ -59,8 +59,8 @@ def plan(
 
 def _placed(
     file: GraphFile, path: Path, meshes: list[MeshFile], batch: int | None, communication: Communication | None
-) -> tuple[Placement, int]:
-    """The placement, with the costs of a micro-batch, and how many micro-batches it has room for."""
+) -> Placement:
+    """The placement, with the costs of a micro-batch."""
     from tessel_core.costs.costed import with_batch_size
 
     found = read_any(path)
@@ -69,7 +69,7 @@ def _placed(
     if isinstance(found, SplitFile):
         if file.pool is None:
             raise InputError(str(path), "is a published split, which needs its published graph")
-        return split_placement(found, file.graph, file.pool), 1
+        return split_placement(found, file.graph, file.pool)
     if not isinstance(found, PlacementFile):
         raise refused(found, str(path), "a placement")
     if found.mesh is None and meshes and found.pool is None:
@@ -87,7 +87,7 @@ def _placed(
         if placed.replication is not None:
             overlapped = communication is Communication.OVERLAPPED
             placed = replace(placed, replication=replace(placed.replication, overlapped=overlapped))
-    return placed, int(found.terms.costs.get("in_flight", 1))
+    return placed
 
 
 def _show(found: MicroBatchPlan) -> None:

@@ -17,9 +17,10 @@ from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
 from tessel_core.formats.placement_file import bound_placement, bound_pool
-from tessel_core.model import Allowance, Communication, DevicePool, Placement
+from tessel_core.model import Allowance, Communication, DevicePool, InFlight, Placement
 from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
+from tessel_core.placement.problem import shared_graph
 from tessel_core.samples import list_meshes, load_mesh
 from tessel_core.workbench.placing import Placing
 
@@ -37,6 +38,8 @@ class PlacementArguments:
     dtype: options.Dtype = None
     optimizer: options.Optimizer = None
     in_flight: options.InFlight = None
+    micro_batches: options.PlacedMicroBatches = None
+    tensor: options.TensorGroups = None
     pin: options.Pin = None
     forbid: options.Forbid = None
     replicate: options.Replicate = False
@@ -74,7 +77,9 @@ class PlacementArguments:
 
     def _on_pool(self, file: GraphFile) -> Placing:
         """On the devices of the options, else on those of the graph's file."""
-        for name in self._given("communication", *_COSTS):
+        if self.tensor is not None:
+            raise InputError("--tensor", "groups the devices of a mesh, so give --mesh too")
+        for name in self._given("communication", "dtype", "optimizer", "in_flight"):
             raise InputError(option(name), "is for costs on a mesh, so give --mesh too")
         if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
             first = file.graph.operators[0].name
@@ -84,7 +89,12 @@ class PlacementArguments:
             why = "is missing: the graph does not say how many devices there are; or --mesh"
             raise InputError("--accelerators", why)
         known = {"accelerators": 0, "cpus": 0, "memory": None} if file.pool is None else asdict(file.pool)
-        return Placing(file, on_mesh=False, pool=DevicePool(**{**known, **devices}))
+        return Placing(file, on_mesh=False, pool=DevicePool(**{**known, **devices}), costs=self._costs)
+
+    @property
+    def _costs(self) -> CostOptions:
+        with as_typed(option):
+            return config_from(CostOptions, self._given("dtype", "optimizer", "in_flight", "micro_batches", "tensor"))
 
     def _on_mesh(self, file: GraphFile, mesh: str) -> Placing:
         for name in self._given("accelerators", "cpus", "memory"):
@@ -93,12 +103,8 @@ class PlacementArguments:
             why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
             raise InputError("--mesh", why)
         found = find_mesh_file(mesh, self.per_node)
-        with as_typed(option):
-            costs = config_from(CostOptions, self._given(*_COSTS))
-        return Placing(file, mesh=found, costs=costs, communication=self.communication or Communication.OVERLAPPED)
-
-
-_COSTS = ("dtype", "optimizer", "in_flight")
+        communication = self.communication or Communication.OVERLAPPED
+        return Placing(file, mesh=found, costs=self._costs, communication=communication)
 
 
 def find_mesh_file(name: str, per_node: int | None = None) -> MeshFile:
@@ -180,15 +186,16 @@ def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:
         raise InputError("graph", f"{placement.graph:.16} is not among the files")
-    replicas = None if placement.terms.replicas is None else config_from(ReplicaOptions, placement.terms.replicas)
+    costs, replicas = config_from(CostOptions, placement.terms.costs), placement.terms.replicas
+    asked = None if replicas is None else config_from(ReplicaOptions, replicas)
     if placement.mesh is None:
-        unit, pool = file.graph.time_unit, bound_pool(placement, file)
-        counted = None if replicas is None else replication_on(pool, replicas, time_unit=unit)
-        return bound_placement(placement, file, None, counted)
+        pool, in_flight = bound_pool(placement, file), InFlight(micro_batches=costs.micro_batches)
+        counted = None if asked is None else replication_on(pool, asked, time_unit=file.graph.time_unit)
+        return bound_placement(placement, file, in_flight=in_flight, replication=counted)
     mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
     if mesh is None:
         raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
-    costs = config_from(CostOptions, placement.terms.costs)
-    how = placement.terms.communication, costs.in_flight
-    counted = None if replicas is None else replication_on(mesh, replicas, *how)
-    return bound_placement(placement, replace(file, graph=costed(file.graph, mesh, costs)), mesh, counted)
+    graph, groups = shared_graph(file.graph, mesh, costs.tensor)
+    priced = costed(graph, mesh if groups is None else groups.as_mesh, costs)
+    counted = None if asked is None else replication_on(mesh, asked, placement.terms.communication)
+    return bound_placement(placement, replace(file, graph=priced), mesh, costs.held, groups, counted)

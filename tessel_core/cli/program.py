@@ -119,6 +119,9 @@ def _made(
 
     found = _network(network, preset, changes)
     placed = _placement(placement, found.graph, mesh, per_node)
+    if placed.transfers.groups is not None and found.shared is not None:
+        found = found.shared(placed.transfers.groups.size)
+        placed = placed.on_members
     ordered = _schedule(schedule)
     steps: dict[str, Optimizer | None] = {"adam": AdamUpdate(), "sgd": SgdUpdate()} if found.training else {}
     without = placed_program(found.program, placed, ordered)
@@ -142,6 +145,8 @@ class _Network:
     program: Callable[[bool], Distributed]
     training: bool
     tensor_parallel: int = 1
+    shared: Callable[[int], _Network] | None = None
+    """The same network on tensor-parallel groups of a size; None where it cannot be cut."""
 
 
 def _network(network: str, preset: str | None, changes: list[str]) -> _Network:
@@ -171,7 +176,10 @@ def _of_family(family: GraphFamily, spec: Any, graph: GraphFile) -> _Network:
     def of_one_micro_batch(split: bool) -> Distributed:
         return network_program(family.program, replace(spec, split_weights=split or spec.split_weights))
 
-    return _Network(graph, of_one_micro_batch, spec.training, spec.tensor_parallel)
+    def shared(size: int) -> _Network:
+        return _of_family(family, replace(spec, tensor_parallel=size), graph)
+
+    return _Network(graph, of_one_micro_batch, spec.training, spec.tensor_parallel, shared)
 
 
 def _of_model(model: OnnxModel, changes: list[str]) -> _Network:

@@ -20,6 +20,7 @@ from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
+from tessel_core.model.in_flight import ONE_F_ONE_B
 from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS
 from tessel_core.samples import sample_or_file
@@ -45,7 +46,7 @@ _QUESTION: dict[str, Callable[[SweepRow], str]] = {
     "memory": lambda row: "" if row.memory is None else show_memory(row.memory, "B"),
     "placer": lambda row: row.placer,
     "samples": lambda row: str(row.micro_batch_size),
-    "in\nflight": lambda row: str(row.in_flight),
+    "in\nflight": lambda row: row.in_flight,
     "scheduler": lambda row: row.scheduler,
     "micro-\nbatches": lambda row: str(row.micro_batches),
 }
@@ -87,7 +88,9 @@ def schedules(
     micro_batch_size: Annotated[
         str | None, typer.Option(help=f"Samples in a micro-batch: {_MANY}. Default: the graph's.")
     ] = None,
-    in_flight: Annotated[str, typer.Option(help=f"Micro-batches that a placement has room for: {_MANY}.")] = "1",
+    in_flight: Annotated[
+        str, typer.Option(help=f"Micro-batches whose activations a stage holds, 1f1b, gpipe or a number: {_MANY}.")
+    ] = ONE_F_ONE_B,
     communication: options.Transfers = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
@@ -114,7 +117,7 @@ def schedules(
         _listed("--memory", memory, _whole) if memory is not None else (None,),
         _listed("--placer", placer, str),
         _listed("--micro-batch-size", micro_batch_size, int) if micro_batch_size is not None else (None,),
-        _listed("--in-flight", in_flight, int),
+        _listed("--in-flight", in_flight, lambda each: int(each) if each.isdecimal() else each),
         _listed("--scheduler", scheduler, str),
         _listed("--micro-batches", micro_batches, int),
         config_of(SweepTerms, terms),

@@ -18,8 +18,9 @@ from tessel_core.costs.kernels import (
     width_of,
 )
 from tessel_core.errors import InputError, find
-from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, InFlight, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
+from tessel_core.model.in_flight import GPIPE, MOST_IN_FLIGHT, ONE_F_ONE_B
 from tessel_core.options import Option, option
 
 _INFERENCE = "none"
@@ -41,14 +42,35 @@ class CostOptions:
     optimizer: str = option(
         "adam-mixed", Option("Optimizer", "What training keeps per parameter", choices=tuple(OPTIMIZERS))
     )
-    in_flight: int = option(
-        1, Option("Micro-batches in flight", "Whose activations a placement has room for on each device", 1, 4096)
+    in_flight: int | str = option(
+        ONE_F_ONE_B,
+        Option(
+            "Micro-batches in flight",
+            "Activations that a stage holds in training. 1f1b: the k-th stage from the end holds those of k "
+            "micro-batches; gpipe: every stage holds all; a number: every stage holds so many",
+            1,
+            MOST_IN_FLIGHT,
+            choices=(ONE_F_ONE_B, GPIPE),
+            numbers=True,
+        ),
     )
+    micro_batches: int = option(
+        32, Option("Micro-batches of a step", "No stage holds the activations of more", 1, 1_000_000)
+    )
+
+    tensor: int = option(
+        1, Option("Tensor-parallel degree", "Neighbouring devices that share each operator, as one group", 1, 64)
+    )
+
+    @property
+    def held(self) -> InFlight:
+        """The micro-batches that the stages of a pipeline hold."""
+        return InFlight(self.in_flight, self.micro_batches)
 
 
 @lru_cache(maxsize=8)
 def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> OperatorGraph:
-    """The graph with times on the mesh's kinds, and `size` as held with `in_flight` micro-batches.
+    """The graph with times on the mesh's kinds, and `size` as held with one micro-batch, or the number in flight.
 
     Equal arguments get the same graph, so that two placements on it are quickly compared.
 
@@ -75,7 +97,7 @@ def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions
 def _with_size(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
     if operator.size is not None:
         return operator
-    held = _static_bytes(operator, graph, options) + options.in_flight * (operator.activation_bytes or 0)
+    held = _static_bytes(operator, graph, options) + options.held.included * (operator.activation_bytes or 0)
     return replace(operator, size=float(held))
 
 

@@ -158,15 +158,14 @@ def replication_on(
     devices: DeviceMesh | DevicePool,
     options: ReplicaOptions,
     communication: Communication = Communication.BLOCKING,
-    in_flight: int = 1,
     time_unit: str = "s",
 ) -> Replication:
     """How replicas are counted on a mesh, or on equal accelerators, where reductions always block.
 
-    `in_flight` are the micro-batches whose activations operators' sizes include; `time_unit` is the graph's.
+    `time_unit` is the graph's.
     """
     if isinstance(devices, DeviceMesh):
         reductions = MeshReductions(devices, options.reduce_every)
-        return Replication(reductions, communication is Communication.OVERLAPPED, in_flight)
+        return Replication(reductions, communication is Communication.OVERLAPPED)
     per_unit = options.bandwidth * 1e9 / TICKS_PER_SECOND.get(time_unit, 1.0)
     return Replication(PoolReductions(per_unit, options.reduce_every))

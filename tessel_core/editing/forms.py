@@ -81,6 +81,8 @@ def _dealt(plan: MicroBatchPlan, device_of: Callable[[int, int], int]) -> MicroB
     chain = find_straight_chain(plan)
     if not isinstance(chain, Chain):
         raise InputError("blocks", chain)
+    if wide := next((block.name for block in plan.blocks if len(block.devices) > 1), ""):
+        raise InputError(f"block {wide}", "runs on several devices at once, and these forms are of single ones")
     line = [[plan.blocks[b].name for b in plan.blocks_on[device]] for device in chain.devices]
     whole, static, to = plan, [0] * len(plan.devices), dict[str, int]()
     for stage, (names, device) in enumerate(zip(line, chain.devices, strict=True)):

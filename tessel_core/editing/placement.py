@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -11,7 +11,7 @@ from operator import or_
 from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import quotient, topological_order
 from tessel_core.placement.branches import branches_apart
-from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, ROUNDING, with_rounding
+from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, with_rounding
 from tessel_core.units import show_memory
 
 _SUBGRAPH_RULES = tuple(LATENCY_RULES[name] for name in ("contiguous subgraphs", "order"))
@@ -64,15 +64,11 @@ class Movable:
 
     def _full(self, going: Sequence[int], device: int) -> str:
         """Where the device would hold more than its capacity, and more than it does now."""
-        to = self.placement.devices[device]
-        if to.memory_capacity is None:
+        to, now = self.placement.devices[device], self.placement.memory[device]
+        if to.memory_capacity is None or self.placement.operators_on[device].issuperset(going):
             return ""
-        there, holds = self.placement.operators_on[device], self._holder(device)
-        more = sum(holds(i) for i in going if i not in there)
-        if not more or self._held[device] + more < to.memory_capacity * (1 - 2 * ROUNDING):
-            return ""
-        held = sum(map(holds, sorted(there.union(going))))
-        if held <= with_rounding(to.memory_capacity):
+        held = self.moved(going, device).memory[device]
+        if held <= max(now, with_rounding(to.memory_capacity)):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
 
@@ -92,16 +88,6 @@ class Movable:
             return ""
         after = self.moved(going, device)
         return next((f"{found.where}: {found.why}" for rule in _SUBGRAPH_RULES for found in rule(after)), "")
-
-    @cached_property
-    def _held(self) -> tuple[float, ...]:
-        return tuple(sum(map(self.placement.bytes_on_each, on)) for on in self.placement.operators_on)
-
-    def _holder(self, device: int) -> Callable[[int], float]:
-        """The bytes that an operator would hold on the device."""
-        operators, replication = self.placement.graph.operators, self.placement.replication
-        replicas, in_flight = len(self.placement.stage_at(device)), 1 if replication is None else replication.in_flight
-        return lambda i: operators[i].held_by_one_of(replicas, in_flight)
 
     @cached_property
     def _kept(self) -> dict[str, tuple[str, ...]]:

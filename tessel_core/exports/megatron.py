@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tessel_core.errors import InputError
-from tessel_core.exports.stages import forward_chain
+from tessel_core.exports.stages import forward_chain, on_ranks, tensor_degree
 from tessel_core.formats.megatron_layout import layout_text
 from tessel_core.model import Block, MicroBatchPlan, Schedule
 
@@ -32,7 +32,9 @@ def megatron_arguments(schedule: Schedule) -> str:
     """
     plan = schedule.plan
     stages, ranks = _layout(plan)
-    said = {
+    degree = tensor_degree(plan)
+    said: dict[str, object] = {
+        **({"tensor-model-parallel-size": degree} if degree > 1 else {}),
         "num-layers": sum(stage.count("t") for stage in stages),
         "pipeline-model-parallel-size": ranks,
         "pipeline-model-parallel-layout": f"'{layout_text(stages)}'",
@@ -44,6 +46,7 @@ def megatron_arguments(schedule: Schedule) -> str:
 
 def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
     """The letters of each stage, and how many ranks the stages go round."""
+    plan = on_ranks(plan)
     chain = [plan.blocks[b] for b in forward_chain(plan)]
     ranks = _ranks(plan, chain)
     stages, next_layer = list[str](), None

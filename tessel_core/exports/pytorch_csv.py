@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from string import Template
 
 from tessel_core.errors import InputError
-from tessel_core.exports.stages import Stage, stages_of
+from tessel_core.exports.stages import Stage, on_ranks, stages_of, tensor_degree
 from tessel_core.model import Schedule
 
 PYTORCH_CSV = "pytorch-csv"
@@ -18,7 +19,7 @@ _NEAREST = "tessel run runs any schedule, and V, split V, loop and ZB-V forms ca
 
 def objection_of_pytorch(schedule: Schedule) -> str:
     """Why the CSV cannot say the schedule, in one sentence without its full stop; empty where it can."""
-    plan = schedule.plan
+    plan = on_ranks(schedule.plan)
     try:
         stages = stages_of(plan)
     except InputError as error:
@@ -32,9 +33,11 @@ def objection_of_pytorch(schedule: Schedule) -> str:
 def pytorch_csv(schedule: Schedule) -> str:
     """A row a device, a cell a run in order of start: 0F0, 1B2 a whole backward, 1I2 and 1W2 its halves.
 
+    A tensor-parallel group is one rank of the pipeline, so it has one row.
     PyTorch takes losses in the order in which the last stage makes them, so that order numbers the micro-batches.
     Raises InputError as `stages_of`.
     """
+    schedule = replace(schedule, plan=on_ranks(schedule.plan))
     stages = stages_of(schedule.plan)
     said = dict[int, str]()
     for s, stage in enumerate(stages):
@@ -55,7 +58,9 @@ def pytorch_csv(schedule: Schedule) -> str:
 def torchrun_script(schedule: Schedule, csv_name: str, name: str) -> str:
     """A Python script called `name` that runs the CSV beside it under torchrun, with a toy model to replace."""
     text = resources.files("tessel_core.exports").joinpath("pytorch_script.txt").read_text(encoding="utf-8")
-    return Template(text).substitute(csv=ascii(csv_name), ranks=len(schedule.plan.devices), script=ascii(name)[1:-1])
+    return Template(text).substitute(
+        csv=ascii(csv_name), ranks=len(on_ranks(schedule.plan).devices), script=ascii(name)[1:-1]
+    )
 
 
 def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
@@ -63,7 +68,8 @@ def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
 
     Stage count and places follow from the schedule that is named: "v" for ZBVZeroBubble, a loop for the others.
     """
-    stages, ranks = stages_of(schedule.plan), len(schedule.plan.devices)
+    plan = on_ranks(schedule.plan)
+    stages, ranks = stages_of(plan), len(plan.devices)
     rounds = len(stages) // ranks
     if lies_in_loops(stages, ranks):
         name = "1F1B" if rounds == 1 else "Interleaved1F1B"
@@ -71,7 +77,9 @@ def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
         name = "ZBVZeroBubble"
     else:
         return ()
+    degree = tensor_degree(schedule.plan)
     settings = (
+        *((f"tensor_parallel_degree = {degree}",) if degree > 1 else ()),
         f"pipeline_parallel_degree = {ranks}",
         f'pipeline_parallel_schedule = "{name}"',
         f'pipeline_parallel_schedule_csv = "{csv_name}"',

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tessel_core.errors import InputError
@@ -18,6 +18,27 @@ class Stage:
     backward: int
     """The whole backward, or its input gradient where there is a `weight`."""
     weight: int | None = None
+
+
+def on_ranks(plan: MicroBatchPlan) -> MicroBatchPlan:
+    """The plan with one pipeline rank for each tensor-parallel group, called by its first and last device.
+
+    Plans whose blocks are on single devices, or on groups that have a device in common, stay as they are.
+    """
+    groups = sorted({block.devices for block in plan.blocks})
+    used = [device for group in groups for device in group]
+    if len(used) == len(groups) or len(used) > len(set(used)):
+        return plan
+    rank = {group: i for i, group in enumerate(groups)}
+    names = (f"{plan.devices[group[0]].name}..{plan.devices[group[-1]].name}" for group in groups)
+    devices = tuple(replace(plan.devices[group[0]], name=name) for group, name in zip(groups, names, strict=True))
+    blocks = tuple(replace(block, devices=(rank[block.devices],)) for block in plan.blocks)
+    return replace(plan, devices=devices, blocks=blocks)
+
+
+def tensor_degree(plan: MicroBatchPlan) -> int:
+    """Devices of each pipeline rank."""
+    return max(len(block.devices) for block in plan.blocks) if on_ranks(plan) is not plan else 1
 
 
 def forward_chain(plan: MicroBatchPlan) -> tuple[int, ...]:

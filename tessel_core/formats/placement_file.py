@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from tessel_core.errors import InputError
@@ -16,13 +16,16 @@ from tessel_core.formats.schedule_file import ScheduleFileReport
 from tessel_core.model import (
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
+    InFlight,
     Placement,
     Replication,
     SolveReport,
     Transfers,
 )
+from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 
 
@@ -33,7 +36,8 @@ class PlacementTerms:
     communication: Communication = Communication.OVERLAPPED
     """On a mesh."""
     costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Options of the costs on a mesh by name; which names and values there are is not the file's business."""
+    """Options of the costs by name, on a pool those that its memory depends on; which names and values there are is not
+    the file's business."""
     allowances: tuple[Allowance, ...] = ()
     replicas: Mapping[str, bool | int | float | str] | None = None
     """Options of replicated stages by name, where several devices of an operator are replicas; None where they are a
@@ -112,14 +116,22 @@ def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
 
 
 def bound_placement(
-    kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None, replication: Replication | None = None
+    kept: PlacementFile,
+    file: GraphFile,
+    mesh: DeviceMesh | None = None,
+    in_flight: InFlight = USUAL,
+    groups: DeviceGroups | None = None,
+    replication: Replication | None = None,
 ) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
 
-    `replication` is how the replicas that its terms ask for are counted.
+    Where devices are shared in `groups`, operators are on these.  `replication` is how the replicas that its terms ask
+    for are counted.
 
     Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
     """
+    if groups is not None:
+        kept, mesh = _on_groups(kept, groups), groups.as_mesh
     devices = bound_pool(kept, file).devices(file.graph) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}
     found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
@@ -133,8 +145,20 @@ def bound_placement(
                     raise InputError(f"{where}.{operator}", f"unknown device {name!r}")
     for operator, names in kept.assignment:
         found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
-    transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication)
-    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file), replication)
+    transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication, groups)
+    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file), in_flight, replication)
+
+
+def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
+    """The file with a group's name where it names its devices."""
+    found = []
+    for operator, names in kept.assignment:
+        group = groups.group_of(names)
+        if group is None and names:
+            why = f"is on {', '.join(names)}, which are no group of {groups.size} neighbours"
+            raise InputError(f"assignment.{operator}", why)
+        found.append((operator, () if group is None else (groups.names[group],)))
+    return replace(kept, assignment=tuple(found))
 
 
 def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | None:
@@ -175,11 +199,14 @@ def placement_text(
     kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)
     document = PLACEMENT.write(kept)
     if kept.mesh is None:
-        del document["report"]["communication"], document["report"]["costs"]
+        del document["report"]["communication"]
+        if not terms.costs:
+            del document["report"]["costs"]
     return json.dumps(document, ensure_ascii=False) + "\n"
 
 
 def _named_devices(placement: Placement) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    placement = placement.on_members
     names = [device.name for device in placement.devices]
     placed = zip(placement.graph.operators, placement.assignment, strict=True)
     return tuple((operator.name, tuple(names[device] for device in on)) for operator, on in placed)

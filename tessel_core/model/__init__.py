@@ -1,5 +1,7 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
+from tessel_core.model.groups import DeviceGroups
+from tessel_core.model.in_flight import InFlight
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
@@ -39,11 +41,13 @@ __all__ = [
     "Crossing",
     "Dependency",
     "Device",
+    "DeviceGroups",
     "DeviceMesh",
     "DevicePool",
     "DeviceTime",
     "Edge",
     "Expected",
+    "InFlight",
     "Latency",
     "Link",
     "MeasuredRun",

@@ -122,8 +122,7 @@ class PlacementLoads:
         moved, reduction = _communication(placement), _reduction(placement)
         moved[True] = _sums(moved[True], reduction)
         forward, backward = (PassLoads(_work(placement, backward=way), moved[way]) for way in (False, True))
-        memory = tuple(sum(placement.bytes_on_each(i) for i in sorted(on)) for on in placement.operators_on)
-        return cls(forward, backward, memory, reduction)
+        return cls(forward, backward, placement.memory, reduction)
 
     @property
     def work(self) -> tuple[float, ...]:

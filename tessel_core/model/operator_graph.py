@@ -77,16 +77,8 @@ class Operator:
 
     @property
     def memory(self) -> float:
-        """Bytes that it holds on an accelerator: `size`, else weights and activations."""
+        """Bytes that it holds on an accelerator with one micro-batch: `size`, else weights and activations."""
         return (self.weight_bytes or 0) + (self.activation_bytes or 0) if self.size is None else self.size
-
-    def held_by_one_of(self, replicas: int, in_flight: int = 1) -> float:
-        """Bytes on each of so many devices that divide micro-batches: all of its memory but their activations.
-
-        `in_flight` are the micro-batches whose activations `memory` includes.
-        """
-        divided = min(self.memory, float(in_flight * (self.activation_bytes or 0)))
-        return self.memory - divided * (1 - 1 / replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +216,26 @@ class OperatorGraph:
     def is_training(self) -> bool:
         """Whether it has backward operators."""
         return any(operator.backward for operator in self.operators)
+
+    @cached_property
+    def kept_bytes(self) -> tuple[int, ...]:
+        """Per operator, the activations that each micro-batch in flight keeps until the backward; 0 where none does."""
+        waited_for = {operator.forward_of for operator in self.operators}
+        return tuple((each.activation_bytes or 0) if each.name in waited_for else 0 for each in self.operators)
+
+    def lasting_bytes(self, included: int, replicas: int = 1) -> tuple[float, ...]:
+        """Per operator, what it holds besides, where its `memory` has the kept bytes of so many micro-batches in it.
+
+        On one of several `replicas`, which divide micro-batches: activations that no backward waits for are divided.
+        """
+
+        def lasting(each: Operator, kept: int) -> float:
+            if kept:
+                return max(0.0, each.memory - included * kept)
+            divided = min(each.memory, float(included * (each.activation_bytes or 0)))
+            return each.memory - divided * (1 - 1 / replicas)
+
+        return tuple(map(lasting, self.operators, self.kept_bytes))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

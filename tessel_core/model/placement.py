@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped
+from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped, quotient
+from tessel_core.model.in_flight import USUAL, InFlight
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.replicas import Replication
@@ -68,6 +70,8 @@ class Placement:
     subgraphs: tuple[int, ...] | None = None
     """For the latency of one sample: per operator, which of its device's subgraphs it is in, in the order in which the
     device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
+    in_flight: InFlight = USUAL
+    """How many micro-batches' activations the stages of a pipeline hold in training."""
     replication: Replication | None = None
     """Where several devices of an operator divide its micro-batches; None where each does the same or its shard."""
 
@@ -94,11 +98,6 @@ class Placement:
         """Number of devices that divide an operator's micro-batches between them: 1 without a replication."""
         return max(1, len(self.assignment[operator])) if self.replication is not None else 1
 
-    def bytes_on_each(self, operator: int) -> float:
-        """Bytes of an operator on each of its devices."""
-        each, in_flight = self.graph.operators[operator], 1 if self.replication is None else self.replication.in_flight
-        return each.held_by_one_of(self.replicas(operator), in_flight)
-
     @cached_property
     def replicated(self) -> dict[tuple[int, ...], tuple[int, ...]]:
         """Per set of replicas, in ascending order, the operators that they share."""
@@ -111,3 +110,65 @@ class Placement:
     def stage_at(self, device: int) -> tuple[int, ...]:
         """The devices that share the stage of a device: itself and its replicas."""
         return next((devices for devices in self.replicated if device in devices), (device,))
+
+    @property
+    def on_members(self) -> Placement:
+        """The placement on the devices of each tensor-parallel group, if its devices are groups."""
+        groups = self.transfers.groups
+        if groups is None:
+            return self
+        kinds = {device: self.devices[i].kind for i, each in enumerate(groups.members) for device in each}
+        devices = (replace(each, kind=kinds[i]) for i, each in enumerate(groups.mesh.placement_devices))
+        return replace(
+            self,
+            devices=tuple(devices),
+            assignment=tuple(tuple(d for group in on for d in groups.members[group]) for on in self.assignment),
+            transfers=Transfers(groups.mesh, self.transfers.communication),
+        )
+
+    @cached_property
+    def held(self) -> tuple[int, ...]:
+        """Per device, the micro-batches whose activations it holds; one where there are subgraphs.
+
+        A stage is what is on one device, or on one group of devices, and has its position among those in use.  Stages
+        that share a device, or between which tensors flow in a circle (placements that are not contiguous), count
+        together: each device holds as many micro-batches as there are devices, for all of its stages.
+        """
+        rule = self.in_flight if self.subgraphs is None else InFlight(self.in_flight.included)
+        stages = tuple(dict.fromkeys(map(frozenset, filter(None, self.assignment))))
+        if not rule.by_position or sum(map(len, stages)) > len(frozenset().union(*stages)):
+            return (rule.held_at(len(self.devices)),) * len(self.devices)
+        number = {stage: i for i, stage in enumerate(stages)}
+        at = [number.get(frozenset(self.assignment[members[0]]), -1) for members in self.graph.colocated]
+        arcs = ((at[one], at[other]) for one, other in self.graph.flow)
+        before = quotient(len(stages), (arc for arc in arcs if min(arc) >= 0))
+        held = rule.held_by(before, lambda stage, count: self._excess(stages[stage], count), len(self.devices))
+        of_device = {device: count for stage, count in zip(stages, held, strict=True) for device in stage}
+        return tuple(of_device.get(device, 1) for device in range(len(self.devices)))
+
+    @cached_property
+    def memory(self) -> tuple[float, ...]:
+        """Per device, the bytes that its operators hold, with the activations of the micro-batches in flight."""
+        return tuple(self._bytes(device, count) for device, count in enumerate(self.held))
+
+    @cached_property
+    def lasting_bytes(self) -> tuple[float, ...]:
+        """Per operator, the bytes that it holds on each of its devices however many micro-batches are in flight."""
+        numbers = set(map(self.replicas, range(len(self.assignment))))
+        found = {replicas: self.graph.lasting_bytes(self.in_flight.included, replicas) for replicas in numbers}
+        return tuple(found[self.replicas(i)][i] for i in range(len(self.assignment)))
+
+    def bytes_on_each(self, operator: int) -> float:
+        """Bytes of an operator on each of its devices, with one micro-batch, or the number in flight."""
+        kept = self.in_flight.included * self.graph.kept_bytes[operator] / self.replicas(operator)
+        return self.lasting_bytes[operator] + kept
+
+    def _bytes(self, device: int, count: int) -> float:
+        on = sorted(self.operators_on[device])
+        kept = sum(self.graph.kept_bytes[i] / self.replicas(i) for i in on)
+        return sum(self.lasting_bytes[i] for i in on) + count * kept
+
+    def _excess(self, stage: frozenset[int], count: int) -> float:
+        """The most that a device of the stage holds over its capacity."""
+        limits = ((device, self.devices[device].memory_capacity) for device in stage)
+        return max(-inf if most is None else self._bytes(device, count) - most for device, most in limits)

@@ -27,8 +27,6 @@ class Replication:
     overlapped: bool = False
     """Whether a reduction hides behind the device's work on a micro-batch: only what lasts longer counts.
     [Harlap et al., PipeDream, 2018, has the larger of the two]  Otherwise all of it follows the backward pass."""
-    in_flight: int = 1
-    """Micro-batches whose activations the operators' `size` includes."""
 
 
 def gradient_bytes(graph: OperatorGraph) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessel_core.errors import InputError
+from tessel_core.model.groups import DeviceGroups
 from tessel_core.model.mesh import DeviceMesh
 from tessel_core.model.operator_graph import OperatorGraph
 
@@ -26,6 +27,8 @@ class Transfers:
 
     mesh: DeviceMesh | None = None
     communication: Communication = Communication.BLOCKING
+    groups: DeviceGroups | None = None
+    """The tensor-parallel groups that the devices of `mesh` are, if they are."""
 
     @property
     def load_devices(self) -> bool:

@@ -69,7 +69,8 @@ def _valued(pipeline: Pipeline, price: float) -> PricedWork:
 
 def highest_load(pipeline: Pipeline) -> float:
     """A load that no device can exceed, whatever it is given."""
-    times = sum(float(each.time[np.isfinite(each.time)].sum()) for each in pipeline.classes)
+    first = (pipeline.time_at(kind, pipeline.stages) for kind in range(len(pipeline.classes)))
+    times = sum(float(time[np.isfinite(time)].sum()) for time in first)
     return times + sum(net.cost for net in pipeline.nets)
 
 

@@ -30,7 +30,7 @@ SAME_SUMS = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 Counts = tuple[int, ...]
-"""Number of devices in use, per class."""
+"""Number of devices in use, per class; where a search counts stages as well, their number comes last."""
 
 
 FoldOf = Callable[[int], Fold]
@@ -50,7 +50,10 @@ class ChainSearch:
 
     best[n][I] = min over classes c in n, ideals I' in I of fold(best[n less a c][I'], load of I less I' on a c)
 
-    where the fold is the larger one, or for the evenest chain the sum of squares.
+    where the fold is the larger one, or for the evenest chain the sum of squares.  A stage that ends after n devices
+    has as many behind it as are left, and one more is its position from the end, by which it holds micro-batches.  A
+    device may have nothing; it then comes before all others in some chain that is as good, so no stage is thought to
+    be further from the end than it is.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -89,14 +92,15 @@ class ChainSearch:
         for used in self._states():
             wanted = promising[used][rows]
             load = np.full(len(rows), np.inf)
-            if not any(used):
+            if self._begins(used):
                 load[0] = 0.0
             for stage in self._last(used):
-                load = np.minimum(load, steps(stage).after(stage.kind, best[stage.before], wanted, control))
+                after = steps(stage).after(stage.kind, self._position(used), best[stage.before], wanted, control)
+                load = np.minimum(load, after)
             best[used] = np.where(wanted & (load < most), load, np.inf)
             if control.stopped:
                 return None
-        return self._chain(best, steps, rows) if np.isfinite(best[self._counts][-1]) else None
+        return self._chain(best, steps, rows) if np.isfinite(best[self._end][-1]) else None
 
     def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
         """The stages between the ideals `rows` for each way to end a chain."""
@@ -112,15 +116,34 @@ class ChainSearch:
     def _states(self) -> Iterator[Counts]:
         return product(*(range(count + 1) for count in self._counts))
 
+    @property
+    def _end(self) -> Counts:
+        """The state of a whole chain."""
+        return self._counts
+
+    def _begins(self, used: Counts) -> bool:
+        """Whether a chain may begin in this state."""
+        return not any(used)
+
+    def _in_use(self, used: Counts) -> Counts:
+        """The number of devices in use, per class."""
+        return used
+
+    def _position(self, used: Counts) -> int:
+        """Of the last of the used devices, from the end."""
+        return sum(self._counts) - sum(used) + 1
+
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
         """Ideals whose work, cut and memory leave them a chance on both sides of a cut after `used` devices."""
-        left = tuple(all_of - some for all_of, some in zip(self._counts, used, strict=True))
-        if not any(used) or not any(left):
+        in_use = self._in_use(used)
+        left = tuple(all_of - some for all_of, some in zip(self._counts, in_use, strict=True))
+        if not any(in_use) or not any(left):
             found = np.zeros(len(self._ideals), dtype=bool)
-            found[-1 if any(used) else 0] = True
+            found[-1 if any(in_use) else 0] = True
             return found
         ideals = self._ideals
-        inside = self._fits(used, ideals.work, ideals.memory, limit)
+        held = ideals.memory + self._pipeline.further_at(self._position(used)) * ideals.kept
+        inside = self._fits(in_use, ideals.work, held, limit)
         outside = self._fits(left, ideals.work[-1] - ideals.work, ideals.memory[-1] - ideals.memory, limit)
         return inside & outside
 
@@ -138,11 +161,11 @@ class ChainSearch:
 
     def _chain(self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], rows: Rows) -> Split:
         """Walks back from the whole pipeline; devices of a class are given out in the order of the flow."""
-        used, at = self._counts, len(rows) - 1
+        used, at = self._end, len(rows) - 1
         total = float(best[used][at])
         device_of = np.zeros(len(self._pipeline.members), dtype=np.int64)
         replicas = list[tuple[int, ...]]()
-        while any(used):
+        while at:
             stage, before = self._step_back(best, steps, used, at)
             members = self._ideals.bits[rows[at]] & ~self._ideals.bits[rows[before]]
             first = stage.before[stage.kind]
@@ -159,7 +182,7 @@ class ChainSearch:
         """The last stage on the used devices, and the row that is held before it."""
         found = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
-            sources, load = steps(stage).sources_of(stage.kind, at)
+            sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)
             totals = steps(stage).fold(best[stage.before][sources], load)
             if len(totals):
                 least = int(totals.argmin())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import THROUGHPUT, PlacementReport
+from tessel_core.model import THROUGHPUT, PlacementReport, Status
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer_split
 from tessel_core.placement.bounds import priced_work
@@ -13,7 +14,7 @@ from tessel_core.placement.chain import best_chain, best_in_orders
 from tessel_core.placement.groups import chain_of, pipeline_of
 from tessel_core.placement.ideals import promising_orders
 from tessel_core.placement.moves import fits_memory, measured
-from tessel_core.placement.pipeline import Best, Pipeline, Split, has_unplaceable, within_memory
+from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline, Split, has_unplaceable, within_memory
 from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import rebalanced
@@ -34,7 +35,48 @@ class CpSatConfig:
 
 
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """The least objective over all splits, contiguous or not; where time runs out, with a bound."""
+    """The least objective over all splits, contiguous or not; where time runs out, with a bound.
+
+    Stages of any sets hold as many micro-batches as there are devices, those of a chain as many as their positions say.
+    So where that matters, the best of all is the better one of the best chain and the best of any sets.
+    """
+    if problem.contiguous or not _has_positions(problem):
+        return _solve(problem, config, control)
+    half = control.part(config.time_limit / 2)
+    chain = _solve(replace(problem, contiguous=True), config, half)
+    return _better(chain, _solve(problem, config, control.part(config.time_limit)))
+
+
+def _has_positions(problem: PlacementProblem) -> bool:
+    """Whether chains may fit where any sets would not: they hold fewer micro-batches, and memory may bind."""
+    held = pipeline_of(problem)
+    binds = any(held.memory.sum() > each.capacity for each in held.classes)
+    return binds and bool(chain_of(problem).kept.any())
+
+
+def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
+    """The report with the lower objective, and the bound that holds for both kinds."""
+    if Status.INFEASIBLE in (chain.status, other.status):
+        left = other if chain.status is Status.INFEASIBLE else chain
+        if left.status is not Status.INFEASIBLE:
+            return left
+        known = [each.least_memory for each in (chain, other)]
+        least = None if None in known else min(each for each in known if each is not None)
+        return replace(other, least_memory=least, least_accelerators=None)
+    assert chain.bound is not None
+    assert other.bound is not None
+    found = [each for each in (chain, other) if each.objective is not None]
+    best = min(found, key=lambda each: each.objective or 0, default=other)
+    bound = min(chain.bound, other.bound)
+    if best.objective is not None and bound >= best.objective * (1 - Fraction(EQUAL_LOADS)):
+        return replace(best, status=Status.PROVED_OPTIMAL, bound=best.objective, reason="")
+    open_one = chain if chain.bound == bound else other
+    status = Status.FEASIBLE if best.status is Status.PROVED_OPTIMAL else best.status
+    return replace(best, status=status, bound=bound, reason=open_one.reason)
+
+
+def _solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
+    """As `solve`, for splits of one kind."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 

@@ -28,10 +28,10 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     costs = problem.transfer_costs if costs is None else costs
     whole = _whole(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    memory_binds = bool(whole.memory.sum() > capacity)
+    memory_binds = bool(whole.most_memory.sum() > capacity)
     if problem.replicates:  # beside replicas, a group that has gradients adds loads where it is moved
-        held = group_gradients(problem, whole.members) + (whole.memory if memory_binds else 0.0)
-        whole, memory_binds = replace(whole, memory=held), True
+        held = group_gradients(problem, whole.members) + (whole.most_memory if memory_binds else 0.0)
+        whole, memory_binds = replace(whole, memory=held, kept=np.zeros_like(held)), True
     sets = _contracted(whole, memory_binds=memory_binds)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
 
@@ -59,8 +59,12 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
     if keep_memory:
         return coarse
     light, operators = contracted_operators(problem), problem.graph.operators
-    memory = [sum(operators[i].memory for i in group if i not in light) for group in coarse.members]
-    return replace(coarse, memory=np.array(memory))
+    held = np.array([0 if i in light else 1 for i in range(len(operators))])
+    return replace(
+        coarse,
+        memory=sums_of(coarse.members, held_bytes(problem) * held),
+        kept=sums_of(coarse.members, kept_further(problem) * held),
+    )
 
 
 def contracted_operators(problem: PlacementProblem) -> frozenset[int]:
@@ -111,11 +115,38 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     return Pipeline(
         members,
         tuple(tuple(sorted(number[each] for each in before[group])) for group in order),
-        np.array([sum(graph.operators[i].memory for i in group) for group in members]),
+        sums_of(members, held_bytes(problem)),
+        sums_of(members, kept_further(problem)),
+        problem.held,
         _classes(problem, members),
         nets_of(problem, members, costs),
         _branches(problem, members),
     )
+
+
+def sums_of(groups: Groups, amounts: Sequence[float] | Floats) -> Floats:
+    """Per group, the sum of what its operators have."""
+    return np.array([sum(float(amounts[i]) for i in group) for group in groups])
+
+
+def _counts_by_position(problem: PlacementProblem) -> bool:
+    """Whether stages hold as many micro-batches as their positions say: only stages of a chain have positions."""
+    return problem.contiguous and problem.held.by_position
+
+
+def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
+    """Per operator, the bytes on one of its replicas: with one micro-batch where positions count, else with all in
+    flight."""
+    graph, rule = problem.graph, problem.held
+    count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))
+    kept = np.array(graph.kept_bytes, dtype=np.float64) / replicas
+    return np.array(graph.lasting_bytes(rule.included, replicas)) + count * kept
+
+
+def kept_further(problem: PlacementProblem, replicas: int = 1) -> Floats:
+    """Per operator, the bytes that each further micro-batch adds to one of its replicas."""
+    kept = np.array(problem.graph.kept_bytes, dtype=np.float64) / replicas
+    return kept if _counts_by_position(problem) else np.zeros_like(kept)
 
 
 def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
@@ -204,7 +235,7 @@ class _Neighbours:
         count = len(pipeline.members)
         self._allowed = pipeline.supported
         idle = _without_cost(pipeline)
-        self._idle = idle & (pipeline.memory == 0) if memory_binds else idle
+        self._idle = idle & (pipeline.memory + pipeline.kept == 0) if memory_binds else idle
         self._touches: list[set[int]] = [set() for _ in range(count)]
         for source, group in pipeline.arcs:
             self._touches[group].add(source)

@@ -92,6 +92,7 @@ class Ideals:
     banned: Floats
     """Shape (classes, ideals): number of groups that the class does not support."""
     memory: Floats
+    kept: Floats
     cut: Floats
     """Cost of the nets that an ideal meets and does not hold."""
     cut_nets: Bits
@@ -111,13 +112,13 @@ class Ideals:
         for stretch in pipeline.branches:
             branches.append(sums[first : first + len(stretch)])
             first += len(stretch)
-        time, banned, memory = _as_costs(pipeline, sums[first:])
-        return cls(bits, sums[0], time, banned, memory, cut, cut_nets, tuple(branches))
+        time, banned, memory, kept = _as_costs(pipeline, sums[first:])
+        return cls(bits, sums[0], time, banned, memory, kept, cut, cut_nets, tuple(branches))
 
     def costing(self, pipeline: Pipeline) -> Ideals:
         """The same ideals, work and branches with the times, memory and nets' costs of another pipeline."""
-        time, banned, memory = _as_costs(pipeline, sums_over(self.bits, np.vstack(_costs(pipeline))))
-        return replace(self, time=time, banned=banned, memory=memory, cut=_cuts(pipeline, self.bits)[0])
+        time, banned, memory, kept = _as_costs(pipeline, sums_over(self.bits, np.vstack(_costs(pipeline))))
+        return replace(self, time=time, banned=banned, memory=memory, kept=kept, cut=_cuts(pipeline, self.bits)[0])
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -135,15 +136,15 @@ def sums_over(bits: Bits, values: Floats) -> Floats:
 
 
 def _costs(pipeline: Pipeline) -> list[Floats]:
-    """Per group its times, whether classes do not support it, and its memory, a row for each."""
-    times = [each.time for each in pipeline.classes]
-    return [*(np.where(np.isfinite(time), time, 0.0) for time in times), *(~np.isfinite(times)), pipeline.memory]
+    """Per group its times, whether classes do not support it, its memory and what it keeps, a row for each."""
+    times, held = [each.time for each in pipeline.classes], (pipeline.memory, pipeline.kept)
+    return [*(np.where(np.isfinite(time), time, 0.0) for time in times), *(~np.isfinite(times)), *held]
 
 
-def _as_costs(pipeline: Pipeline, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """Sums of `_costs` as `Ideals` has them: time and banned groups per class, and memory."""
+def _as_costs(pipeline: Pipeline, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Sums of `_costs` as `Ideals` has them: time and banned groups per class, memory, and what is kept."""
     kinds = len(pipeline.classes)
-    return sums[:kinds], sums[kinds : 2 * kinds], sums[-1]
+    return sums[:kinds], sums[kinds : 2 * kinds], sums[-2], sums[-1]
 
 
 def _indicator(groups: Sequence[int], count: int) -> Floats:

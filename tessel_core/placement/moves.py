@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -22,13 +23,26 @@ _REPORT_EVERY = 4096
 
 def measured(parts: Sequence[Pipeline], device_of: Sequence[int]) -> Split:
     """The split with its load, which is the sum over the parts of the largest load of a device."""
-    return Moves(parts, device_of).split
+    return Moves([_in_place(part, device_of) for part in parts], device_of).split
 
 
 def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
     """Whether no device exceeds its capacity."""
-    moves = Moves(parts, device_of)
+    moves = Moves([_in_place(parts[0], device_of)], device_of)
     return not any(map(moves.overfull, moves.devices))
+
+
+def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
+    """The pipeline in which each group holds what it does in its stage of this split, and nothing by position."""
+    if not pipeline.kept.any():
+        return pipeline
+    held = Split(0.0, tuple(device_of)).held(pipeline)
+    further = np.array([held[device] - 1 for device in device_of]) * pipeline.kept
+    classes = [
+        replace(each, time=each.time + further if each.loads_are_bytes else each.time) for each in pipeline.classes
+    ]
+    none = np.zeros_like(further)
+    return replace(pipeline, memory=pipeline.memory + further, kept=none, classes=tuple(classes))
 
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
@@ -40,6 +54,8 @@ def devices_for(pipeline: Pipeline) -> list[list[int]]:
 
 class Moves:
     """Groups on devices, per part of the objective the devices' loads, and per device what it holds.
+
+    Memory is that of the pipeline's groups wherever they are: of one micro-batch where stages hold more by position.
 
     Invariant: net e loads device d, if that pays, exactly where 0 < held[e][d] < groups of e.
     """

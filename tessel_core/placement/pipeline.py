@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.model import THROUGHPUT, Placement
+from tessel_core.model import THROUGHPUT, InFlight, Placement
 from tessel_core.model.checks import grouped, quotient, topological_order
 from tessel_core.placement.problem import PlacementProblem
 
@@ -30,6 +30,8 @@ class DeviceClass:
     """Bytes, a rounding error added; infinite where memory is not limited."""
     backward: Floats
     """Per group, the part of its time that backward operators take; 0 where it is not supported."""
+    loads_are_bytes: bool = False
+    """Whether times are bytes held by one micro-batch: each further one then adds the `kept` of its groups."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class Pipeline:
     """Per group, its operators."""
     predecessors: Groups
     memory: Floats
+    """Per group, the bytes that it holds with the fewest micro-batches in flight."""
+    kept: Floats
+    """Per group, the bytes that each further micro-batch adds; 0 where all stages hold equally many."""
+    in_flight: InFlight
     classes: tuple[DeviceClass, ...]
     nets: tuple[Net, ...]
     branches: tuple[Groups, ...] = ()
@@ -62,6 +68,29 @@ class Pipeline:
     def supported(self) -> NDArray[np.bool_]:
         """Whether a class supports a group, shape (classes, groups)."""
         return np.isfinite([each.time for each in self.classes])
+
+    @property
+    def stages(self) -> int:
+        """The most stages there may be: one on each device."""
+        return sum(len(each.devices) for each in self.classes)
+
+    @property
+    def most_memory(self) -> Floats:
+        """Per group, the bytes that it holds in the first of all stages."""
+        return self.memory_at(self.stages)
+
+    def further_at(self, position: int) -> int:
+        """Micro-batches besides the first that the stage at `position` from the end holds."""
+        return self.in_flight.held_at(position) - 1 if self.kept.any() else 0
+
+    def memory_at(self, position: int) -> Floats:
+        """Per group, the bytes that it holds in the stage at `position` from the end."""
+        return self.memory + self.further_at(position) * self.kept
+
+    def time_at(self, kind: int, position: int) -> Floats:
+        """Per group, its load on a device of class `kind` in the stage at `position` from the end."""
+        each = self.classes[kind]
+        return each.time + self.further_at(position) * self.kept if each.loads_are_bytes else each.time
 
     @property
     def arcs(self) -> list[tuple[int, int]]:
@@ -126,6 +155,28 @@ class Split:
     """Per group."""
     replicas: tuple[tuple[int, ...], ...] = ()
     """Sets of devices that share a stage, of which `device_of` names the first."""
+
+    def held(self, pipeline: Pipeline) -> dict[int, int]:
+        """Per device in use, how many micro-batches it holds, as `InFlight.held_by` has it.
+
+        An order of stages that may change places is chosen by their memory, or by loads where these are bytes.
+        """
+        devices = sorted(set(self.device_of))
+        on = [devices.index(device) for device in self.device_of]
+        class_of = {device: each for each in pipeline.classes for device in each.devices}
+        sums = np.zeros((2, len(devices)))
+        for amounts, each in zip(sums, (pipeline.memory, pipeline.kept), strict=True):
+            np.add.at(amounts, on, each)
+
+        def excess(stage: int, count: int) -> float:
+            each = class_of[devices[stage]]
+            if np.isinf(each.capacity) and not each.loads_are_bytes:
+                return -np.inf
+            held = float(sums[0, stage] + (count - 1) * sums[1, stage])
+            return held if each.loads_are_bytes else held - each.capacity
+
+        before = quotient(len(devices), ((on[source], on[group]) for source, group in pipeline.arcs))
+        return dict(zip(devices, pipeline.in_flight.held_by(before, excess, pipeline.stages), strict=True))
 
     def along_the_flow(self, pipeline: Pipeline, devices: Sequence[int]) -> list[int]:
         """The `devices`, which are those in use, in the order in which the flow passes through them."""

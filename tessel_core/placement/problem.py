@@ -10,11 +10,14 @@ from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.reductions import ReplicaOptions, replication_on
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    LATENCY,
     THROUGHPUT,
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
+    InFlight,
     OperatorGraph,
     Placement,
     PlacementDevice,
@@ -23,6 +26,7 @@ from tessel_core.model import (
     measure_placement,
 )
 from tessel_core.model.checks import check_unique
+from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 from tessel_core.placement.branches import branches_apart
 from tessel_core.rules import Violation, check_allowances, check_placement
@@ -48,6 +52,8 @@ class PlacementProblem:
     """Whether no device may have operators of two branches that run side by side."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
+    in_flight: InFlight = USUAL
+    """How many micro-batches' activations each stage holds in training."""
     replication: Replication | None = None
     """How replicas are counted where a stage may have several devices; None where it has one."""
 
@@ -56,6 +62,8 @@ class PlacementProblem:
             raise InputError("branches", f"are kept apart in contiguous placements for the {THROUGHPUT} only")
         if self.replication is not None and (self.objective, self.contiguous) != (THROUGHPUT, True):
             raise InputError("replicas", f"are for contiguous placements for the {THROUGHPUT} only")
+        if self.replication is not None and self.transfers.groups is not None:
+            raise InputError("replicas", "are single devices, and not tensor-parallel groups yet")
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -105,9 +113,26 @@ class PlacementProblem:
         """The devices that are not hosts."""
         return tuple(device for device in self.devices if not device.is_host)
 
+    @property
+    def held(self) -> InFlight:
+        """How many micro-batches' activations each stage holds; one where the objective is the time of one sample."""
+        return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
+
+    def for_micro_batches(self, count: int) -> PlacementProblem:
+        """The same problem for so many micro-batches a step."""
+        return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
+
     def placement(self, assignment: Sequence[tuple[int, ...]]) -> Placement:
         """The placement with these devices per operator."""
-        return Placement(self.graph, self.devices, tuple(assignment), self.transfers, replication=self.replication)
+        assigned = tuple(assignment)
+        return Placement(
+            self.graph,
+            self.devices,
+            assigned,
+            self.transfers,
+            in_flight=self.in_flight,
+            replication=self.replication,
+        )
 
     def measure(self, placement: Placement) -> float:
         """The objective's value, in the graph's time unit."""
@@ -132,6 +157,18 @@ class PlacementProblem:
         return () if self.contiguous else ("contiguous",)
 
 
+def shared_graph(graph: OperatorGraph, mesh: DeviceMesh, tensor: int) -> tuple[OperatorGraph, DeviceGroups | None]:
+    """What one device of a tensor-parallel group does, and the groups; the graph itself and None where none share.
+
+    Raises InputError as `on_groups`.
+    """
+    if tensor == 1:
+        return graph, None
+    from tessel_core.placement.tensor import on_groups  # late: it builds networks
+
+    return on_groups(graph, mesh, tensor)
+
+
 @lru_cache(maxsize=16)
 def placement_problem(
     graph: OperatorGraph,
@@ -151,19 +188,21 @@ def placement_problem(
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
+    costs = costs or CostOptions()
     if isinstance(devices, DevicePool):
         problem = PlacementProblem.on_pool(graph, devices, allowances)
+        problem = problem.for_micro_batches(costs.micro_batches)
     else:
-        priced = costed(graph, devices, costs or CostOptions())
-        problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
-    replication = None
-    if replicas is not None:
-        in_flight = 1 if isinstance(devices, DevicePool) else (costs or CostOptions()).in_flight
-        replication = replication_on(devices, replicas, communication, in_flight, graph.time_unit)
+        graph, on = shared_graph(graph, devices, costs.tensor)
+        mesh = devices if on is None else on.as_mesh
+        problem = PlacementProblem.on_mesh(costed(graph, mesh, costs), mesh, communication, allowances)
+        transfers = replace(problem.transfers, groups=on)
+        problem = replace(problem, in_flight=costs.held, transfers=transfers)
+    unit = graph.time_unit
     return replace(
         problem,
         objective=objective,
         contiguous=contiguous,
         branches_apart=branches_apart,
-        replication=replication,
+        replication=None if replicas is None else replication_on(devices, replicas, communication, unit),
     )

@@ -11,7 +11,7 @@ from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.model.checks import quotient, topological_order
 from tessel_core.placement.chain import SAME_SUMS, Chains
 from tessel_core.placement.ideals import prefixes, promising_orders
-from tessel_core.placement.moves import Moves
+from tessel_core.placement.moves import Moves, fits_memory
 from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 
@@ -67,7 +67,7 @@ def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:
         for v in joins:
             moves.shift(v, target)
         way = _longest_way(pipeline, moves)
-        if way < longest * (1 - _LESS) and moves.objective <= limit and not moves.overfull(target):
+        if way < longest * (1 - _LESS) and moves.objective <= limit and fits_memory((pipeline,), moves.on):
             longest = way
             continue
         for v in joins:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import cast
 
 import numpy as np
@@ -24,8 +24,17 @@ from tessel_core.costs.reductions import GroupReductions, ReductionTime
 from tessel_core.model import Placement, PlacementReport, Replication, Status
 from tessel_core.placement.answer import answer, answer_split, infeasible
 from tessel_core.placement.bounds import highest_load
-from tessel_core.placement.chain import Chains, ChainSearch, FoldOf, Stage, best_of, fewer
-from tessel_core.placement.groups import coarse_pipeline, contracted_operators, group_gradients, nets_of, pipeline_of
+from tessel_core.placement.chain import Chains, ChainSearch, Counts, FoldOf, Stage, best_of, fewer
+from tessel_core.placement.groups import (
+    coarse_pipeline,
+    contracted_operators,
+    group_gradients,
+    held_bytes,
+    kept_further,
+    nets_of,
+    pipeline_of,
+    sums_of,
+)
 from tessel_core.placement.ideals import Bits, Ideals, sums_over
 from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
@@ -47,28 +56,53 @@ class ReplicaLoads(StageLoads):
         super().__init__(pipeline, ideals)
         self._gradients, self._time, self._overlapped = gradients, time, overlapped
 
-    def work(self, kind: int, sources: Rows, targets: Rows) -> Floats:
+    def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
         """As of the stage itself, with the reduction; `gradients` are the bytes in each ideal."""
-        work = super().work(kind, sources, targets)
+        work = super().work(kind, sources, targets, position)
         amount = np.subtract.outer(self._gradients[targets], self._gradients[sources])
         reduction = np.where(amount > 0, self._time.latency + amount * self._time.per_byte, 0.0)
         return np.maximum(work, reduction) if self._overlapped else work + reduction
 
 
 class ReplicaSearch(ChainSearch):
-    """Least largest load over chains of given ideals, each stage on one or several devices of a class."""
+    """Least largest load over chains of given ideals, each stage on one or several devices of a class.
+
+    Where the memory of a stage depends on its position, a state counts stages too: a chain of S of the most stages
+    that there may be begins with so many fewer counted, so that all chains end with the same number.  Devices that have
+    nothing then come before all others.
+    """
 
     def __init__(self, chains: ReplicatedChains, bits: Bits) -> None:
         ideals = Ideals.of(chains.pipeline, bits, chains.priced.work)
         super().__init__(chains.pipeline, ideals, chains.priced)
         self._chains = chains
+        self._most_stages = min(chains.pipeline.stages, len(chains.pipeline.members)) if chains.by_position else 0
         self._ideals_of = [ideals.costing(part) for part in chains.parts]
         self._gradients = sums_over(ideals.bits, chains.gradients[None, :])[0]
 
-    def _last(self, used: tuple[int, ...]) -> Iterator[Stage]:
-        for kind, count in enumerate(used):
+    @property
+    def _end(self) -> Counts:
+        return (*self._counts, self._most_stages)
+
+    def _states(self) -> Iterator[Counts]:
+        return product(*(range(count + 1) for count in self._end))
+
+    def _begins(self, used: Counts) -> bool:
+        return self._chains.by_position or not any(used)
+
+    def _in_use(self, used: Counts) -> Counts:
+        return used[:-1]
+
+    def _position(self, used: Counts) -> int:
+        return self._most_stages - used[-1] + 1
+
+    def _last(self, used: Counts) -> Iterator[Stage]:
+        if self._chains.by_position and not used[-1]:
+            return
+        before = fewer(used, len(self._counts), 1) if self._chains.by_position else used
+        for kind, count in enumerate(self._in_use(used)):
             for replicas in range(1, min(count, self._chains.most_replicas[kind]) + 1):
-                yield Stage(kind, replicas, fewer(used, kind, replicas))
+                yield Stage(kind, replicas, fewer(before, kind, replicas))
 
     def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
         known: dict[tuple[int, ReductionTime], Steps] = {}
@@ -104,6 +138,14 @@ class ReplicatedChains(Chains):
     least: ReductionOf
     """No reduction over as many devices of the class takes less."""
     overlapped: bool
+
+    @cached_property
+    def by_position(self) -> bool:
+        """Whether it matters for memory, or for loads that are bytes, how many stages come after a stage."""
+        capacity = min(each.capacity for each in self.pipeline.classes)
+        binds = self.pipeline.most_memory.sum() > capacity
+        in_bytes = any(each.loads_are_bytes for each in self.pipeline.classes)
+        return bool(self.pipeline.further_at(self.pipeline.stages) and (binds or in_bytes))
 
     @property
     def most_replicas(self) -> tuple[int, ...]:
@@ -328,15 +370,15 @@ def _part(
     light: frozenset[int] = frozenset(),
 ) -> Pipeline:
     """The pipeline as one of so many replicas has it."""
-    operators, in_flight = problem.graph.operators, _replication(problem).in_flight
-    held = [0.0 if i in light else each.held_by_one_of(replicas, in_flight) for i, each in enumerate(operators)]
-    memory = [sum(held[i] for i in group) for group in pipeline.members]
+    holds = np.array([i not in light for i in range(len(problem.graph.operators))], dtype=np.float64)
+    memory = sums_of(pipeline.members, held_bytes(problem, replicas) * holds)
+    kept = sums_of(pipeline.members, kept_further(problem, replicas) * holds)
     classes = tuple(
         replace(each, time=each.time / replicas, backward=each.backward / replicas) for each in pipeline.classes
     )
     costs = problem.transfers.loads(problem.graph, choose, replicas)
     nets = nets_of(problem, pipeline.members, costs)
-    return replace(pipeline, memory=np.array(memory), classes=classes, nets=nets)
+    return replace(pipeline, memory=memory, kept=kept, classes=classes, nets=nets)
 
 
 def _are_kinds_apart(problem: PlacementProblem, pipeline: Pipeline) -> bool:

@@ -55,7 +55,10 @@ def _near(pipeline: Pipeline, load: float, exponent: int) -> Pipeline:
         return math.ldexp(min(cost, 2 * load), -exponent)
 
     nets = tuple(replace(net, cost=scaled(net.cost), backward=scaled(net.backward)) for net in pipeline.nets)
-    return replace(pipeline, classes=tuple(_class_near(each, load, exponent) for each in pipeline.classes), nets=nets)
+    classes = tuple(_class_near(each, load, exponent) for each in pipeline.classes)
+    if any(each.loads_are_bytes for each in classes):
+        pipeline = replace(pipeline, kept=np.ldexp(pipeline.kept, -exponent))
+    return replace(pipeline, classes=classes, nets=nets)
 
 
 def _class_near(each: DeviceClass, load: float, exponent: int) -> DeviceClass:

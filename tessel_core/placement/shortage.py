@@ -110,8 +110,12 @@ def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
 
 
 def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | None:
-    """The least number of accelerators with room for all, by doubling and halving: more never hurt."""
-    if len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
+    """The least number of accelerators with room for all, by doubling and halving: more never hurt.
+
+    None where more might hurt: in any sets, each device holds as many micro-batches as there are devices.
+    """
+    counts_devices = not problem.contiguous and problem.held.by_position and any(problem.graph.kept_bytes)
+    if counts_devices or len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
         return None
     low = len(problem.accelerators)
     most = low + len(problem.graph.colocated)
@@ -154,4 +158,5 @@ def _holds(problem: PlacementProblem, pipeline: Pipeline, each: DeviceClass) -> 
     held = nothing if is_host or np.isinf(each.capacity) else pipeline.memory
     capacity = each.capacity if is_host else np.inf
     supported = np.isfinite(each.time) & (pipeline.memory <= capacity)
-    return DeviceClass(each.devices, np.where(supported, held, np.inf), False, capacity, nothing)
+    by_bytes = held is pipeline.memory
+    return DeviceClass(each.devices, np.where(supported, held, np.inf), False, capacity, nothing, by_bytes)

@@ -45,8 +45,9 @@ def _terms(part: Pipeline, upper: float) -> float:
     """The most that the terms of a load, or of what a device holds, may sum to, over `upper` or the capacity."""
     unit = max(upper, 1e-300)
     costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
-    times = (float(np.minimum(each.time[np.isfinite(each.time)] / unit, 1.0).sum()) for each in part.classes)
-    held = (float(part.memory.sum()) / each.capacity for each in part.classes if each.capacity > 0)
+    most = [part.time_at(kind, part.stages) for kind in range(len(part.classes))]
+    times = (float(np.minimum(time[np.isfinite(time)] / unit, 1.0).sum()) for time in most)
+    held = (float(part.most_memory.sum()) / each.capacity for each in part.classes if each.capacity > 0)
     return max(costs + max(times), *held, 1.0)
 
 
@@ -183,23 +184,28 @@ class SplitModel:
                 self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
 
     def _memory(self) -> None:
-        """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
-        memory, rounded = self._pipeline.memory, math.ceil if self._resolution is Resolution.FINE else math.floor
+        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
+        rounded = math.ceil if self._resolution is Resolution.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
-            if memory.sum() <= each.capacity:
+            if self._pipeline.most_memory.sum() <= each.capacity:
                 continue
             limit = self._units_of_memory(each.capacity)
             for s in range(len(self._classes_at)):
+                memory = self._pipeline.memory_at(self._position(s))
                 holding = [v for v in self._groups if memory[v] > 0 and (v, s, c) in self._uses]
                 held = [rounded(memory[v] / each.capacity * limit) * self._uses[v, s, c] for v in holding]
                 if held:
                     self._model.add(cp_model.LinearExpr.sum(held) <= limit)
 
+    def _position(self, seat: int) -> int:
+        """Of a seat, from the end; empty seats may come first, so no stage is thought to be further away than it is."""
+        return len(self._classes_at) - seat
+
     def _units_of_memory(self, capacity: float) -> int:
         """Units in a capacity: as fine as sums may be where only rounding errors may be lost."""
         if self._resolution is not Resolution.FINE:
             return self._in_upper
-        return int(_LARGEST_HELD / max(1.0, float(self._pipeline.memory.sum()) / max(capacity, 1e-300)))
+        return int(_LARGEST_HELD / max(1.0, float(self._pipeline.most_memory.sum()) / max(capacity, 1e-300)))
 
     def _cuts(self) -> None:
         """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [who does not pay is at s]."""
@@ -223,13 +229,17 @@ class SplitModel:
                 self._model.add(cut + sum(free) >= touch - hold)
 
     def _loads(self) -> None:
-        """sum of time[c][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], times of part i."""
+        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], times of part i."""
         for part, largest in zip(self._parts, self._largest, strict=True):
-            times = [[self._units(t) if np.isfinite(t) else 0 for t in each.time] for each in part.classes]
+            times = {
+                (c, s): [self._units(t) if np.isfinite(t) else 0 for t in part.time_at(c, self._position(s))]
+                for c in range(len(part.classes))
+                for s in range(len(self._classes_at))
+            }
             costs = [self._units(net.cost) for net in part.nets]
             load: list[list[cp_model.LinearExprT]] = [[] for _ in self._classes_at]
             for (v, s, c), uses in self._uses.items():
-                load[s].append(times[c][v] * uses)
+                load[s].append(times[c, s][v] * uses)
             for (e, s), cut in self._cut.items():
                 load[s].append(costs[e] * cut)
             for each in load:
@@ -273,7 +283,7 @@ class SplitModel:
         devices = [device for each in self._pipeline.classes for device in each.devices]
         if self._contiguous:
             used = split.along_the_flow(self._pipeline, used)
-            devices = [*used, *(device for device in devices if device not in used)]
+            devices = [*(device for device in devices if device not in used), *used]
         else:
             rank = {device: number for number, device in enumerate(used)}
             classes = [sorted(each.devices, key=lambda d: rank.get(d, len(rank))) for each in self._pipeline.classes]

@@ -27,23 +27,35 @@ class StageLoads:
     """Loads of the stages between pairs of ideals, target I less source I', shape (targets, sources)."""
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals) -> None:
-        self._ideals = ideals
+        self._pipeline, self._ideals = pipeline, ideals
         self._classes, self._nets = pipeline.classes, pipeline.nets
         self._masks = [bit_set(net.groups, len(pipeline.members)) for net in pipeline.nets]
 
-    def work(self, kind: int, sources: Rows, targets: Rows) -> Floats:
-        """Time on a device of class `kind`; infinite where it does not support a group or the memory does not fit, and
-        where branches that must be apart meet."""
+    def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
+        """Time on a device of class `kind` at `position` from the end; infinite where it does not support a group or
+        the memory does not fit, and where branches that must be apart meet."""
         each, ideals = self._classes[kind], self._ideals
-        time: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
+        memory, done = self.held(position), self.done(kind, position)
+        time: Floats = np.subtract.outer(done[targets], done[sources])
         if ideals.banned[kind][-1]:
             time[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
-        if ideals.memory[-1] > each.capacity:
-            time[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
+        if memory[-1] > each.capacity:
+            time[np.subtract.outer(memory[targets], memory[sources]) > each.capacity] = np.inf
         for stretch in ideals.branches:
             met = sum(np.subtract.outer(branch[targets], branch[sources]) > 0 for branch in stretch)
             time[met > 1] = np.inf
         return time
+
+    def held(self, position: int) -> Floats:
+        """Per ideal, the bytes that its groups hold in a stage at `position` from the end."""
+        further = self._pipeline.further_at(position)
+        return self._ideals.memory + further * self._ideals.kept if further else self._ideals.memory
+
+    def done(self, kind: int, position: int) -> Floats:
+        """Per ideal, the time of its groups on a device of class `kind` at `position` from the end."""
+        further = self._pipeline.further_at(position) if self._classes[kind].loads_are_bytes else 0
+        time: Floats = self._ideals.time[kind]
+        return time + further * self._ideals.kept if further else time
 
     def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:
         """Pairs in which the source is not a subset of the target."""
@@ -142,8 +154,9 @@ class Steps:
         windows = (self._window(kind, rows, rows) for kind in range(len(pipeline.classes)))
         self._until_all = sum(int((end - first).sum()) for first, end in windows)
 
-    def after(self, kind: int, so_far: Floats, wanted: NDArray[np.bool_], control: Control) -> Floats:
-        """Per row that is wanted, the least fold when a device of class `kind` comes last; else infinite."""
+    def after(self, kind: int, position: int, so_far: Floats, wanted: NDArray[np.bool_], control: Control) -> Floats:
+        """Per row that is wanted, the least fold when a device of class `kind` comes next, at `position` from the end;
+        else infinite."""
         found = np.full(len(self._rows), np.inf)
         sources = np.flatnonzero(np.isfinite(so_far))
         keep = self._until_all <= 0
@@ -153,33 +166,48 @@ class Steps:
                 break
             some = targets[begin : begin + _ROWS]
             if not keep:
-                found[some] = self._freshly(kind, so_far, sources, some)
+                found[some] = self._freshly(kind, position, so_far, sources, some)
             elif wanted[some].any():
                 pairs = self._pairs(kind, begin)
                 if len(pairs.target):
-                    folded = self.fold(so_far[pairs.source], pairs.load)
+                    folded = self.fold(so_far[pairs.source], self._at(kind, position, pairs))
                     found[pairs.target] = np.minimum.reduceat(folded, pairs.first)
         return found
 
     def _freshly(
-        self, kind: int, so_far: Floats, sources: NDArray[np.int64], targets: NDArray[np.int64]
+        self, kind: int, position: int, so_far: Floats, sources: NDArray[np.int64], targets: NDArray[np.int64]
     ) -> Floats | float:
         first, end = self._window(kind, self._rows[sources], self._rows[targets])
         near = sources[first[0] : end[-1]]
         if not len(near):
             return np.inf
         self._until_all -= len(near) * len(targets)
-        load = self._loads(kind, self._rows[near], self._rows[targets])
+        load = self._loads(kind, self._rows[near], self._rows[targets], position)
         return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
-    def sources_of(self, kind: int, position: int) -> tuple[NDArray[np.int32], Floats]:
-        """The rows at which a stage that ends at `position` may begin, and its loads."""
-        pairs = self._pairs(kind, position - position % _ROWS)
-        at = int(np.searchsorted(pairs.target, position))
-        if at == len(pairs.target) or pairs.target[at] != position:
+    def sources_of(self, kind: int, position: int, row: int) -> tuple[NDArray[np.int32], Floats]:
+        """The rows at which a stage that ends at `row`, at `position` from the end, may begin, and its loads."""
+        pairs = self._pairs(kind, row - row % _ROWS)
+        at = int(np.searchsorted(pairs.target, row))
+        if at == len(pairs.target) or pairs.target[at] != row:
             return pairs.source[:0], pairs.load[:0]
         end = pairs.first[at + 1] if at + 1 < len(pairs.first) else len(pairs.source)
-        return pairs.source[pairs.first[at] : end], pairs.load[pairs.first[at] : end]
+        return pairs.source[pairs.first[at] : end], self._at(kind, position, pairs)[pairs.first[at] : end]
+
+    def _at(self, kind: int, position: int, pairs: _Pairs) -> Floats:
+        """Loads of the pairs, which are those of a last stage, at `position` from the end; infinite where they do not
+        fit there."""
+        if not self._pipeline.further_at(position):
+            return pairs.load
+        each, rows = self._pipeline.classes[kind], self._rows
+        targets = rows[np.repeat(pairs.target, np.diff(pairs.first, append=len(pairs.source)))]
+        sources, load = rows[pairs.source], pairs.load
+        if each.loads_are_bytes:
+            kept = self._ideals.kept
+            load = load + self._pipeline.further_at(position) * (kept[targets] - kept[sources])
+        memory = self._stages.held(position)
+        fits = memory[targets] - memory[sources] <= each.capacity
+        return np.where(fits & (load < self._limit), load, np.inf)
 
     def _pairs(self, kind: int, begin: int) -> _Pairs:
         if (kind, begin) in self._kept:
@@ -203,9 +231,10 @@ class Steps:
         first = np.searchsorted(done, wanted - self._priced.price[kind] * self._limit - slack)
         return first, np.searchsorted(done, wanted + slack, side="right")
 
-    def _loads(self, kind: int, sources: Rows, targets: Rows) -> Floats:
-        """Loads on a device of class `kind`; infinite from the limit on and where there is no such stage."""
-        load = self._stages.work(kind, sources, targets)
+    def _loads(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
+        """Loads on a device of class `kind` at `position` from the end; infinite from the limit on and where there is
+        no such stage."""
+        load = self._stages.work(kind, sources, targets, position)
         load[load >= self._limit] = np.inf
         load[self._stages.leaves(sources, targets)] = np.inf
         if self._pipeline.classes[kind].pays and np.isfinite(load).any():

@@ -133,7 +133,8 @@ def search_jointly(
 ) -> JointReport:
     """The least period over placements near the best; never longer than with the best placement alone.
 
-    No schedule's period is below the largest load, so the placement's bound is one for all of them.  Every candidate
+    Stages hold activations of the schedules' micro-batches.  No schedule's period is below the largest load, so the
+    placement's bound is one for all of them.  Every candidate
     gets the same share of the time that is left.  Progress is reported per candidate; when `control` stops, the entries
     so far are returned.
 
@@ -145,6 +146,7 @@ def search_jointly(
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
     control.report("the best placement", None, None)
+    problem = problem.for_micro_batches(config.micro_batches)
     # Quiet, because a placer reports in the graph's unit, and the joint search in nanoseconds.
     best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3).quiet())
     if best.solution is None:

@@ -41,6 +41,7 @@ def placed_program(network: Network, placement: Placement, schedule: Schedule) -
     if placement.replicated:
         why = "has replicated stages, which no program is made of yet; place with one device per stage"
         raise InputError("placement", why)
+    placement = placement.on_members
     broken = check_schedule(schedule, without=("memory",))
     if broken:
         raise InputError(f"schedule: {broken[0].where}", broken[0].why)
@@ -140,14 +141,19 @@ def _places(placement: Placement, plan: MicroBatchPlan) -> tuple[int, ...]:
 
 
 def _nearest(placement: Placement, plan: MicroBatchPlan) -> ChooseSender:
-    """Chooses the worker with the fastest link to one that lacks a tensor."""
+    """Chooses the worker with the fastest link to one that lacks a tensor, of a group the one at the same position:
+    so the members of a group send side by side, each over its own port."""
     mesh, place = placement.transfers.mesh, _places(placement, plan)
+    position = {device: i for block in plan.blocks for i, device in enumerate(block.devices)}
 
     @cache
     def bandwidth(sender: int, receiver: int) -> float:
         return 0.0 if mesh is None else send_link(mesh, place[sender - 1], place[receiver - 1]).bandwidth
 
-    return lambda senders, receiver: max(senders, key=lambda sender: bandwidth(sender, receiver))
+    def preferred(sender: int, receiver: int) -> tuple[float, bool]:
+        return bandwidth(sender, receiver), position[sender - 1] == position[receiver - 1]
+
+    return lambda senders, receiver: max(senders, key=lambda sender: preferred(sender, receiver))
 
 
 def _numbered(model: Distributed, group: int, plan: MicroBatchPlan, placement: Placement) -> Distributed:

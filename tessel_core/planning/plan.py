@@ -33,8 +33,6 @@ from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 class PlanOptions:
     """Options of a plan made from a placement."""
 
-    in_flight: int = 1
-    """Micro-batches whose activations the operators' `size` includes, as the graph was costed."""
     split_weights: bool = False
     """Whether weight gradients become blocks of their own; whole backward operators are split for it."""
 
@@ -61,9 +59,12 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     are held until the last block that holds one of its backward operators; where there is none (inference) they are
     static, as weights are.  So a device's work is its load, to rounding.  Devices without operators are left out.
 
+    Tensor-parallel groups are groups of devices here, whichever way the placement has them.
+
     Raises InputError for an operator without a device or a time on it, and a transfer of unknown size.
     """
     options = PlanOptions() if options is None else options
+    placement = placement.on_members
     if options.split_weights:
         placement = weights_apart(placement)
     _check(placement)
@@ -81,7 +82,7 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     lags = _lags(placement, found)
     return MicroBatchPlan(
         placement.graph.name,
-        _devices(placement, found, used, options),
+        _devices(placement, used),
         blocks,
         tuple(Dependency(names[a], names[b], lags.get((a, b), 0)) for a, b in found.arcs),
         "ns",
@@ -187,17 +188,10 @@ def _lags(placement: Placement, found: BlockGraph) -> dict[tuple[int, int], int]
     }
 
 
-def _devices(
-    placement: Placement, found: BlockGraph, used: Sequence[int], options: PlanOptions
-) -> tuple[PlanDevice, ...]:
-    released = _releases(placement, found)
+def _devices(placement: Placement, used: Sequence[int]) -> tuple[PlanDevice, ...]:
     devices = []
     for device in used:
-        static = 0.0
-        for i in sorted(placement.operators_on[device]):
-            operator = placement.graph.operators[i]
-            come_and_go = options.in_flight * (operator.activation_bytes or 0) / placement.replicas(i)
-            static += max(0.0, placement.bytes_on_each(i) - (come_and_go if i in released else 0))
+        static = sum(placement.lasting_bytes[i] for i in sorted(placement.operators_on[device]))
         shown = placement.devices[device]
         capacity = None if shown.memory_capacity is None else floor(shown.memory_capacity)
         devices.append(PlanDevice(shown.name, None if shown.is_host else capacity, to_bytes(static * (1 - ROUNDING))))

@@ -54,9 +54,8 @@ def backward_follows(placement: Placement) -> Iterator[Violation]:
 
 
 def placement_memory(placement: Placement) -> Iterator[Violation]:
-    """The memory of a device's operators sums to its capacity at most."""
-    for device, on in zip(placement.devices, placement.operators_on, strict=True):
-        held = sum(placement.bytes_on_each(i) for i in sorted(on))
+    """The memory of a device's operators, with the micro-batches in flight, is its capacity at most."""
+    for device, held in zip(placement.devices, placement.memory, strict=True):
         if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
             why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
             yield Violation("memory", f"device {device.name}", why)

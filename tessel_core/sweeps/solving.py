@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Self
 
 from tessel_core.control import Control
-from tessel_core.costs.costed import CostOptions, with_batch_size
+from tessel_core.costs.costed import with_batch_size
 from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile
 from tessel_core.inspection import IdleSplit
@@ -144,10 +144,9 @@ def _placed(asked: _Asked) -> tuple[Placing, PlacementReport]:
     """Shared by points that differ in their schedules only, which follow each other."""
     point, terms = asked.point, asked.point.terms
     mesh = point.mesh if point.memory is None else MeshFile.of(point.mesh.mesh.with_capacity(point.memory))
-    costs = CostOptions(terms.dtype, terms.optimizer, point.in_flight)
     graph = replace(point.graph, graph=with_batch_size(point.graph.graph, point.micro_batch_size))
     half = terms.time_limit / 2
     config = config_having(find_placer(point.placer).config, {"time_limit": half, "seed": terms.seed})
-    placing = Placing(graph, mesh=mesh, costs=costs, communication=Communication(terms.communication))
+    placing = Placing(graph, mesh=mesh, costs=point.costs, communication=Communication(terms.communication))
     placing = placing.asking(point.placer, config)
     return placing, placing.question.solve(Control(half))

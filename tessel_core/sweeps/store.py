@@ -29,7 +29,7 @@ class SweepRow(PointResult):
     memory: int | None
     placer: str
     micro_batch_size: int
-    in_flight: int
+    in_flight: str
     scheduler: str
     micro_batches: int
 
@@ -44,7 +44,7 @@ class SweepRow(PointResult):
             memory=point.memory,
             placer=point.placer,
             micro_batch_size=point.micro_batch_size,
-            in_flight=point.in_flight,
+            in_flight=str(point.in_flight),
             scheduler=point.scheduler,
             micro_batches=point.micro_batches,
             **asdict(result),
@@ -69,7 +69,7 @@ def _declared() -> str:
 
 _SCHEMA = Schema(
     int.from_bytes(b"TSWP", "big"),
-    2,
+    3,
     f"CREATE TABLE sweep (key TEXT PRIMARY KEY, title TEXT NOT NULL, size INTEGER NOT NULL);"
     f"CREATE TABLE point ({_declared()})",
 )

@@ -15,6 +15,7 @@ from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.fields import fingerprint
 from tessel_core.model import Communication
 from tessel_core.model.checks import check_integer, check_unique
+from tessel_core.model.in_flight import GPIPE, ONE_F_ONE_B
 from tessel_core.options import Option, check_options, option, options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
@@ -54,8 +55,8 @@ class SweepPoint:
     placer: str
     micro_batch_size: int
     """Samples."""
-    in_flight: int
-    """Micro-batches whose activations the placement leaves room for."""
+    in_flight: int | str
+    """Micro-batches whose activations each stage holds, as `CostOptions` has it."""
     scheduler: str
     micro_batches: int
     terms: SweepTerms
@@ -70,11 +71,21 @@ class SweepPoint:
         """The same for points with the same placement."""
         return fingerprint(self._placement_document)
 
+    @cached_property
+    def costs(self) -> CostOptions:
+        """The costs of the placement, with no more micro-batches than make a difference to it."""
+        most = self.micro_batches
+        if self.in_flight == ONE_F_ONE_B:
+            most = min(most, len(self.mesh.mesh.devices))
+        return CostOptions(self.terms.dtype, self.terms.optimizer, self.in_flight, most)
+
     @property
     def _placement_document(self) -> dict[str, object]:
+        counted = {} if isinstance(self.in_flight, int) else {"held": self.costs.micro_batches}
         return {
             "format": "tessel-sweep-point",
             "version": 1,
+            **counted,
             "graph": self.graph.fingerprint,
             "mesh": self.mesh.fingerprint,
             "memory": self.memory,
@@ -111,7 +122,7 @@ class SolverSweep:
     placers: tuple[str, ...] = (next(iter(PLACERS)),)
     micro_batch_sizes: tuple[int | None, ...] = (None,)
     """None is the size that a graph's costs are for."""
-    in_flight: tuple[int, ...] = (1,)
+    in_flight: tuple[int | str, ...] = (ONE_F_ONE_B,)
     schedulers: tuple[str, ...] = (DEFAULT_SCHEDULER,)
     micro_batches: tuple[int, ...] = (32,)
     terms: SweepTerms = SweepTerms()
@@ -142,7 +153,8 @@ class SolverSweep:
             find_scheduler(scheduler)
         _check_counts("memory", self.memories, least=0)
         _check_counts("micro-batch size", self.micro_batch_sizes, least=1)
-        _check_counts("micro-batches in flight", self.in_flight, least=1)
+        numbers = [each for each in self.in_flight if each not in (ONE_F_ONE_B, GPIPE)]
+        _check_counts("micro-batches in flight", numbers, least=1)
         _check_counts("micro-batches", self.micro_batches, least=1)
 
     @property
@@ -187,7 +199,7 @@ class SolverSweep:
         return f"{counted(self.size, 'point')} of {graphs} on {meshes}"
 
 
-def _check_counts(what: str, values: Sequence[int | None], least: int) -> None:
+def _check_counts(what: str, values: Sequence[int | str | None], least: int) -> None:
     for value in values:
         if value is not None:
             check_integer("sweep", what, value, least=least)

@@ -33,6 +33,8 @@ def placed_step(graph: OperatorGraph, placement: Placement, schedule: Schedule) 
     from tessel_core.networks.graphs.table import network_of, network_program
 
     family, spec = network_of(graph)
+    if placement.transfers.groups is not None:
+        spec = replace(spec, tensor_parallel=placement.transfers.groups.size)
 
     def of_one_micro_batch(split: bool) -> Distributed:
         return network_program(family.program, replace(spec, split_weights=split or spec.split_weights))

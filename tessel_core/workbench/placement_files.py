@@ -8,11 +8,12 @@ from fractions import Fraction
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
-from tessel_core.formats import PlacementFile, placement_text
+from tessel_core.formats import GraphFile, PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import PlacementTerms, bound_placement
-from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
-from tessel_core.options import config_from, search_options
+from tessel_core.model import LATENCY, Placement, PlacementLoads, PlacementReport, Status
+from tessel_core.options import changed_options, config_from, search_options
+from tessel_core.placement.problem import shared_graph
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 
@@ -47,13 +48,23 @@ def answer_text(placing: Placing, report: PlacementReport) -> str:
     """The placement of a report on the question as a tessel-placement file; there must be one, and a graph."""
     assert placing.graph is not None
     replicas = None if placing.replicas is None else search_options(placing.replicas)
-    terms = PlacementTerms(allowances=placing.pins, replicas=replicas)
-    if placing.on_mesh:
-        terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins, replicas)
+    terms = PlacementTerms(placing.communication, _cost_options(placing), placing.pins, replicas)
     devices = placing.mesh if placing.on_mesh else placing.pool
     return placement_text(
         report, placing.graph, devices, terms, contiguous=placing.contiguous, branches_apart=placing.branches_apart
     )
+
+
+def _cost_options(placing: Placing) -> dict[str, bool | int | float | str]:
+    """Those that loads and memory depend on: on a pool only the number of micro-batches, where it is not as usual."""
+    if not placing.on_mesh:
+        return {key: value for key, value in changed_options(placing.costs).items() if key == "micro_batches"}
+    found = search_options(placing.costs)
+    if placing.costs.tensor == 1:
+        del found["tensor"]
+    if isinstance(placing.costs.in_flight, int):
+        del found["micro_batches"]  # a number is held however many there are
+    return found
 
 
 def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
@@ -78,19 +89,26 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
     if replicas is not None and not placing.can_replicate:
         raise InputError("report.replicas", "are for contiguous placements and the throughput")
     placing = placing.replicating(replicas)
-    found = bound_placement(kept, file, placing.mesh.mesh if placing.on_mesh else None)
+    found = _bound(kept, file, placing)
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
     placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone)
     return replace(placing, pins=kept.terms.allowances, by_hand=False, outcome=None)
 
 
+def _bound(kept: PlacementFile, file: GraphFile, placing: Placing) -> Placement:
+    if not placing.on_mesh:
+        return bound_placement(kept, file)
+    graph, groups = shared_graph(file.graph, placing.mesh.mesh, placing.costs.tensor)
+    return bound_placement(kept, replace(file, graph=graph), placing.mesh.mesh, placing.costs.held, groups)
+
+
 def _on_its_devices(placing: Placing, kept: PlacementFile) -> Placing:
+    costs = config_from(CostOptions, kept.terms.costs)
     if kept.mesh is None:
         pool = kept.pool or (placing.graph.pool if placing.graph is not None else None) or placing.pool
-        return placing.with_devices(on_mesh=False, pool=pool)
+        return placing.with_devices(on_mesh=False, pool=pool).with_micro_batches(costs.micro_batches)
     if kept.mesh != placing.mesh.fingerprint:
         raise InputError("mesh", "the placement belongs to another device mesh, open that one first")
-    costs = config_from(CostOptions, kept.terms.costs)
     on_mesh = placing.with_devices(on_mesh=True, pool=placing.pool)
     return on_mesh.costing(costs, kept.terms.communication)
 

@@ -38,6 +38,7 @@ from tessel_core.model import (
     THROUGHPUT,
     Allowance,
     Communication,
+    DeviceGroups,
     DeviceMesh,
     DevicePool,
     OperatorGraph,
@@ -47,7 +48,7 @@ from tessel_core.model import (
 )
 from tessel_core.options import search_options, with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
-from tessel_core.placement.problem import placement_problem
+from tessel_core.placement.problem import placement_problem, shared_graph
 from tessel_core.workbench.outcome import Outcome, outcome_of
 
 FIRST_MESH = "h200-8"
@@ -132,10 +133,17 @@ class Placing:
 
     @property
     def devices(self) -> tuple[PlacementDevice, ...]:
-        """The devices that there are; InputError where the pool does not suit the graph."""
+        """The devices that there are, or groups of them; InputError where pool or groups do not suit graph and mesh."""
+        if self.tensor > 1:
+            return DeviceGroups(self.mesh.mesh, self.tensor).placement_devices
         if self.on_mesh or self.graph is None:
             return self.mesh.mesh.placement_devices
         return self.pool.devices(self.graph.graph)
+
+    @property
+    def tensor(self) -> int:
+        """The size of the groups that devices of the mesh are in; 1 on a pool."""
+        return self.costs.tensor if self.on_mesh else 1
 
     @property
     def problem(self) -> PlacementProblem:
@@ -143,14 +151,16 @@ class Placing:
 
         Raises InputError where the devices or the costs are not known.
         """
+        assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
         terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous, self.branches_apart)
-        return placement_problem(self._graph, devices, *terms, replicas=self.replicas)
+        return placement_problem(self.graph.graph, devices, *terms, replicas=self.replicas)
 
     @property
     def _graph(self) -> OperatorGraph:
+        """The graph that is placed: of groups, what one of their devices does; InputError where groups do not suit."""
         assert self.graph is not None
-        return self.graph.graph
+        return shared_graph(self.graph.graph, self.mesh.mesh, self.tensor)[0]
 
     @property
     def question(self) -> PlacementQuestion:
@@ -180,6 +190,8 @@ class Placing:
     def with_graph(self, file: GraphFile, source: str) -> Placing:
         """On another graph: what it has in common with the present one stays where it is."""
         found = replace(self, graph=file, graph_source=source, graph_sample="", outcome=None)
+        if self.tensor > 1:
+            return found._cleared
         known = file.graph.names
         found = replace(found, pins=tuple(pin for pin in self.pins if pin.operator in known))
         if self.assignment is None or self.graph is None:
@@ -218,7 +230,7 @@ class Placing:
         before = self.mesh.mesh
         if mesh == before:
             return self
-        if self.on_mesh and len(mesh.devices) == len(before.devices):
+        if self.on_mesh and self.tensor == 1 and len(mesh.devices) == len(before.devices):
             names = {one.name: other.name for one, other in zip(before.devices, mesh.devices, strict=True)}
             pins = tuple(_renamed(pin, names) for pin in self.pins)
             return replace(self, pins=pins, mesh=MeshFile.of(mesh), outcome=None)
@@ -233,9 +245,11 @@ class Placing:
         try:
             before, after = self.devices, found.devices
         except InputError:
-            return replace(found, assignment=None, pins=(), outcome=None)
+            return found._cleared
         if before == after and self.on_mesh == found.on_mesh and self.mesh == found.mesh:
             return found
+        if self.tensor > 1 or found.tensor > 1:
+            return found._cleared
         index = {device.name: i for i, device in enumerate(after)}
         kept = (replace(pin, devices=tuple(name for name in pin.devices if name in index)) for pin in self.pins)
         found = replace(found, pins=tuple(pin for pin in kept if pin.devices), outcome=None)
@@ -248,7 +262,17 @@ class Placing:
         """With other costs of the same graph on the same devices."""
         if (costs, communication) == (self.costs, self.communication):
             return self
-        return replace(self, costs=costs, communication=communication, outcome=None)
+        found = replace(self, costs=costs, communication=communication, outcome=None)
+        return found if found.tensor == self.tensor else found._cleared
+
+    @property
+    def _cleared(self) -> Placing:
+        """With nothing placed or pinned."""
+        return replace(self, assignment=None, subgraphs=None, pins=(), by_hand=False, outcome=None)
+
+    def with_micro_batches(self, count: int) -> Placing:
+        """With so many micro-batches a step, which stages may hold."""
+        return self.costing(replace(self.costs, micro_batches=count), self.communication)
 
     @property
     def placers(self) -> tuple[str, ...]:
@@ -389,10 +413,11 @@ def _check(placing: Placing) -> None:
         if placing.pins or placing.assignment is not None or placing.subgraphs is not None:
             raise InputError("placing", "places operators of a graph that is not there")
         return
-    count, devices = len(placing.graph.graph.operators), [device.name for device in placing.devices]
+    graph = placing._graph
+    count, devices = len(graph.operators), [device.name for device in placing.devices]
     for pin in placing.pins:
         unknown = next((name for name in pin.devices if name not in devices), None)
-        if pin.operator not in placing.graph.graph.names or unknown is not None:
+        if pin.operator not in graph.names or unknown is not None:
             what = "there is no such operator" if unknown is None else f"unknown device {unknown!r}"
             raise InputError(f"placing.pins.{pin.operator}", what)
     for name, each in (("subgraphs", placing.subgraphs), ("assignment", placing.assignment)):

@@ -23,7 +23,7 @@ def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
     """
     placement = placing.placement
     assert placement is not None
-    return plan_of(placement, plan_options(placing, split_weights=split_weights))
+    return plan_of(placement, PlanOptions(split_weights))
 
 
 def split_for(
@@ -60,9 +60,4 @@ def halves_source(placing: Placing) -> str:
 
 def joint_question(placing: Placing, config: JointConfig, *, split_weights: bool = False) -> JointQuestion:
     """The question of a joint search; InputError as for `Placing.problem`."""
-    return JointQuestion(placing.problem, config, plan_options(placing, split_weights=split_weights))
-
-
-def plan_options(placing: Placing, *, split_weights: bool = False) -> PlanOptions:
-    """How the placement becomes a plan: what its operators' sizes hold follows from the costs."""
-    return PlanOptions(placing.costs.in_flight if placing.on_mesh else 1, split_weights)
+    return JointQuestion(placing.problem, config, PlanOptions(split_weights))

@@ -190,7 +190,7 @@ def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchP
     layout = ["E" + "t" * (each - 1), *["t" * each] * (stages - 2), "t" * (each - 1) + "L"]
     problem = PlacementProblem.on_mesh(graph, mesh)
     placement = Placement(graph, problem.devices, place_by_layer(graph, layout, range(stages)), problem.transfers)
-    return plan_of(placement, PlanOptions(1, split))
+    return plan_of(placement, PlanOptions(split))
 
 
 def scheduled(setting: Setting) -> Predicted:

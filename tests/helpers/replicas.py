@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 
-from helpers.graphs import ROUNDING, is_chain
+from helpers.graphs import ROUNDING, is_onwards
 from tessel_core.model import CPU, Operator, OperatorGraph, PlacementDevice
 
 Move = Callable[[Operator, int, int, int], float]
@@ -24,18 +24,26 @@ class Costs:
     """None where transfers load no device."""
     reduce: Reduce
     overlapped: bool = False
-    in_flight: int = 1
+    micro_batches: int = 32
 
 
 def least_replicated_load(graph: OperatorGraph, devices: Sequence[PlacementDevice], costs: Costs) -> float | None:
     """The least largest load; None where nothing keeps the rules."""
-    stages = list(_sets(devices))
     found = [
         max(replicated_loads(graph, devices, on, costs))
-        for on in product(stages, repeat=len(graph.operators))
-        if _is_allowed(graph, devices, on, costs.in_flight) and is_chain(graph, tuple(map(stages.index, on)))
+        for on in product(list(_sets(devices)), repeat=len(graph.operators))
+        if _is_allowed(graph, devices, on)
+        and any(_fits(graph, devices, on, order, costs.micro_batches) for order in _orders(graph, on))
     ]
     return min(found, default=None)
+
+
+def _orders(graph: OperatorGraph, on: On) -> Iterator[On]:
+    """Every order of the stages in which no tensor flows back."""
+    stages = sorted(set(on))
+    for order in permutations(stages):
+        if is_onwards(graph, tuple(map(order.index, on))):
+            yield order
 
 
 def _sets(devices: Sequence[PlacementDevice]) -> Iterator[tuple[int, ...]]:
@@ -47,12 +55,12 @@ def _sets(devices: Sequence[PlacementDevice]) -> Iterator[tuple[int, ...]]:
                 yield each
 
 
-def _is_allowed(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, in_flight: int) -> bool:
+def _is_allowed(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On) -> bool:
+    """Supported, together where they must be, on devices of one stage."""
     if any(set(one) & set(other) and one != other for one, other in combinations(set(on), 2)):
         return False
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
     colours: dict[str, tuple[int, ...]] = {}
-    held = [0.0] * len(devices)
     for operator in graph.operators:
         at = place[operator.name]
         if operator.time_on(devices[at[0]].kind) is None:
@@ -61,19 +69,28 @@ def _is_allowed(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On
             return False
         if operator.forward_of and place[operator.forward_of] != at:
             return False
-        for device in at:
-            held[device] += _bytes(operator, len(at), in_flight)
-    return all(
-        device.memory_capacity is None or device.kind == CPU or amount <= device.memory_capacity * (1 + ROUNDING)
-        for device, amount in zip(devices, held, strict=True)
-    )
+    return True
 
 
-def _bytes(operator: Operator, replicas: int, in_flight: int) -> float:
-    activations = (operator.activation_bytes or 0) * in_flight
-    if operator.size is None:
-        return (operator.weight_bytes or 0) + activations / replicas
-    return operator.size - min(operator.size, activations) * (replicas - 1) / replicas
+def _fits(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, order: On, micro_batches: int) -> bool:
+    """Whether 1F1B fits with the stages in this order: the k-th from the end holds k micro-batches, or all."""
+    trained = {each.forward_of for each in graph.operators}
+    for place, stage in enumerate(order):
+        count, held = min(len(order) - place, micro_batches), 0.0
+        for operator in (each for each, at in zip(graph.operators, on, strict=True) if at == stage):
+            held += _bytes(operator, len(stage), count if operator.name in trained else 1)
+        for device in (devices[d] for d in stage):
+            limit = None if device.kind == CPU else device.memory_capacity
+            if limit is not None and held > limit * (1 + ROUNDING):
+                return False
+    return True
+
+
+def _bytes(operator: Operator, replicas: int, count: int) -> float:
+    """With the activations of so many micro-batches; `size` has those of one in it."""
+    activations = operator.activation_bytes or 0
+    whole = (operator.weight_bytes or 0) + activations if operator.size is None else operator.size
+    return whole - min(whole, activations) + (count * activations if count > 1 else min(whole, activations)) / replicas
 
 
 def replicated_loads(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, costs: Costs) -> list[float]:

@@ -29,7 +29,7 @@ def placing_form() -> bool:
             placing = _replicas(_devices(placing))
         with labelled(places[1]):
             placer = _placer(placing)
-        with places[3].popover("Costs", icon=":material/payments:", width="stretch", disabled=not placing.on_mesh):
+        with places[3].popover("Costs", icon=":material/payments:", width="stretch"):
             placing = _costs(placing)
         with places[4].popover("Options", icon=":material/tune:", width="stretch"):
             placing = _options(replace(placing, placer=placer))
@@ -136,6 +136,11 @@ _REPLICAS = (
 
 
 def _costs(placing: Placing) -> Placing:
+    if not placing.on_mesh:
+        without = ("dtype", "optimizer", "in_flight")
+        return placing.costing(
+            config_form(placing.costs, session().key("costs-own"), without=without), placing.communication
+        )
     costs = config_form(placing.costs, session().key("costs"))
     kinds = {kind: str(kind) for kind in Communication}
     key = session().key("communication")

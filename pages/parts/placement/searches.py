@@ -143,7 +143,8 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
         whose = "Of the best; select a row for another one." if chosen is None else "Of the selected row."
         st.caption(whose, width="stretch")
     if entry is not None and take:
-        session().change_placing(workspace().placing.answered(report.placement_report(entry)))
+        placing = workspace().placing.with_micro_batches(question.config.micro_batches)
+        session().change_placing(placing.answered(report.placement_report(entry)))
         st.rerun()
     if entry is not None and follow:
         _open(entry)

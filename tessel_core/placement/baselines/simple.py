@@ -51,9 +51,9 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
     stages = [(device, each) for device, each in devices if each.pays] or devices
     boundary = _transfers(pipeline)
     best, came_from = np.where(np.arange(len(boundary)) == 0, 0.0, np.inf), []
-    for _, each in stages:
+    for i, (_, each) in enumerate(stages):
         entered = np.maximum(best, boundary)
-        largest = np.maximum(entered[:, None], _stage_times(pipeline, each))
+        largest = np.maximum(entered[:, None], _stage_times(pipeline, each, len(stages) - i))
         came_from.append(largest.argmin(axis=0))
         best = largest.min(axis=0)
     if best[-1] == np.inf:
@@ -75,8 +75,9 @@ def _transfers(pipeline: Pipeline) -> Floats:
     return np.asarray(np.maximum(changes.cumsum(), 0.0))
 
 
-def _stage_times(pipeline: Pipeline, each: DeviceClass) -> Floats:
-    """Shape (i, j): time of groups i ... j - 1, infinite where j < i, or they are not supported, or do not fit."""
+def _stage_times(pipeline: Pipeline, each: DeviceClass, position: int) -> Floats:
+    """Shape (i, j): time of groups i ... j - 1, infinite where j < i, or they are not supported, or do not fit in the
+    stage at `position` from the end."""
 
     def between(values: Floats) -> Floats:
         sums = np.concatenate([[0.0], values.cumsum()])
@@ -84,7 +85,7 @@ def _stage_times(pipeline: Pipeline, each: DeviceClass) -> Floats:
 
     supported = np.isfinite(each.time)
     time = between(np.where(supported, each.time, 0.0))
-    fits = (between(pipeline.memory) <= each.capacity) & (between((~supported).astype(float)) == 0)
+    fits = (between(pipeline.memory_at(position)) <= each.capacity) & (between((~supported).astype(float)) == 0)
     order = np.arange(len(time))
     return np.where(fits & (order[:, None] <= order), np.maximum(time, 0.0), np.inf)
 
@@ -102,7 +103,7 @@ def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> Pl
     """Each device, hosts last, takes all that fits and has its predecessors placed, in the order of the flow.
 
     Unlike the published program it goes on after an operator that is too large for the rest of the memory, keeps the
-    memory, and does not depend on the order of a hash table.
+    memory, and does not depend on the order of a hash table.  Positions are those of a pipeline over all devices.
     """
     pipeline = chain_of(problem)
     classes = sorted(pipeline.classes, key=lambda each: not each.pays)
@@ -110,10 +111,10 @@ def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> Pl
     last, time, _ = takers[-1]
     takers.append((last, time, np.inf))  # the last device takes the rest, to show by how much it is too small
     place: dict[int, int] = {}
-    for device, time, capacity in takers:
-        held = 0.0
+    for i, (device, time, capacity) in enumerate(takers):
+        held, sizes = 0.0, pipeline.memory_at(max(1, pipeline.stages - i))
         for group, before in enumerate(pipeline.predecessors):  # numbered along the flow, so predecessors come first
-            size = float(pipeline.memory[group])
+            size = float(sizes[group])
             ready = group not in place and all(other in place for other in before)
             if ready and np.isfinite(time[group]) and held + size <= capacity:
                 place[group] = device

@@ -9,7 +9,7 @@ from functools import cached_property
 from tessel_core.errors import InputError
 from tessel_core.model import CPU, Latency, Placement
 from tessel_core.model.latency import circle_of
-from tessel_core.placement.groups import group_time
+from tessel_core.placement.groups import group_time, held_bytes
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
@@ -72,8 +72,8 @@ class LatencyTask:
     @cached_property
     def memory(self) -> tuple[float, ...]:
         """Per unit, the bytes that it holds."""
-        operators = self.problem.graph.operators
-        return tuple(sum(operators[i].memory for i in unit) for unit in self.units)
+        memory = held_bytes(self.problem)
+        return tuple(sum(float(memory[i]) for i in unit) for unit in self.units)
 
     @cached_property
     def capacity(self) -> tuple[float, ...]:

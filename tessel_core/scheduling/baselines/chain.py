@@ -12,10 +12,9 @@ from tessel_core.scheduling.structure import independent_parts
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Blocks by stage: those of stage s run on `devices[s]`, which may hold other stages too.
+    """Blocks by stage: those of stage s run on `devices[s]` alone, which may hold other stages too.
 
-    Where stages are on groups of devices, as replicas are, `devices` has the first of each group.
-
+    Where stages are on groups of devices that have no device in common, `devices` has the first of each group.
     `backward` is empty for inference; `weight[s]` is None where the backward is not split.
     """
 
@@ -40,7 +39,10 @@ class Chain:
 
 
 def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """`blocks`, or all of the plan's, as a chain of stages, or one sentence why they are none."""
+    """`blocks`, or all of the plan's, as a chain of stages, or one sentence why they are none.
+
+    Each stage is on one device, or on one group of devices where no two groups have a device in common.
+    """
     chosen = set(range(len(plan.blocks)) if blocks is None else blocks)
     kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
     for b in plan.topological_order:
@@ -116,13 +118,11 @@ def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
 
 
 def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:
-    """A block may run on several devices if all that runs on any of them runs on just those."""
-    chosen = [plan.blocks[b] for b in sorted(blocks)]
-    groups = {block.devices for block in chosen}
-    for block in chosen:
-        apart = all(group == block.devices or not set(group) & set(block.devices) for group in groups)
+    groups = {frozenset(plan.blocks[b].devices) for b in blocks}
+    apart = sum(map(len, groups)) == len(frozenset().union(*groups))
+    for block in (plan.blocks[b] for b in sorted(blocks)):
         if len(block.devices) > 1 and not apart:
-            return f"block {block.name} runs on {len(block.devices)} devices at once, and others on some of these"
+            return f"block {block.name} runs on {len(block.devices)} devices at once"
         if block.kind is BlockKind.OTHER:
             return f"block {block.name} is neither forward nor backward"
     return ""

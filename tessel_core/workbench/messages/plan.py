@@ -15,7 +15,6 @@ from tessel_core.units import show_gap, show_time
 from tessel_core.workbench.messages.placement import Tone, Verdict
 from tessel_core.workbench.messages.schedule import KeyNumber, sentence
 from tessel_core.workbench.placing import Placing
-from tessel_core.workbench.planning import plan_options
 
 _MOST_BLOCKS = 128
 """The largest plan that is bounded while a person waits: a bound takes a flow per device."""
@@ -24,7 +23,7 @@ _MOST_BLOCKS = 128
 def period_number(placing: Placing, placement: Placement, *, split_weights: bool = False) -> KeyNumber:
     """The proved bound on the period of the placement's plan; a dash and the reason where it is no plan."""
     try:
-        plan, bound = _bounded(placement, plan_options(placing, split_weights=split_weights))
+        plan, bound = _bounded(placement, PlanOptions(split_weights))
     except InputError as error:
         return KeyNumber(_PERIOD, "–", "no plan", sentence(str(error)))
     if bound is None:
