@@ -298,18 +298,18 @@ def _ask(option: Option, value: object, limited: bool, **look: Any) -> object:
     return st.number_input(label, low, high, value, step, **look)
 
 
-def _choice_or_number(label: str, option: Option, value: object, **look: Any) -> object:
-    """One of the choices, or a whole number that is typed; another text leaves the value as it is."""
-    shown = [*option.choices, *(() if value in option.choices else (str(value),))]
-    chosen = st.selectbox(label, shown, shown.index(str(value)), accept_new_options=True, **look)
-    if chosen in option.choices:
+_A_NUMBER = "a number"
+
+
+def _choice_or_number(label: str, option: Option, value: object, *, key: str, help: str) -> object:
+    """One of the choices, or a whole number, which has a field of its own."""
+    offered = (*option.choices, _A_NUMBER)
+    now = offered.index(value) if value in option.choices else len(option.choices)
+    chosen = st.selectbox(label, offered, now, key=key, help=help)
+    if chosen != _A_NUMBER:
         return chosen
-    number = int(chosen) if chosen is not None and chosen.isdecimal() else None
-    if number is None or not option.low <= number <= option.high:
-        choices = ", ".join(option.choices)
-        st.error(f"Choose {choices} or type a number from {option.low:g} to {option.high:g}.")
-        return value
-    return number
+    first = value if isinstance(value, int) else int(option.low)
+    return st.number_input(f"{label}, the number", int(option.low), int(option.high), first, key=f"{key}-number")
 
 
 def describe(text: str, source: str) -> None:

@@ -131,6 +131,25 @@ def test_devices_costs_and_objective_are_part_of_the_question(placed) -> None:
     assert placed.work.placing.objective == "throughput"
 
 
+def test_the_stages_hold_what_is_chosen(placed) -> None:
+    placed.choose("Micro-batches in flight", "gpipe")
+    assert placed.work.placing.costs.in_flight == "gpipe"
+    placed.choose("Micro-batches in flight", "a number").choose("Micro-batches in flight, the number", 3)
+    assert placed.work.placing.costs.in_flight == 3
+    placed.place()
+    assert set(placed.work.placing.placement.held) == {3}
+
+
+def test_groups_of_devices_share_each_operator(placed) -> None:
+    placed.choose("Tensor-parallel degree", 2)
+    assert placed.says("Press Place")
+    placed.place()
+    assert placed.says("proved optimal")
+    assert placed.work.placing.placement.devices[0].name == "gpu0..gpu1"
+    placed.choose("Tensor-parallel degree", 3)
+    assert placed.says("groups of 3 do not divide the 8 devices of h200-8")
+
+
 def test_branches_are_kept_apart_where_that_is_asked(placed) -> None:
     placed.choose("Objective", "Throughput, branches apart")
     placed.place()

@@ -73,6 +73,32 @@ def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = N
     return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
 
 
+Stages = tuple[tuple[int, tuple[int, ...]], ...]
+"""Per stage of a device of its own, its forward block and all of its backward ones, predecessors first."""
+
+
+def find_stages(plan: MicroBatchPlan) -> Stages | str:
+    """The plan as stages in a row, each with one forward block; or one sentence why it is none.
+
+    The backward of a stage may be several blocks, with the backward of other stages in between: tensors then go back
+    and forth between two stages, as where a stage ends inside a layer.
+    """
+    kinds = [block.kind for block in plan.blocks]
+    forward = [b for b in plan.topological_order if kinds[b] is BlockKind.FORWARD]
+    others = [b for b in plan.topological_order if kinds[b] is not BlockKind.FORWARD]
+    devices = [plan.blocks[b].devices for b in forward]
+    reason = (
+        _why_not_single(plan, range(len(plan.blocks)))
+        or _why_not_line(plan, forward)
+        or _why_not_after(plan, forward, others)
+        or ("" if len(set(devices)) == len(devices) else "a device holds more than one forward block")
+    )
+    elsewhere = next((b for b in others if plan.blocks[b].devices not in devices), None)
+    if reason or elsewhere is not None:
+        return reason or f"block {plan.blocks[elsewhere or 0].name} is on a device without a forward block"
+    return tuple((f, tuple(b for b in others if plan.blocks[b].devices == plan.blocks[f].devices)) for f in forward)
+
+
 def with_split_backward(chain: Chain | str) -> Chain | str:
     """The chain, or why it is none in which every backward is split."""
     if not isinstance(chain, Chain) or chain.split:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessel_core.model import BlockKind, MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
-from tessel_core.scheduling.order import Run, published
+from tessel_core.scheduling.baselines.chain import Chain, Stages, find_stages, find_straight_chain
+from tessel_core.scheduling.order import Run, merge_device_orders, published
 
 
 def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
@@ -21,18 +21,28 @@ def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]
     return table
 
 
-def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """The slots of 1F1B's table in order; a split backward's weight half follows its input half at once."""
-    rank = {b: i for i, b in enumerate(plan.topological_order)}
-    table = sorted(slots_of_1f1b(chain, micro_batches), key=lambda row: (row[0], rank[row[1]]))
-    return [(b, m) for _, b, m in table]
+def _order(plan: MicroBatchPlan, stages: Stages, micro_batches: int) -> list[Run]:
+    """After a warmup, each stage alternates a forward and all of its backward; for inference it has forwards alone.
+
+    The orders cannot lock up.  On the k-th stage from the end the backward of micro-batch m comes after the forward of
+    m + k - 1, and that waits on stages before it for no backward later than that of m - 2.
+    """
+    orders = []
+    for s, (forward, backward) in enumerate(stages):
+        ahead = min(len(stages) - s, micro_batches) if backward else micro_batches
+        order = [(forward, m) for m in range(ahead)]
+        for m in range(micro_batches):
+            order += [(b, m) for b in backward]
+            order += [(forward, m + ahead)] if m + ahead < micro_batches else []
+        orders.append(order)
+    return merge_device_orders(plan, orders)
 
 
 ONE_F_ONE_B = published(
     "1f1b",
     "1F1B",
     "Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021, arXiv 2104.04473",
-    find_straight_chain,
+    find_stages,
     _order,
     needs="1F1B needs a chain of stages",
 )
