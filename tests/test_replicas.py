@@ -12,10 +12,14 @@ from helpers.graphs import random_graph
 from helpers.replicas import Costs, least_replicated_load
 from helpers.seeds import seeds
 
+from tessel_core.charts.graph.groups import GraphView, GroupBy, marked
+from tessel_core.charts.placement_lanes import placement_data
+from tessel_core.charts.timeline import timeline_frames
 from tessel_core.cli.problem import bind_placement
 from tessel_core.costs.collectives import ALL_REDUCE, collective, measured_fraction, wires_of
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.reductions import MeshReductions, ReplicaOptions
+from tessel_core.editing.placement import Movable
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.placement_file import read_placement
@@ -298,6 +302,37 @@ def test_a_devices_load_is_its_work_in_the_plan_and_schedules_run(seed: int, com
     assert searched.solution is not None
     if not SCHEDULERS["1f1b"].objection(plan):
         assert solve_schedule("1f1b", plan, 6).solution is not None
+
+
+def test_lanes_show_each_replica_with_its_part_and_the_reduction() -> None:
+    graph, mesh = uneven()
+    heavy = replace(graph, operators=tuple(replace(each, weight_bytes=1) for each in graph.operators))
+    problem = placement_problem(heavy, mesh, None, Communication.BLOCKING, replicas=ReplicaOptions())
+    placement = problem.placement(((0, 1), (2,), (2,), (0, 1)))
+    view = marked(heavy, GraphView(GroupBy.LAYER), placement)
+    ((header, _),) = timeline_frames(placement_data(Movable(placement), view))
+    assert [device["name"] for device in header["devices"]] == ["d0 1/2", "d1 2/2", "d2"]
+    lanes, loads = [0.0] * 3, PlacementLoads.of(placement)
+    for block in header["blocks"]:
+        lanes[block["devices"][0]] += block["duration"] / 1e9
+    assert lanes == pytest.approx(loads.load)
+    reducing = [block["duration"] / 1e9 for block in header["blocks"] if block["name"] == "gradient reduction"]
+    assert reducing == pytest.approx([loads.reduction[0]] * 2)
+    assert loads.reduction == (*[collective(ALL_REDUCE, 2, wires_of(mesh, (0, 1))).seconds] * 2, 0.0)
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_what_is_moved_goes_to_all_replicas_of_a_stage_unless_a_rule_stands_against_it(seed: int) -> None:
+    graph, mesh = small_network(seed), small_mesh(seed, equal=True)
+    report = solved(placement_problem(graph, mesh, replicas=ReplicaOptions(8)))
+    if report is None or report.solution is None:
+        return
+    movable = Movable(report.solution)
+    for members in graph.colocated:
+        for device, why in enumerate(movable.why_not(members)):
+            moved = movable.moved(members, device)
+            assert bool(why) == bool(check_placement(moved)), (members, device, why)
+            assert moved.assignment[members[0]] == report.solution.stage_at(device)
 
 
 def test_replicas_are_kept_by_files_and_workspaces() -> None:
