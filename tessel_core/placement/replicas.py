@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain, islice, product
+from math import ldexp
 from typing import cast
 
 import numpy as np
@@ -39,6 +40,7 @@ from tessel_core.placement.ideals import Bits, Ideals, sums_over
 from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import evenest
+from tessel_core.placement.rescaling import largest, near, rescaled
 from tessel_core.placement.shortage import devices_text, least_bytes, of_memory, pins, too_large
 from tessel_core.placement.steps import MOST_KEPT, Fold, Rows, StageLoads, Steps
 
@@ -186,6 +188,52 @@ class ReplicatedChains(Chains):
         """The search over chains of some ideals."""
         return ReplicaSearch(self, bits)
 
+    @property
+    def largest(self) -> float:
+        """The largest time or cost."""
+        return largest(self.pipeline)
+
+    def measured(self, split: Split) -> Split:
+        """The split with the largest load of its stages."""
+        return replace(split, load=max(map(self._load(split), sorted(set(split.device_of)))))
+
+    def _load(self, split: Split) -> Callable[[int], float]:
+        """The load of the stage that begins with a device."""
+        sets = {devices[0]: devices for devices in split.replicas}
+        on = np.array(split.device_of)
+
+        def load(device: int) -> float:
+            kind = next(i for i, each in enumerate(self.pipeline.classes) if device in each.devices)
+            replicas = len(sets.get(device, (device,)))
+            part = self.parts[replicas - 1]
+            work = float(part.classes[kind].time[on == device].sum())
+            crossed = (net.cost for net in part.nets if 0 < sum(on[list(net.groups)] == device) < len(net.groups))
+            before = (self.pipeline.classes[kind].devices.index(device),) * len(self.pipeline.classes)
+            time = self.reduction(Stage(kind, replicas, before))
+            reduction = time.seconds(float(self.gradients[on == device].sum()))
+            moved = sum(crossed) if part.classes[kind].pays else 0.0
+            return moved + (max(work, reduction) if self.overlapped else work + reduction)
+
+        return load
+
+    def near(self, load: float, exponent: int) -> ReplicatedChains:
+        """In units of 2^exponent, without stages of a larger load."""
+
+        def scaled(reduction_of: ReductionOf) -> ReductionOf:
+            def found(stage: Stage) -> ReductionTime:
+                time = reduction_of(stage)
+                return ReductionTime(ldexp(time.latency, -exponent), ldexp(time.per_byte, -exponent))
+
+            return found
+
+        return replace(
+            self,
+            pipeline=near(self.pipeline, load * max(self.most_replicas), exponent),
+            parts=tuple(near(part, load, exponent) for part in self.parts),
+            reduction=scaled(self.reduction),
+            least=scaled(self.least),
+        )
+
 
 def solve_replicated(
     problem: PlacementProblem, most_ideals: int, without: PlacementSearch, control: Control
@@ -200,7 +248,7 @@ def solve_replicated(
     chains = _chains(problem, pipeline, _least_over(problem, pipeline))
     if not np.any([part.supported for part in chains.parts], axis=(0, 1)).all():
         return _explained(problem, chains, most_ideals, control)
-    best = best_of(chains, most_ideals, control)
+    best = rescaled(chains, None, lambda asked, beaten: best_of(asked, most_ideals, control, beaten))
     if not best.complete and not control.stopped:
         pipeline, best = _coarsely(problem, pipeline, best, most_ideals, control)
     apart = _are_kinds_apart(problem, pipeline)
@@ -377,7 +425,8 @@ def _part(
         replace(each, time=each.time / replicas, backward=each.backward / replicas) for each in pipeline.classes
     )
     costs = problem.transfers.loads(problem.graph, choose, replicas)
-    nets = nets_of(problem, pipeline.members, costs)
+    known = {net.groups: net for net in nets_of(problem, pipeline.members, costs)}
+    nets = tuple(known.get(net.groups, replace(net, cost=0.0, backward=0.0)) for net in pipeline.nets)
     return replace(pipeline, memory=memory, kept=kept, classes=classes, nets=nets)
 
 
