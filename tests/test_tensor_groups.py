@@ -107,6 +107,16 @@ def test_a_group_has_the_room_of_its_smallest_member() -> None:
     ]
 
 
+def test_what_would_do_is_said_in_devices() -> None:
+    mesh = find_mesh("h100-4")
+    held = solve_placement("dp", problem_on(find_mesh("h100-8"), 2)).solution
+    assert held is not None
+    report = solve_placement("dp", problem_on(mesh.with_capacity(int(max(held.memory)) + 1), 2))
+    assert report.reason.startswith("2 groups of 2 accelerators of ")
+    assert report.reason.endswith("have no room for stages that follow the flow with 1F1B's micro-batches in flight")
+    assert report.least_accelerators in (6, 8)
+
+
 def mixed() -> DeviceMesh:
     mesh = find_mesh("h100-4")
     other = replace(find_mesh("a100-1").devices[0], name="other")

@@ -41,7 +41,7 @@ from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split, within
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import evenest
 from tessel_core.placement.rescaling import largest, near, rescaled
-from tessel_core.placement.shortage import devices_text, least_bytes, of_memory, pins, too_large
+from tessel_core.placement.shortage import devices_text, in_flight_text, least_bytes, of_memory, pins, too_large
 from tessel_core.placement.steps import MOST_KEPT, Fold, Rows, StageLoads, Steps
 
 ReductionOf = Callable[[Stage], ReductionTime]
@@ -451,7 +451,8 @@ def _explained(
     limited = any(device.memory_capacity is not None for device in problem.accelerators)
     room = "have room for no" if limited else "can be given no"
     reason = f"{devices_text(problem, of_memory=limited)} {room} stages that follow the flow, replicated or not"
-    reason = _too_large(problem, asked) or reason + pins(problem)
+    more = pins(problem) + (in_flight_text(problem) if limited else "")
+    reason = _too_large(problem, asked) or reason + more
     return infeasible(problem, reason, least if limited else None)
 
 

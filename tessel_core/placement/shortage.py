@@ -34,13 +34,15 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
     if reason:
         return infeasible(problem, reason, least)
     enough = _enough_accelerators(problem, search)
+    if enough is not None and problem.transfers.groups is not None:
+        enough *= problem.transfers.groups.size
     stages = "stages that follow the flow" + (" and keep branches apart" if problem.branches_apart else "")
     limited = any(np.isfinite(each.capacity) for each in pipeline.classes)
     if not limited or (held.split is None and held.complete):
         how = f"no {stages}" if problem.contiguous else "no parts"
         return infeasible(problem, f"{devices_text(problem)} can be given {how}{pins(problem)}", None, enough)
     how = stages if problem.contiguous else "any parts of the graph"
-    reason = f"{devices_text(problem, of_memory=True)} have no room for {how}{pins(problem)}"
+    reason = f"{devices_text(problem, of_memory=True)} have no room for {how}{pins(problem)}{in_flight_text(problem)}"
     if least is None and held.split is not None:
         reason += f"; {math.ceil(held.split.load):,} bytes each would do"
     return infeasible(problem, reason, least, enough)
@@ -99,13 +101,23 @@ def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
     return ""
 
 
+def in_flight_text(problem: PlacementProblem) -> str:
+    """The micro-batches whose activations stages hold, where they hold those of several."""
+    rule = problem.held
+    if not any(problem.graph.kept_bytes) or rule.held_at(len(problem.devices)) == 1:
+        return ""
+    which = "1F1B's micro-batches" if rule.by_position else f"{rule.held_at(1):,} micro-batches"
+    return f" with {which} in flight"
+
+
 def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
     """The devices in words, such as "3 accelerators of 1,000 bytes"."""
-    accelerators = problem.accelerators
+    accelerators, groups = problem.accelerators, problem.transfers.groups
     memories = sorted({device.memory_capacity for device in accelerators if device.memory_capacity is not None})
     if of_memory and memories:
         amounts = " and ".join(f"{each:,.0f}" for each in memories)
-        return f"{len(accelerators)} accelerators of {amounts} bytes"
+        which = "" if groups is None else f"groups of {groups.size} "
+        return f"{len(accelerators)} {which}accelerators of {amounts} bytes"
     return f"{len(accelerators)} accelerators and {len(problem.devices) - len(accelerators)} CPUs"
 
 

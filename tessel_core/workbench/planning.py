@@ -50,6 +50,7 @@ def plan_source(placing: Placing) -> str:
     """Where the plan of the placement comes from, in a few words; there must be a graph."""
     assert placing.graph is not None
     where = placing.mesh.mesh.name if placing.on_mesh else f"{len(placing.devices)} devices"
+    where += f" in groups of {placing.tensor}" if placing.tensor > 1 else ""
     return f"placement of {placing.graph.graph.name} on {where}"
 
 

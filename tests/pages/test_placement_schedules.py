@@ -157,3 +157,15 @@ def test_a_zero_bubble_schedule_on_compare_splits_the_backward_too(placed) -> No
 def test_where_weight_gradients_are_merged_away_nothing_is_offered(app) -> None:
     tab = app("placement", graph="gpt2-xl-training")
     assert all(box.label != "Weight gradients apart" for box in tab.test.checkbox)
+
+
+def test_a_placement_on_groups_is_scheduled_and_shown_operator_by_operator(placed) -> None:
+    placed.choose("Tensor-parallel degree", 2)
+    placed.place().press("Schedule this").go("schedule").look_at("Schedule").choose("Scheduler", "1f1b").press("Build")
+    plan = placed.work.plan
+    assert [device.name for device in plan.devices] == [f"gpu{i}" for i in range(8)]
+    assert {len(block.devices) for block in plan.blocks} == {2}
+    assert placed.work.source == "placement of mlp-8-training on h200-8 in groups of 2"
+    placed.go("program")
+    assert not placed.test.exception
+    assert any("as placed" in each.value for each in placed.test.markdown)
