@@ -21,8 +21,10 @@ from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.reductions import MeshReductions, ReplicaOptions
 from tessel_core.editing.placement import Movable
 from tessel_core.errors import InputError
+from tessel_core.exports.pytorch_csv import objection_of_pytorch
 from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.placement_file import read_placement
+from tessel_core.formats.plan_file import plan_text, read_plan
 from tessel_core.model import (
     Communication,
     Device,
@@ -352,6 +354,20 @@ def test_replicas_are_kept_by_files_and_workspaces() -> None:
     assert again.placement == report.solution
     without = PLACING.write(placing.replicating(None))
     assert "replicas" not in without
+
+
+def test_plans_keep_that_they_are_replicated_and_are_no_pipelines_of_single_ranks() -> None:
+    graph, mesh = uneven()
+    problem = placement_problem(graph, mesh, CostOptions(optimizer="sgd"), replicas=ReplicaOptions())
+    solution = solve_placement("dp", problem).solution
+    assert solution is not None
+    plan = plan_of(solution)
+    assert plan.replicated
+    assert read_plan(plan_text(plan).encode()) == plan
+    schedule = solve_schedule("1f1b", plan, 4).solution
+    assert schedule is not None
+    assert "is on 2 devices, and a stage is on one" in objection_of_pytorch(schedule)
+    assert not plan_of(solve_placement("dp", replace(problem, replication=None)).solution or solution).replicated
 
 
 def test_no_program_is_made_of_replicated_stages() -> None:

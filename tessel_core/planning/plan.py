@@ -87,6 +87,7 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
         tuple(Dependency(names[a], names[b], lags.get((a, b), 0)) for a, b in found.arcs),
         "ns",
         "B",
+        replicated=bool(placement.replicated),
     )
 
 
