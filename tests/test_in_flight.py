@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from helpers.seeds import seeds
+from helpers.sweeps import GRAPH, PAIR
 from helpers.terminal import terminal
 from helpers.training_graphs import NS, training_graph
 
@@ -39,6 +40,7 @@ from tessel_core.planning import JointConfig, plan_of, search_jointly
 from tessel_core.rules import check_placement
 from tessel_core.samples import list_graphs, load_graph
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.sweeps.sweep import SolverSweep
 
 ONE_WORKER = CpSatConfig(workers=1)
 
@@ -275,3 +277,13 @@ def test_a_file_says_what_it_counted(
     code, _, said = tessel("place", "chain.json", "--mesh", "h200-2", "--in-flight", "half")
     assert code == 2
     assert said == "error: --in-flight: must be one of 1f1b, gpipe or a number from 1 to 4096, got 'half'\n"
+
+
+def test_points_of_a_sweep_share_a_placement_where_micro_batches_make_no_difference() -> None:
+    """On two devices 1F1B holds two micro-batches at most; GPipe holds all, and a number none of them."""
+    shared = {}
+    for rule in ("1f1b", "gpipe", 2):
+        points = SolverSweep((GRAPH,), (PAIR,), in_flight=(rule,), micro_batches=(1, 2, 8)).points
+        shared[rule] = len({point.placement_key for point in points})
+        assert len({point.key for point in points}) == 3
+    assert shared == {"1f1b": 2, "gpipe": 3, 2: 1}

@@ -41,7 +41,7 @@ from tessel_core.rules import check_placement
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import simulate
 from tessel_core.workbench.placement_files import placement_file_text, with_placement
-from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.placing import PLACING, Placing, placing_from
 
 SIZES = {"layers": 4, "hidden": 24, "heads": 4, "sequence": 5, "positions": 7, "vocabulary": 17, "dtype": "fp32"}
 SPEC = GRAPHS["gpt"].spec(training=True, **SIZES)
@@ -234,3 +234,13 @@ def test_other_groups_begin_anew() -> None:
     other = pinned.costing(CostOptions("fp32", tensor=4), Communication.OVERLAPPED)
     assert (other.assignment, other.pins) == (None, ())
     assert [device.name for device in other.devices] == ["gpu0..gpu3", "gpu4..gpu7"]
+
+
+def test_a_workspace_keeps_groups_and_what_is_on_them() -> None:
+    placing = Placing(GraphFile.of(GRAPH), mesh=MeshFile.of(TWO_NODES))
+    placing = placing.costing(CostOptions("fp32", tensor=2), Communication.OVERLAPPED)
+    placed = placing.answered(placing.question.solve(Control()))
+    kept = json.loads(json.dumps(PLACING.write(placed)))
+    again = placing_from(kept, placed.graph, placed.mesh)
+    assert (again.assignment, again.costs) == (placed.assignment, placed.costs)
+    assert again.placement == placed.placement

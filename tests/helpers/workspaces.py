@@ -96,7 +96,9 @@ def placings(draw: strategies.DrawFn) -> Placing:
     config = find_placer(placer).config
     ranges = {name: values(option, default) for name, (option, default) in options_of(config).items()}
     placing = placing.asking(placer, config(**{name: draw(each) for name, each in ranges.items()}))
-    placing = placing.costing(CostOptions(in_flight=draw(strategies.integers(1, 4))), draw(_COMMUNICATIONS))
+    placing = placing.costing(
+        CostOptions(in_flight=draw(strategies.sampled_from((1, 2, 4, "1f1b", "gpipe")))), draw(_COMMUNICATIONS)
+    )
     placing = replace(placing, outcome=draw(strategies.none() | outcomes))
     if graph is None:
         return placing
