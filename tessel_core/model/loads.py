@@ -135,6 +135,12 @@ class PlacementLoads:
         return _sums(self.forward.communication, self.backward.communication)
 
     @property
+    def transfers(self) -> tuple[float, ...]:
+        """Of the communication, what is no reduction."""
+        pairs = zip(self.communication, self.reduction, strict=True)
+        return tuple(max(0.0, moved - reduced) for moved, reduced in pairs)
+
+    @property
     def load(self) -> tuple[float, ...]:
         """Work and communication together."""
         return _sums(self.work, self.communication)

@@ -132,7 +132,7 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             "Largest load",
             show_time(loads.largest, unit),
             f"on {placement.devices[busiest].name}, "
-            + (f"transfers {show_time(loads.communication[busiest], unit)}" if blocking else "transfers overlap"),
+            + (f"transfers {show_time(loads.transfers[busiest], unit)}" if blocking else "transfers overlap"),
             "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
         ),
         *_objective_number(placing, reached, unit),
@@ -152,7 +152,7 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
         KeyNumber(
             "Devices used",
             f"{used} of {len(placement.devices)}",
-            f"{show_time(sum(loads.communication) if blocking else _overlapped(placement), unit)} of "
+            f"{show_time(sum(loads.transfers) if blocking else _overlapped(placement), unit)} of "
             f"{'transfers in all' if blocking else 'overlapped transfers'}",
             "Devices that have any operator. Transfers load their sender once and each receiver once; overlapped, they "
             "load none and are lags in the schedule.",
