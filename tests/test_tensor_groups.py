@@ -72,6 +72,13 @@ def test_each_device_of_a_group_has_its_load_and_its_memory(how: Communication) 
     assert members.held == tuple(each for each in placed.held for _ in range(2))
 
 
+def test_groups_in_a_circle_count_as_groups() -> None:
+    problem = problem_on(TWO_NODES, 2)
+    circle = problem.placement([(group % 2,) for group in problem.graph.group_of])
+    assert set(circle.held[:2]) == {4}
+    assert set(circle.on_members.held[:4]) == {4}
+
+
 def test_collectives_take_what_they_take_in_a_simulation() -> None:
     mesh = find_mesh("h100-8")
     graph = problem_on(mesh, 4).graph

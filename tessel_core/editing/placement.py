@@ -11,7 +11,7 @@ from operator import or_
 from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import quotient, topological_order
 from tessel_core.placement.branches import branches_apart
-from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, with_rounding
+from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, ROUNDING, with_rounding
 from tessel_core.units import show_memory
 
 _SUBGRAPH_RULES = tuple(LATENCY_RULES[name] for name in ("contiguous subgraphs", "order"))
@@ -64,10 +64,12 @@ class Movable:
 
     def _full(self, going: Sequence[int], device: int) -> str:
         """Where the device would hold more than its capacity, and more than it does now."""
-        to, now = self.placement.devices[device], self.placement.memory[device]
-        if to.memory_capacity is None or self.placement.operators_on[device].issuperset(going):
+        to, there = self.placement.devices[device], self.placement.operators_on[device]
+        if to.memory_capacity is None or there.issuperset(going):
             return ""
-        held = self.moved(going, device).memory[device]
+        if self.placement.most_bytes(there.union(going)) < to.memory_capacity * (1 - 2 * ROUNDING):
+            return ""  # wherever it is in the pipeline: what follows takes long on many devices
+        now, held = self.placement.memory[device], self.moved(going, device).memory[device]
         if held <= max(now, with_rounding(to.memory_capacity)):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"

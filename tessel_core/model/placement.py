@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -132,7 +133,8 @@ class Placement:
 
         A stage is what is on one device, or on one group of devices, and has its position among those in use.  Stages
         that share a device, or between which tensors flow in a circle (placements that are not contiguous), count
-        together: each device holds as many micro-batches as there are devices, for all of its stages.
+        together: each device holds as many micro-batches as there are devices, or groups, for all of its stages.  That
+        is enough for any schedule that lets no more of them be under way at once.
         """
         rule = self.in_flight if self.subgraphs is None else InFlight(self.in_flight.included)
         stages = tuple(dict.fromkeys(map(frozenset, filter(None, self.assignment))))
@@ -142,14 +144,15 @@ class Placement:
         at = [number.get(frozenset(self.assignment[members[0]]), -1) for members in self.graph.colocated]
         arcs = ((at[one], at[other]) for one, other in self.graph.flow)
         before = quotient(len(stages), (arc for arc in arcs if min(arc) >= 0))
-        held = rule.held_by(before, lambda stage, count: self._excess(stages[stage], count), len(self.devices))
+        places = len(self.devices) // min(map(len, stages), default=1)
+        held = rule.held_by(before, lambda stage, count: self._excess(stages[stage], count), places)
         of_device = {device: count for stage, count in zip(stages, held, strict=True) for device in stage}
         return tuple(of_device.get(device, 1) for device in range(len(self.devices)))
 
     @cached_property
     def memory(self) -> tuple[float, ...]:
         """Per device, the bytes that its operators hold, with the activations of the micro-batches in flight."""
-        return tuple(self._bytes(device, count) for device, count in enumerate(self.held))
+        return tuple(self._bytes(on, count) for on, count in zip(self.operators_on, self.held, strict=True))
 
     @cached_property
     def lasting_bytes(self) -> tuple[float, ...]:
@@ -163,12 +166,19 @@ class Placement:
         kept = self.in_flight.included * self.graph.kept_bytes[operator] / self.replicas(operator)
         return self.lasting_bytes[operator] + kept
 
-    def _bytes(self, device: int, count: int) -> float:
-        on = sorted(self.operators_on[device])
+    def most_bytes(self, operators: Iterable[int]) -> float:
+        """What a device with these operators holds at most, wherever it is in the pipeline, alone on its stage."""
+        on, count = sorted(operators), self.in_flight.held_at(len(self.devices))
+        lasting = self.graph.lasting_bytes(self.in_flight.included)
+        return sum(lasting[i] for i in on) + count * sum(self.graph.kept_bytes[i] for i in on)
+
+    def _bytes(self, operators: Iterable[int], count: int) -> float:
+        on = sorted(operators)
         kept = sum(self.graph.kept_bytes[i] / self.replicas(i) for i in on)
         return sum(self.lasting_bytes[i] for i in on) + count * kept
 
     def _excess(self, stage: frozenset[int], count: int) -> float:
         """The most that a device of the stage holds over its capacity."""
         limits = ((device, self.devices[device].memory_capacity) for device in stage)
-        return max(-inf if most is None else self._bytes(device, count) - most for device, most in limits)
+        on = self.operators_on
+        return max(-inf if most is None else self._bytes(on[device], count) - most for device, most in limits)
