@@ -1,6 +1,7 @@
 # Two commands: `make app` opens the app, `make test` runs the tests. Both set up .venv first, once.
 # `make test-all` tries more random instances of the same laws.
 # `make test-extras` installs the optional extras too and runs the tests that `make test` skips without them.
+# `make docs` builds the documentation site into build/site; it fails on a broken link.
 # `make test-package` builds the wheel, installs it away from the checkout, and tests that.
 
 PYTHON ?= python3
@@ -11,7 +12,9 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test test-all test-extras test-package env lint bench clean
+TYPESCRIPT := 5.9.3
+
+.PHONY: app test test-all test-extras test-package env lint lint-js docs bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -33,7 +36,7 @@ test-extras: .venv/.installed-extras
 
 test-package: .venv/.installed-dev
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
-		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . && \
+		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . ./examples/extension && \
 		$(PYTHON) -m venv --without-pip "$$folder/environment" && \
 		$(PYTHON) -m pip --python "$$folder/environment/bin/python" install --quiet --disable-pip-version-check \
 			-c constraints.txt "$$folder"/*.whl && \
@@ -44,6 +47,15 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Fails without npx only where TESSEL_REQUIRE_NPM is set, as in CI.
+lint-js:
+	@if command -v npx >/dev/null; \
+		then npx --yes --package typescript@$(TYPESCRIPT) tsc --project tsconfig.json; \
+		else echo "No npx on this machine, so the JavaScript is not checked." >&2; test -z "$$TESSEL_REQUIRE_NPM"; fi
 
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
@@ -77,6 +89,11 @@ bench: env
 .venv/.installed-dev: .venv/.installed
 	@echo "Installing the test tools into .venv, once ..."
 	@$(call install,-e ".[dev]")
+	@touch $@
+
+.venv/.installed-docs: .venv/.installed
+	@echo "Installing the documentation tools into .venv, once ..."
+	@$(call install,-e ".[docs]")
 	@touch $@
 
 .venv/.installed-extras: .venv/.installed-dev

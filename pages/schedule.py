@@ -1,5 +1,7 @@
 """Schedule: the plan, the search, and its answer."""
 
+from typing import Any
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -34,7 +36,7 @@ def heading() -> tuple[str, DeltaGenerator]:
         room = st.container(horizontal=True, vertical_alignment="center", width=_BUTTONS)
         views = (PLAN, SCHEDULE)
         with switch_room(width=_VIEWS):
-            look = {"required": True, "label_visibility": "collapsed", "on_change": _turned}
+            look: dict[str, Any] = {"required": True, "label_visibility": "collapsed", "on_change": _turned}
             tab.view = st.segmented_control("View", views, key=key, **look)
     return tab.view, room
 

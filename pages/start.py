@@ -3,6 +3,7 @@
 import streamlit as st
 
 from pages.parts.start.opening import opening
+from pages.parts.start.question import first_question
 from pages.shared.contents import go_to
 from pages.shared.gallery import choose_plan
 from pages.shared.graph_openers import place_a_network
@@ -54,6 +55,7 @@ def start_from_shape() -> None:
         go_to("schedule")
 
 
+first_question()
 opening()
 for column, way in zip(
     st.container(key="ways-on").columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True

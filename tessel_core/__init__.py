@@ -1,3 +1,49 @@
-"""Tessel Explorer's core library: placements, schedules and what they cost, without any user interface."""
+"""Tessel Explorer's core library: placements, schedules and what they cost, without any user interface.
 
-__version__ = "0.1.0"
+Five functions do what most people need, and `Strategy` says how a network is spread over devices:
+
+>>> import tessel_core as tessel
+>>> graph, mesh = tessel.load("gpt2-small-inference"), tessel.load("h200-4")
+>>> placed = tessel.place(graph, mesh)
+>>> placed.status.label
+'proved optimal'
+>>> report = tessel.schedule(placed, micro_batches=8, scheduler="gpipe")
+>>> report.solution.micro_batches
+8
+>>> step = tessel.simulate("mlp", mesh, tessel.Strategy(pipeline=4, micro_batches=8))
+>>> step.shortage  # empty: it fits
+''
+>>> tessel.export(report, "schedule.html")  # doctest: +SKIP
+
+Plans, schedules, placements, graphs and reports show themselves in notebooks.  `tessel_core.api` has the details.
+Nothing is imported before it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tessel_core import shown
+from tessel_core.version import __version__
+
+if TYPE_CHECKING:
+    from tessel_core.api import Strategy, export, load, place, schedule, simulate
+
+__all__ = ["Strategy", "__version__", "export", "load", "place", "schedule", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("tessel_core.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _draw(noun: object) -> str:
+    html: str = import_module("tessel_core.exports.notebook").notebook_html(noun)
+    return html
+
+
+shown.draw = _draw

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
 from tessel_core.errors import InputError
+from tessel_core.hosting import COSTLY_OPTIONS, hosted
 
 Config = TypeVar("Config")
 
@@ -39,8 +40,13 @@ def options_of(config: object) -> dict[str, tuple[Option, Any]]:
     """Per field of a config (class or instance), its `Option` and its default or value."""
     found = {}
     for each in fields(cast(Any, config)):
+        if "option" not in each.metadata:
+            raise InputError(each.name, "is a field without an `option`")
         value = each.default if isinstance(config, type) else getattr(config, each.name)
-        found[each.name] = (cast(Option, each.metadata["option"]), value)
+        shown = cast(Option, each.metadata["option"])
+        if each.name in COSTLY_OPTIONS and hosted():
+            shown = replace(shown, high=cast(float, each.default))
+        found[each.name] = (shown, value)
     return found
 
 

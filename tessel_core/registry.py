@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from tessel_core.control import Control
-from tessel_core.errors import InputError, find
+from tessel_core.errors import InputError
+from tessel_core.extensions import Extended
 from tessel_core.model import SolveReport
-from tessel_core.options import check_options
+from tessel_core.options import check_options, options_of
 
 Report = TypeVar("Report", bound=SolveReport[Any])
 
@@ -32,6 +33,8 @@ class Solver:
     source: str
     solve: Callable[..., Any]
     config: type = NoOptions
+    extension: str = field(default="", kw_only=True)
+    """How messages name an entry of another package; empty for ours."""
 
     def ask(
         self, problem: tuple[object, ...], config: object, control: Control | None, referee: Callable[[Report], None]
@@ -40,7 +43,8 @@ class Solver:
 
         `config` and `control` default to the usual ones.
 
-        Raises InputError for a config of another solver, and for an option out of range.
+        Raises InputError for a config of another solver, for an option out of range, and where the solver of another
+        package fails or returns what the referee refuses.
         """
         config = self.config() if config is None else config
         if not isinstance(config, self.config):
@@ -49,26 +53,49 @@ class Solver:
         check_options(config)
         control = Control() if control is None else control
         report: Report = self.solve(*problem, config, control)
-        referee(report)
+        self._judge(report, referee)
         history = tuple(control.history)
         return replace(report, solver=self.name, config=config, wall_s=control.elapsed_s, history=history)
+
+    def _judge(self, report: Report, referee: Callable[[Report], None]) -> None:
+        """Call the referee; what it refuses of another package is wrong input, of ours a bug."""
+        try:
+            referee(report)
+        except Exception as error:
+            if not self.extension:
+                raise
+            raise InputError(self.extension, f"the referee refuses its answer: {error}") from error
 
 
 Entry = TypeVar("Entry", bound=Solver)
 
 
-class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name, in the order in which people are offered them; those of another table, `more`, come last.
+class Registry(Extended[Entry]):
+    """Solvers by name, in the order in which people are offered them.
 
-    `places` says per name the module in `package` and the constant there, as `"dp:DP"`.
+    `places` says for each name the module in `package` and the constant there, as `"dp:DP"`.  The entries of another
+    table, `more`, follow, and then those that other packages add under the entry-point group `group`.
     """
 
     def __init__(
-        self, entry: type[Entry], package: str, places: Mapping[str, str], more: Registry[Entry] | None = None
+        self,
+        entry: type[Entry],
+        package: str,
+        places: Mapping[str, str],
+        more: Registry[Entry] | None = None,
+        group: str = "",
     ) -> None:
-        self._kind = entry.kind
         self._places = {name: f"{package}.{place}" for name, place in places.items()}
         self._places |= {} if more is None else more._places
+        own = _Late[Entry](self._places)
+        super().__init__(group, entry.kind, entry, own, lambda solver: options_of(solver.config))
+
+
+class _Late(Mapping[str, Entry]):
+    """Entries of ours, each loaded when it is looked up."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
 
     def __getitem__(self, name: str) -> Entry:
         module, _, constant = self._places[name].partition(":")
@@ -79,8 +106,3 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def __len__(self) -> int:
         return len(self._places)
-
-    def find(self, name: str) -> Entry:
-        """The entry of this name; InputError with the known names where there is none."""
-        find(self._places, name, self._kind)
-        return self[name]

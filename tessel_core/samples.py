@@ -19,6 +19,8 @@ from tessel_core.formats.record import Record
 from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
 SAMPLE_FOLDER = BUNDLE / "sample_models"
+WORKED_ANSWER = SAMPLE_FOLDER / "recommended.json"
+"""What `tessel recommend` says of one model on one cluster; tools/make_recommended.py makes it."""
 CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
 PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"

@@ -14,6 +14,8 @@ from helpers.operators import EXAMPLES
 from helpers.programs import gpt_inputs, products, same_meaning, small_gpt, spread, uniform_workers
 from helpers.terminal import Tessel, terminal
 
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.fit import FLASH2_TIMES
 from tessel_core.costs.kernels import kernel_of
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.costs.operations import as_operator
@@ -25,6 +27,7 @@ from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import AttributeValue, Program
 from tessel_core.ir.transforms.attention import AttentionKernel, UnfusedAttention, with_attention
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.networks.gpt import GptOptions, GptSpec, gpt_forward
@@ -33,7 +36,7 @@ from tessel_core.simulation import simulate
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.evaluation import Configuration, evaluate, evaluate_quickly
 from tessel_core.strategies.families import find_family
-from tessel_core.strategies.strategy import Strategy, simulate_strategy
+from tessel_core.strategies.strategy import Strategy, simulate_places, simulate_strategy
 
 CAUSAL: dict[str, AttributeValue] = {"causal": 1}
 DROPOUT: dict[str, AttributeValue] = {"rate": 0.25, "seed": 5}
@@ -167,7 +170,11 @@ def test_without_dropout_no_mask_is_kept(dropout: float) -> None:
         for kernel in AttentionKernel
     }
     dropped = dropout > 0
-    fused, unfused = (found[kernel][1] - found[kernel][0] for kernel in AttentionKernel)
+    fused, flash2, unfused = (
+        found[kernel][1] - found[kernel][0]
+        for kernel in (AttentionKernel.FUSED, AttentionKernel.FLASH2, AttentionKernel.UNFUSED)
+    )
+    assert flash2 == fused
     assert fused == UNIT * (32 + 2 * dropped)
     assert unfused - fused == SCORES // 5 * (2 + 3 * dropped)
 
@@ -214,9 +221,55 @@ def test_unfused_attention_takes_longer_and_is_priced_by_its_kernels() -> None:
         program = Gradients()(forward).program
         found[kernel] = simulate(program, mesh).latency, products(program, "forward") - products(program, "head", 100)
     assert found[AttentionKernel.UNFUSED][0] > 1.2 * found[AttentionKernel.FUSED][0]
-    pairs = {AttentionKernel.UNFUSED: 2048**2, AttentionKernel.FUSED: 2048 * 2049 / 2}
+    one_kernel = dict.fromkeys((AttentionKernel.FUSED, AttentionKernel.FLASH2), 2048 * 2049 / 2)
+    pairs = {AttentionKernel.UNFUSED: 2048**2, **one_kernel}
     for kernel, (_, flops) in found.items():
         assert flops == 2 * 4 * (24 * 2048 * 2048**2 + 4 * 2048 * pairs[kernel])
+
+
+def attention_seconds(kernel: AttentionKernel, mesh: str, method: ContextMethod, context: int) -> list[float]:
+    """Of the forward pass and of the gradient, in a program and on the operator graph."""
+    family = find_family("llama")
+    spec = family.spec(size="llama-3-8b", layers=1, sequence=8192, batch=1)
+    strategy = Strategy(attention=kernel, context=context, context_method=method)
+    trace = simulate_places(family, spec, strategy, find_mesh(mesh))
+    kinds = [op.kind for op in trace.program.ops]
+    pairs = list(zip(trace.op.tolist(), trace.seconds.tolist(), strict=True))
+    return [
+        sum(span for op, span in pairs if kinds[op] in names)
+        for names in (("attention", "attention_block"), ("attention_grad", "attention_block_grad"))
+    ]
+
+
+@pytest.mark.parametrize("mesh", ["h200-2", "a100-2"])
+@pytest.mark.parametrize(
+    ("method", "context"), [(ContextMethod.RING, 1), (ContextMethod.RING, 2), (ContextMethod.ALL_TO_ALL, 2)]
+)
+def test_flash_attention_2_is_slower_on_hopper_alone(mesh: str, method: ContextMethod, context: int) -> None:
+    """As measured on an H100 where arithmetic decides, however the context is cut; an A100 has no faster kernel."""
+    fused, flash2 = (
+        attention_seconds(kernel, mesh, method, context) for kernel in (AttentionKernel.FUSED, AttentionKernel.FLASH2)
+    )
+    for slow, fast, times in zip(flash2, fused, FLASH2_TIMES.values(), strict=True):
+        assert slow / fast == pytest.approx(times if mesh == "h200-2" else 1, rel=0.03)
+
+
+def test_flash_attention_2_takes_as_long_in_the_operator_graph() -> None:
+    times = []
+    for kernel in ("fused", "flash2"):
+        graph = build_graph("gpt", GptOptions(layers=1, sequence=8192, positions=8192, training=True, attention=kernel))
+        costs = costed(graph, find_mesh("h200-1"), CostOptions()).operators
+        times.append([each.time_on("h200") or 0 for each in costs if "attention" in each.kind])
+    (fused, gradient), (flash2, flash2_gradient) = times
+    assert (flash2 / fused, flash2_gradient / gradient) == pytest.approx(tuple(FLASH2_TIMES.values()), rel=0.05)
+
+
+def test_only_fused_attention_has_another_kernel() -> None:
+    (q, k, v), attributes = EXAMPLES["attention"]
+    with pytest.raises(InputError, match="attention_kernel must be flash2, of fused attention, got 'flash3'"):
+        inferred("attention", (q, k, v), (*attributes, ("attention_kernel", "flash3")))
+    with pytest.raises(InputError, match="attention_kernel must be flash2, of fused attention"):
+        inferred("add", (q, q), (("attention_kernel", "flash2"),))
 
 
 @pytest.mark.parametrize(

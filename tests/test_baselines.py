@@ -87,14 +87,26 @@ def with_other_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
     return replace(plan, blocks=blocks, dependencies=lags)
 
 
-@pytest.mark.parametrize("scheduler", HOME)
-@pytest.mark.parametrize("p", [2, 4, 7, pytest.param(16, marks=pytest.mark.more)])
+_PAIRED = ("chimera", "dualpipe")
+"""They run on an even number of devices."""
+
+
+@pytest.mark.parametrize("scheduler", _PAIRED)
+@pytest.mark.parametrize("p", [3, 7])
+def test_schedules_of_pairs_refuse_an_odd_number_of_devices(scheduler: str, p: int):
+    assert SCHEDULERS[scheduler].objection(plan_of(scheduler, p))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "p"),
+    [
+        pytest.param(name, p, marks=pytest.mark.more if p == 16 else ())
+        for name in HOME
+        for p in (2, 4, 6 if name in _PAIRED else 7, 16)
+    ],
+)
 def test_costs_change_when_runs_start_and_never_in_which_order(scheduler: str, p: int):
     plan = plan_of(scheduler, p)
-    if SCHEDULERS[scheduler].objection(plan):
-        assert scheduler in ("chimera", "dualpipe")
-        assert p % 2
-        return
     for micro_batches in counts(scheduler, plan, 1, 2, p - 1, p, 2 * p + 1, 3 * p):
         schedule = built(scheduler, plan, micro_batches)
         uneven = built(scheduler, with_other_costs(plan, p * micro_batches), micro_batches)

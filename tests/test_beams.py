@@ -16,7 +16,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.samples import load_sample
 from tessel_core.scheduling.finish import Finish
 from tessel_core.scheduling.order import Run
-from tessel_core.scheduling.search.beam_search import BeamSearch, Outcome
+from tessel_core.scheduling.search.beam_search import BeamResult, BeamSearch
 from tessel_core.scheduling.search.runs_model import RunsModel
 
 WIDTH = 3_000
@@ -76,7 +76,7 @@ def least(plan: MicroBatchPlan, starts: IntColumn, pinned: dict[Run, int], order
     return int((found + [block.duration for block in plan.blocks]).max())
 
 
-def outcomes(search: BeamSearch, limit: int, width: int = WIDTH) -> tuple[Outcome, Outcome]:
+def outcomes(search: BeamSearch, limit: int, width: int = WIDTH) -> tuple[BeamResult, BeamResult]:
     return (
         search.search(width, limit, 0, lambda: False),
         search.search_backwards(width, limit, lambda: False),

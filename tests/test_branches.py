@@ -9,8 +9,8 @@ from pathlib import Path
 
 import networkx
 import pytest
-from helpers.graphs import is_allowed, is_chain, loads_of, random_graph, random_pool
-from helpers.seeds import seeds
+from helpers.graphs import is_allowed, is_chain, least_load, loads_of, random_graph, random_pool
+from helpers.seeds import reaching, seeds
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.control import Control
@@ -24,6 +24,7 @@ from tessel_core.model import (
     THROUGHPUT,
     MicroBatchPlan,
     OperatorGraph,
+    PlacementReport,
     Status,
 )
 from tessel_core.model.layers import layer_of
@@ -74,28 +75,46 @@ def side_by_side(graph: OperatorGraph) -> set[frozenset[int]]:
     return found
 
 
-@pytest.mark.parametrize("seed", seeds(150))
-def test_nothing_with_branches_apart_is_better_than_the_dynamic_program(seed: int) -> None:
+def loads_apart(seed: int) -> list[float]:
+    """The largest load of every chain of a random graph that keeps its branches apart."""
     graph, pool = random_graph(seed), random_pool(seed)
-    pairs, devices = side_by_side(graph), len(pool.devices(graph))
-    known = {frozenset(p) for s in branches_of(graph) for a, b in combinations(s, 2) for p in product(a, b)}
-    assert known == pairs
-    loads = [
+    return [
         max(loads_of(graph, pool, on))
-        for on in product(range(devices), repeat=len(graph.operators))
+        for on in product(range(len(pool.devices(graph))), repeat=len(graph.operators))
         if is_allowed(graph, pool, on)
         and is_chain(graph, on)
-        and not any(on[one] == on[other] for one, other in map(tuple, pairs))
+        and not any(on[one] == on[other] for one, other in map(tuple, side_by_side(graph)))
     ]
-    try:
-        report = solve_placement("dp", replace(PlacementProblem.on_pool(graph, pool), branches_apart=True))
-    except InputError:
-        assert not loads
-        return
-    assert (report.solution is not None) == bool(loads)
-    if report.solution is not None:
-        assert report.status is Status.PROVED_OPTIMAL
-        assert float(report.objective or 0) == pytest.approx(min(loads))
+
+
+def kept_apart(seed: int) -> PlacementReport:
+    problem = PlacementProblem.on_pool(random_graph(seed), random_pool(seed))
+    return solve_placement("dp", replace(problem, branches_apart=True))
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_branches_are_operators_between_which_no_path_leads(seed: int) -> None:
+    graph = random_graph(seed)
+    known = {frozenset(p) for s in branches_of(graph) for a, b in combinations(s, 2) for p in product(a, b)}
+    assert known == side_by_side(graph)
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_nothing_with_branches_apart_is_better_than_the_dynamic_program(seed: int) -> None:
+    seed = reaching(seed, lambda each: bool(side_by_side(random_graph(each)) and loads_apart(each)))
+    report = kept_apart(seed)
+    assert report.status is Status.PROVED_OPTIMAL
+    assert float(report.objective or 0) == pytest.approx(min(loads_apart(seed)))
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_where_no_placement_keeps_branches_apart_the_placer_says_so(seed: int) -> None:
+    def together(each: int) -> bool:
+        """Placements there are, but none with branches apart."""
+        graph, pool = random_graph(each), random_pool(each)
+        return least_load(graph, pool) is not None and not loads_apart(each)
+
+    assert kept_apart(reaching(seed, together)).status is Status.INFEASIBLE
 
 
 def test_branches_are_the_encoders_of_a_pair_and_a_chain_has_none() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.brute_force import fits, has_repetend, least_capacity, least_makespan, least_period
 from helpers.plans import random_plan
-from helpers.seeds import one_in, seeds
+from helpers.seeds import one_in, reaching, seeds
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
@@ -39,6 +39,11 @@ UNROLLING_HELPS = (1317, 1538, 2374, 2844, 3231, 3297, 3373, 3377, 3695, 3735, 3
 small_plan = pytest.mark.parametrize("seed", [*seeds(1000, 1050), *one_in(3, UNROLLING_HELPS)])
 
 
+def fitting_plan(seed: int, **sizes: tuple[int, ...]) -> MicroBatchPlan:
+    """A random plan of which one micro-batch alone fits the devices."""
+    return random_plan(reaching(seed, lambda each: fits(random_plan(each, **sizes))), **sizes)
+
+
 def search(plan: MicroBatchPlan, micro_batches: int, max_unroll: int) -> ScheduleReport:
     config = TesselConfig(objective=PERIOD, max_unroll=max_unroll, polish=0.0, time_limit=0.5)
     return solve_schedule("tessel", plan, micro_batches, config)
@@ -54,11 +59,9 @@ def searched_period(plan: MicroBatchPlan, max_unroll: int) -> FoundPeriod | None
 @any_plan
 def test_the_period_is_at_most_the_least_without_unrolling(seed: int):
     """Circles of several micro-batches may be shorter; alone, none is."""
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     found, least = searched_period(plan, 1), least_period(plan, 1)
-    if least is None:
-        assert found is None
-        return
+    assert least is not None
     assert found is not None
     assert found.bound <= found.repetend.period_per_micro_batch <= least
     assert found.repetend.unroll > 1 or found.repetend.period == least
@@ -67,12 +70,10 @@ def test_the_period_is_at_most_the_least_without_unrolling(seed: int):
 
 @small_plan
 def test_the_period_is_at_most_the_least_with_two_micro_batches(seed: int):
-    plan = random_plan(seed, blocks=(2, 3))
+    plan = fitting_plan(seed, blocks=(2, 3))
     found, alone, pair = searched_period(plan, 2), least_period(plan, 1), least_period(plan, 2)
-    if alone is None or pair is None:
-        assert alone is pair is None
-        assert found is None
-        return
+    assert alone is not None
+    assert pair is not None
     least = min(Fraction(alone), Fraction(pair, 2))
     assert found is not None
     assert found.bound <= found.repetend.period_per_micro_batch <= least
@@ -82,7 +83,7 @@ def test_the_period_is_at_most_the_least_with_two_micro_batches(seed: int):
 @pytest.mark.parametrize("seed", seeds(4000, 4040))
 def test_fine_costs_lose_nothing(seed: int):
     """Spans ×997 are searched on coarser copies and timed exactly after."""
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     least = least_period(plan, 1)
     fine = replace(
         plan,
@@ -90,9 +91,7 @@ def test_fine_costs_lose_nothing(seed: int):
         dependencies=tuple(replace(dep, lag=dep.lag * 997) for dep in plan.dependencies),
     )
     found = searched_period(fine, 1)
-    if least is None:
-        assert found is None
-        return
+    assert least is not None
     assert found is not None
     assert period_bound(fine) == 997 * period_bound(plan) <= found.bound
     assert found.bound <= found.repetend.period_per_micro_batch <= 997 * least
@@ -128,10 +127,9 @@ def test_the_two_phases_prove_nothing_but_the_least_makespan(seed: int):
 @any_plan
 def test_all_runs_at_once_are_proved(seed: int):
     """From no bound and one micro-batch after the other to the optimum."""
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     _, order = find_fitting_order(plan, EFFORT, Control())
-    if order is None:
-        return
+    assert order is not None
     for micro_batches in (1, 3):
         incumbent = Incumbent(plan, one_after_the_other(plan, order).expand(micro_batches).starts, 0, Control())
         minimise_all_runs(incumbent, EFFORT, Control())
@@ -141,11 +139,10 @@ def test_all_runs_at_once_are_proved(seed: int):
 
 @any_plan
 def test_no_bound_is_above_the_optimum(seed: int):
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     for micro_batches in (1, 2, 3, 4):
         least = least_makespan(plan, micro_batches)
-        if least is None:
-            continue
+        assert least is not None
         combinatorial = makespan_bound(plan, micro_batches)
         assert combinatorial <= least
         tight = plan.with_capacity(least_capacity(plan))
@@ -158,11 +155,10 @@ def test_no_bound_is_above_the_optimum(seed: int):
 
 @any_plan
 def test_the_devices_bound_is_below_the_optimum_and_meets_it_on_all_devices(seed: int):
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     for micro_batches in (1, 2, 3, 4):
         least = least_makespan(plan, micro_batches)
-        if least is None:
-            continue
+        assert least is not None
         for known in (None, least):
             assert devices_bound(plan, micro_batches, 0, EFFORT, Control(), known=known) <= least
         everything = range(len(plan.devices))
@@ -171,11 +167,10 @@ def test_the_devices_bound_is_below_the_optimum_and_meets_it_on_all_devices(seed
 
 @any_plan
 def test_a_schedule_is_found_within_the_optimum_and_excluded_below(seed: int):
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     for micro_batches in (1, 3):
         least = least_makespan(plan, micro_batches)
-        if least is None:
-            continue
+        assert least is not None
         verdict, found = schedule_within(plan, micro_batches, least, EFFORT, Control())
         assert found is not None
         assert verdict is Verdict.FOUND
@@ -186,10 +181,9 @@ def test_a_schedule_is_found_within_the_optimum_and_excluded_below(seed: int):
 
 @pytest.mark.parametrize("seed", seeds(5000, 5060))
 def test_no_schedule_of_fine_costs_is_excluded(seed: int):
-    plan = with_fine_costs(random_plan(seed), seed)
+    plan = with_fine_costs(fitting_plan(seed), seed)
     least = least_makespan(plan, 3)
-    if least is None:
-        return
+    assert least is not None
     found = schedule_within(plan, 3, least, EFFORT, Control())[1]
     assert found is not None
     assert not broken_rules(found)
@@ -200,10 +194,9 @@ def test_no_schedule_of_fine_costs_is_excluded(seed: int):
 @pytest.mark.parametrize("seed", seeds(5000, 5060))
 def test_rounding_fine_costs_keeps_the_devices_bound_below_the_optimum(seed: int):
     """And loses little: a block is rounded by less than one part in a thousand of the busiest work."""
-    plan = with_fine_costs(random_plan(seed), seed)
+    plan = with_fine_costs(fitting_plan(seed), seed)
     least = least_makespan(plan, 3)
-    if least is None:
-        return
+    assert least is not None
     for known in (None, least):
         bound, _ = bound_of(range(len(plan.devices)), plan, 3, 0, EFFORT, Control(), known)
         assert 0.98 * least <= bound <= least
@@ -221,19 +214,16 @@ def with_fine_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
 
 @any_plan
 def test_the_states_bound_is_below_the_period(seed: int):
-    plan = random_plan(seed)
+    plan = fitting_plan(seed)
     least = least_period(plan, 1)
-    if least is None:
-        return
+    assert least is not None
     for known in (None, Fraction(least)):
         assert states_bound(plan, Fraction(0), EFFORT, Control(), known=known) <= least
 
 
 @small_plan
 def test_the_states_bound_is_below_the_period_of_two_micro_batches(seed: int):
-    plan = random_plan(seed, blocks=(2, 3))
-    if not fits(plan):
-        return
+    plan = fitting_plan(seed, blocks=(2, 3))
     bound = states_bound(plan, Fraction(0), EFFORT, Control())
     for unroll in (1, 2):
         least = least_period(plan, unroll)
@@ -248,6 +238,7 @@ def test_infeasible_is_said_exactly_where_nothing_fits(seed: int):
     least = least_capacity(plan)
     report = search(plan, 2, 1)
     assert (report.status is Status.INFEASIBLE) == (not fits(plan)) == (least_makespan(plan, 2) is None)
+    assert (searched_period(plan, 1) is None) == (least_period(plan, 1) is None) == (not fits(plan))
     assert report.least_capacity == (least if report.status is Status.INFEASIBLE else None)
     assert search(plan.with_capacity(least), 2, 1).solution is not None
     if least:
@@ -280,11 +271,9 @@ def test_there_are_plans_that_unrolling_helps(seed: int):
 
 @pytest.mark.parametrize("seed", seeds(2000, 2020))
 def test_the_makespan_oracle_agrees_with_trying_all_starts(seed: int):
-    plan = random_plan(seed, blocks=(2,), devices=(1, 2))
+    plan = fitting_plan(seed, blocks=(2,), devices=(1, 2))
     least = least_makespan(plan, 2)
-    if least is None:
-        assert not fits(plan)
-        return
+    assert least is not None
     valid = [
         makespan
         for starts in product(range(least), repeat=4)
@@ -297,9 +286,7 @@ def test_the_makespan_oracle_agrees_with_trying_all_starts(seed: int):
 
 @pytest.mark.parametrize("seed", seeds(3000, 3040))
 def test_the_period_oracle_agrees_with_trying_all_starts(seed: int):
-    plan = random_plan(seed, blocks=(2, 3), devices=(1, 2))
-    if not fits(plan):
-        return
+    plan = fitting_plan(seed, blocks=(2, 3), devices=(1, 2))
     least = least_period(plan, 1)
     assert least is not None
     for period in range(1, least + 1):

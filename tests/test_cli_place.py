@@ -71,7 +71,9 @@ def test_too_little_memory_is_infeasible_and_says_what_would_do(tessel: Tessel) 
     assert (said["status"], said["least_memory"], said["least_accelerators"]) == ("INFEASIBLE", 17, 2)
 
 
-@pytest.mark.parametrize("placer", [name for name, each in PLACERS.items() if not each.judges])
+@pytest.mark.parametrize(
+    "placer", [name for name, each in PLACERS.items() if not each.judges and not each.several_stages]
+)
 def test_what_fits_nowhere_is_no_wrong_input(tessel: Tessel, placer: str) -> None:
     """Operator a holds 10 bytes; whichever placer is asked, exit 1 and one document."""
     kind = PLACERS[placer]
@@ -261,6 +263,7 @@ def test_replicas_are_asked_for_written_and_checked(tessel: Tessel) -> None:
         (("--accelerators", "2", "--replicate", "--reduce-every", "0"), "--reduce-every: must be between"),
         (("--mesh", "h200-8", "--replicate", "--reduction-bandwidth", "2"), "--reduction-bandwidth: is for identical"),
         (("--accelerators", "2", "--replicate", "--non-contiguous"), "replicas: are for contiguous"),
+        (("--accelerators", "2", "--replicate", "--stages-per-device", "2"), "replicas: are for placements with one"),
         (("--accelerators", "2", "--replicate", "--placer", "greedy"), "placer greedy: cannot replicate"),
         (("--accelerators", "2", "--placer", "data-parallel"), "placer data-parallel: is for replicated"),
     ],

@@ -24,7 +24,7 @@ from tessel_core.ir.text import program_text
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.simulation import device_times
 from tessel_core.simulation.idle import idle_of
-from tessel_core.strategies.evaluation import Configuration, Outcome
+from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.strategy import (
@@ -177,7 +177,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
     [
         ("--zero 4", "--zero: must be one of 0, 1, 2, 3, got 4"),
         ("--zero", "--zero: takes a value; without one it meant 0,1, so say --zero 0,1"),
-        ("--attention flash", "--attention: 'flash' is not known, known are fused, unfused"),
+        ("--attention flash", "--attention: 'flash' is not known, known are fused, flash2, unfused"),
         ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
         ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
         ("--context 0", "--context: must be at least 1, got 0"),
@@ -215,7 +215,8 @@ def random_sweep(seed: int) -> GridResult:
         for _ in range(40)
     ]
     outcomes = [
-        Outcome(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no"))) for _ in some
+        StrategyResult(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no")))
+        for _ in some
     ]
     return GridResult(MLP, MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
 

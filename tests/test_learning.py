@@ -25,15 +25,15 @@ from tessel_core.learning import (
     KnobAnswers,
     Level,
     Ordering,
-    Outcome,
     Puzzle,
     Stamping,
+    StopResult,
     find_level,
     list_levels,
 )
 from tessel_core.learning.assignment import judge_assignment
 from tessel_core.learning.coach import Coaching
-from tessel_core.learning.level import MOST_RUNS, MOST_WORDS, sentences
+from tessel_core.learning.level import MOST_WORDS, sentences
 from tessel_core.learning.levels import (
     causal_ring,
     gathered_weights,
@@ -46,6 +46,7 @@ from tessel_core.learning.levels import (
 )
 from tessel_core.learning.solved import idle, searched
 from tessel_core.learning.stamping import judge_stamp, least_period
+from tessel_core.learning.task import MOST_RUNS
 from tessel_core.learning.verdict import judge, orders_like, schedule_of, target_of
 from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -74,7 +75,7 @@ def answer(level: Level) -> tuple[Puzzle, ScheduleReport]:
     return task, searched(task.plan, task.micro_batches)
 
 
-def outcomes(number: int) -> tuple[Knob, tuple[Outcome, ...]]:
+def outcomes(number: int) -> tuple[Knob, tuple[StopResult, ...]]:
     task = find_level(str(number)).task()
     assert isinstance(task, Knob)
     return task, KnobAnswers(number).solve(Control())

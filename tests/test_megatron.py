@@ -172,3 +172,73 @@ def test_a_layout_becomes_a_placement_a_plan_and_the_same_layout_again(tessel: T
     ended = tessel("place", "r.json", *mesh, "--layout", "Et|tL")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "graph resnet50" in ended.err
+
+
+def test_a_searched_layout_is_written_read_planned_and_run(tessel: Tessel) -> None:
+    words = ("graph", "gpt", "--preset", "gpt2-small", "--backward", "--by-layer", "--out", "g.json")
+    assert tessel(*words).code == 0
+    mesh = ("--mesh", "h200-4", "--stages-per-device", "2", "--time-limit", "5")
+    placed = tessel("place", "g.json", *mesh, "--out", "placed.json", "--json").document
+    assert placed["status"] == "PROVED_OPTIMAL"
+    stages = read_layout(placed["layout"])
+    assert (len(stages), placed["layout"].count("E"), sum(stage.count("t") for stage in stages)) == (8, 1, 12)
+    assert set(placed["stages"].values()) == set(range(8))
+    line = tessel("place", "g.json", *mesh, "--to", "megatron").out
+    assert line.startswith("--num-layers 12 --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'E")
+    assert tessel("check", "g.json", "placed.json").code == 0
+    assert tessel("plan", "g.json", "placed.json", "--mesh", "h200-4", "--out", "p.json").code == 0
+    assert (
+        tessel("schedule", "p.json", "--scheduler", "interleaved", "--micro-batches", "8", "--out", "s.json").code == 0
+    )
+    assert f"'{placed['layout']}'" in tessel("export", "s.json", "--to", "megatron").out
+    judged = tessel("place", "g.json", "--mesh", "h200-4", "--layout", placed["layout"], "--json").document
+    assert judged["objective"] == pytest.approx(placed["objective"])
+
+
+def test_a_searched_v_is_a_v_in_its_plan(tessel: Tessel) -> None:
+    words = ("graph", "gpt", "--preset", "gpt2-small", "--set", "split_weights=true", "--backward", "--out", "g.json")
+    assert tessel(*words).code == 0
+    mesh = ("--mesh", "h200-4")
+    asked = (*mesh, "--stages-per-device", "2", "--layout-shape", "v", "--time-limit", "3")
+    assert tessel("place", "g.json", *asked, "--out", "placed.json").code == 0
+    assert tessel("check", "g.json", "placed.json").code == 0
+    assert tessel("plan", "g.json", "placed.json", *mesh, "--split-weights", "--out", "p.json").code == 0
+    assert tessel("schedule", "p.json", "--scheduler", "zb-v", "--micro-batches", "8", "--out", "s.json").code == 0
+    assert tessel("check", "s.json").code == 0
+    kept = json.loads(Path("placed.json").read_text())
+    kept["stages"] = dict.fromkeys(kept["stages"], 0)
+    Path("placed.json").write_text(json.dumps(kept))
+    assert tessel("check", "g.json", "placed.json").code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--layout-shape", "v"), "--layout-shape: is for --stages-per-device 2 or more"),
+        (("--to", "megatron"), "--to: writes a layout with several stages per device, so give --stages-per-device"),
+        (("--stages-per-device", "2", "--to", "onnx"), "--to: 'onnx' is unknown, known is megatron"),
+        (
+            ("--stages-per-device", "2", "--layout-shape", "v", "--to", "megatron"),
+            "--to: writes what Megatron-LM runs, which is a loop of stages",
+        ),
+        (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: says its stages itself"),
+        (("--stages-per-device", "2", "--non-contiguous"), "several stages per device: are for contiguous placements"),
+        (("--stages-per-device", "2", "--placer", "dp"), "placer dp: places one stage per device"),
+    ],
+)
+def test_options_that_do_not_go_with_a_layout_are_refused(
+    tessel: Tessel, words: tuple[str, ...], complaint: str
+) -> None:
+    assert tessel("graph", "mlp-8", "--backward", "--out", "g.json").code == 0
+    ended = tessel("place", "g.json", "--mesh", "h200-4", *words)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert complaint in ended.err
+
+
+def test_stages_that_cut_a_layer_have_no_layout_string(tessel: Tessel) -> None:
+    assert tessel("graph", "gpt", "--preset", "gpt2-small", "--out", "g.json").code == 0
+    asked = ("place", "g.json", "--mesh", "h200-4", "--stages-per-device", "3", "--time-limit", "2")
+    assert tessel(*asked, "--json").document["layout"] is None
+    ended = tessel(*asked, "--to", "megatron")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "is cut by a stage" in ended.err

@@ -9,9 +9,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from helpers.brute_force import memory_returns
+from helpers.brute_force import fits, memory_returns
 from helpers.plans import plans, random_plan
-from helpers.seeds import examples, one_in
+from helpers.seeds import examples, one_in, reaching
 from helpers.simulator import broken_rules, peaks, runs_of
 from hypothesis import given, settings, strategies
 
@@ -132,10 +132,10 @@ def test_without_a_steady_state_all_is_one_phase():
 
 @pytest.mark.parametrize("seed", one_in(3, range(50)))
 def test_a_repetend_unrolled_is_valid_for_any_number_of_micro_batches(seed: int):
-    report = solve_schedule("tessel", random_plan(seed), 1, TesselConfig(max_unroll=3, time_limit=0.2, polish=0.0))
+    plan = random_plan(reaching(seed, lambda each: fits(random_plan(each))))
+    report = solve_schedule("tessel", plan, 1, TesselConfig(max_unroll=3, time_limit=0.2, polish=0.0))
     repetend = report.repetend
-    if repetend is None:
-        return
+    assert repetend is not None
     for micro_batches in (1, 2, 3, 5, 9):
         schedule = repetend.expand(micro_batches)
         assert schedule.micro_batches == micro_batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ from random import Random
 
 import pytest
 from helpers.graphs import is_chain, least_load, loads_of, random_graph, random_pool
-from helpers.seeds import seeds
+from helpers.seeds import reaching, seeds
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -79,13 +80,24 @@ def placed(graph: OperatorGraph, pool: DevicePool, placer: str = "dp") -> Placem
         return None
 
 
+def placeable(seed: int) -> tuple[OperatorGraph, DevicePool]:
+    """A random graph and devices on which it has a place."""
+    seed = reaching(seed, lambda each: least_load(random_graph(each), random_pool(each)) is not None)
+    return random_graph(seed), random_pool(seed)
+
+
+@pytest.mark.parametrize("placer", SERVING)
+@pytest.mark.parametrize("seed", seeds(60))
+def test_where_nothing_fits_every_placer_says_so(placer: str, seed: int) -> None:
+    seed = reaching(seed, lambda each: least_load(random_graph(each), random_pool(each)) is None)
+    report = placed(random_graph(seed), random_pool(seed), placer)
+    assert report is None or report.status is Status.INFEASIBLE
+
+
 @pytest.mark.parametrize("seed", seeds(400))
 def test_nothing_is_better_than_the_dynamic_program(seed: int) -> None:
-    graph, pool = random_graph(seed), random_pool(seed)
+    graph, pool = placeable(seed)
     best, report = least_load(graph, pool), placed(graph, pool)
-    if best is None:
-        assert report is None or report.status is Status.INFEASIBLE
-        return
     assert report is not None
     assert report.status is Status.PROVED_OPTIMAL
     assert report.objective is not None
@@ -95,11 +107,18 @@ def test_nothing_is_better_than_the_dynamic_program(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(400, 440))
 def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
-    graph, pool = random_graph(seed), DevicePool(2, 0, 1)
+    pool = DevicePool(2, 0, 1)
+    unlimited = replace(pool, memory=None)
+
+    def lacks_memory(each: int) -> bool:
+        """Memory alone is missing, and every operator has a device that can run it."""
+        graph = random_graph(each)
+        return least_load(graph, pool) is None and least_load(graph, unlimited) is not None
+
+    graph = random_graph(reaching(seed, lacks_memory))
     report = placed(graph, pool)
-    if report is None or report.status is not Status.INFEASIBLE:
-        assert report is None or least_load(graph, pool) is not None
-        return
+    assert report is not None
+    assert report.status is Status.INFEASIBLE
     if report.least_memory is not None:
         assert least_load(graph, replace(pool, memory=report.least_memory)) is not None
         assert least_load(graph, replace(pool, memory=report.least_memory - 1)) is None
@@ -110,11 +129,17 @@ def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
 @pytest.mark.parametrize("placer", SERVING)
 @pytest.mark.parametrize("seed", seeds(60))
 def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
+
+    def finds(each: int) -> bool:
+        report = placed(random_graph(each), random_pool(each), placer)
+        assert report is None or report.solution is not None or report.reason
+        return report is not None and report.solution is not None
+
+    seed = reaching(seed, finds)
     graph, pool = random_graph(seed), random_pool(seed)
     report, best = placed(graph, pool, placer), least_load(graph, pool)
-    if report is None or report.solution is None:
-        assert report is None or report.status in (Status.INFEASIBLE, Status.NOTHING_FOUND)
-        return
+    assert report is not None
+    assert report.solution is not None
     assert check_placement(report.solution) == []
     assert best is not None
     on = tuple(device for (device,) in report.solution.assignment)
@@ -129,11 +154,16 @@ def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
-    graph = random_graph(seed, most=14)
     pool = DevicePool(2, 1, 6)
+
+    def fits(each: int) -> bool:
+        report = placed(random_graph(each, most=14), pool)
+        return report is not None and report.solution is not None
+
+    graph = random_graph(reaching(seed, fits), most=14)
     base = placed(graph, pool)
-    if base is None or base.objective is None:
-        return
+    assert base is not None
+    assert base.objective is not None
     for more in (replace(pool, accelerators=3), replace(pool, cpus=2), replace(pool, memory=7), DevicePool(2, 1)):
         report = placed(graph, more)
         assert report is not None
@@ -159,24 +189,33 @@ def test_a_device_that_differs_by_what_is_pinned_to_it_is_worth_no_less(pinned: 
 @pytest.mark.parametrize("seed", seeds(240))
 def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
     """Pinned to one device, or kept away from one, and nothing that keeps to it is better."""
-    graph, pool = (
-        random_graph(seed),
-        (DevicePool(2, 1), DevicePool(2, 0), DevicePool(3, 0), DevicePool(3, 0, 4))[seed % 4],
-    )
+    seed = reaching(seed, lambda each: least_pinned(pinned_problem(each)) is not None)
+    report = solve_placement("dp", pinned_problem(seed))
+    assert report.status is Status.PROVED_OPTIMAL
+    assert float(report.objective or 0) == pytest.approx(least_pinned(pinned_problem(seed)), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_where_pins_leave_no_placement_the_placer_says_so(seed: int) -> None:
+    seed = reaching(seed, lambda each: least_pinned(pinned_problem(each)) is None)
+    with suppress(InputError):  # an operator fits nowhere
+        assert solve_placement("dp", pinned_problem(seed)).status is Status.INFEASIBLE
+
+
+def least_pinned(problem: PlacementProblem) -> float | None:
+    pool = DevicePool(len(problem.accelerators), len(problem.devices) - len(problem.accelerators))
+    pool = replace(pool, memory=problem.devices[0].memory_capacity)
+    return least_load(problem.graph, pool, {each.operator: each.devices for each in problem.allowances})
+
+
+def pinned_problem(seed: int) -> PlacementProblem:
+    """Two operators of a random graph that may go to one or two of the devices only."""
+    pools = DevicePool(2, 1), DevicePool(2, 0), DevicePool(3, 0), DevicePool(3, 0, 4)
+    graph, pool = random_graph(seed), pools[seed % 4]
     choose, names = Random(seed), [device.name for device in PlacementProblem.on_pool(graph, pool).devices]
     operators = choose.sample(list(graph.names), min(2, len(graph.operators)))
-    allowances = [Allowance(each, tuple(choose.sample(names, choose.choice((1, 2))))) for each in operators]
-    best = least_load(graph, pool, {each.operator: each.devices for each in allowances})
-    try:
-        report = solve_placement("dp", PlacementProblem.on_pool(graph, pool, allowances))
-    except InputError:
-        report = None
-    if best is None:
-        assert report is None or report.status is Status.INFEASIBLE
-        return
-    assert report is not None
-    assert report.status is Status.PROVED_OPTIMAL
-    assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
+    pins = [Allowance(each, tuple(choose.sample(names, choose.choice((1, 2))))) for each in operators]
+    return PlacementProblem.on_pool(graph, pool, pins)
 
 
 def _mesh(links: tuple[Link, Link]) -> DeviceMesh:
@@ -266,18 +305,11 @@ def test_beyond_the_most_ideals_cp_sat_takes_over() -> None:
 
 @pytest.mark.parametrize("seed", seeds(100))
 def test_contracting_groups_without_cost_bounds_from_both_sides(seed: int) -> None:
-    graph, pool = random_graph(seed), random_pool(seed)
+    graph, pool = placeable(seed)
     best = least_load(graph, pool)
     problem = PlacementProblem.on_pool(graph, pool)
-    try:
-        pipelines = [coarse_pipeline(problem, keep_memory=hold) for hold in (False, True)]
-    except InputError:
-        assert best is None
-        return
-    light, heavy = (best_chain(each, 1000, Control()) for each in pipelines)
-    if best is None:
-        assert heavy.split is None
-        return
+    light, heavy = (best_chain(coarse_pipeline(problem, keep_memory=hold), 1000, Control()) for hold in (False, True))
+    assert best is not None
     assert light.split is not None
     assert light.split.load <= best + 1e-9
     assert heavy.split is None or heavy.split.load >= best - 1e-9

@@ -51,6 +51,7 @@ CASES = {
     "memory": (on(HEAVY, 0, 1), on(HEAVY, 0, 0)),
     "replicas": (shared(LINE, (0, 1), (0, 1), (2,)), shared(LINE, (0, 1), (0, 1), (1,))),
     "contiguous": (on(LINE, 1, 1, 0), on(LINE, 0, 1, 0)),
+    "stages": (replace(on(LINE, 0, 1, 0), stages=(0, 1, 2)), replace(on(LINE, 0, 1, 0), stages=(2, 1, 0))),
 }
 
 

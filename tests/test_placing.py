@@ -13,8 +13,10 @@ from hypothesis import given, settings, strategies
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh, uniform_mesh
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile
+from tessel_core.formats.placement_file import read_placement
 from tessel_core.formats.tables import TableEdits
 from tessel_core.model import (
     LATENCY,
@@ -26,6 +28,7 @@ from tessel_core.model import (
     Operator,
     OperatorGraph,
     PlacementLoads,
+    StageLayout,
     Status,
 )
 from tessel_core.placement import PLACERS
@@ -39,6 +42,7 @@ from tessel_core.workbench.messages.placement import (
     placer_rows,
     with_rows,
 )
+from tessel_core.workbench.placement_files import placement_file_text, with_placement
 from tessel_core.workbench.placing import ALL_OBJECTIVES, PLACING, Placing, placing_from
 from tessel_core.workbench.planning import plan_source, planned
 
@@ -356,3 +360,52 @@ def test_what_does_not_belong_together_is_refused(change: dict[str, object], com
 def test_a_placement_without_its_graph_is_refused() -> None:
     with pytest.raises(InputError, match="placing: places operators of a graph that is not there"):
         placing_from(PLACING.write(on_two()), None, None)
+
+
+def in_stages() -> Placing:
+    """The chain on two H200s in a loop of two stages per device, placed."""
+    placing = on_two().wanting(THROUGHPUT, contiguous=True, layout=StageLayout(2))
+    return placing.answered(placing.question.solve(Control()))
+
+
+def test_a_layout_is_kept_moved_and_left() -> None:
+    placing = in_stages()
+    assert placing.placers == ("layout",)
+    assert verdict(placing)[0] is Tone.PROVED
+    assert "no layout of 2 stages per device in a loop" in verdict(placing)[1]
+    assert placing_from(PLACING.write(placing), placing.graph, placing.mesh) == placing
+    text = placement_file_text(placing)
+    opened = with_placement(on_two(), read_placement(text.encode()))
+    assert (opened.layout, opened.stages, opened.assignment) == (placing.layout, placing.stages, placing.assignment)
+    moved = placing.moved(["o0"], "gpu1")
+    assert moved.stages is not None
+    assert moved.stages[0] == 1, "the nearest stage of the device"
+    assert verdict(moved)[0] is Tone.BROKEN
+    left = placing.wanting(THROUGHPUT, contiguous=True)
+    assert (left.layout, left.assignment, left.stages) == (None, None, None)
+    smaller = placing.on(MeshFile.of(uniform_mesh("h200", 1, 4)), "a test")
+    assert (smaller.layout, smaller.assignment) == (StageLayout(2), None)
+
+
+@pytest.mark.parametrize(("objective", "layout"), [(LATENCY, None), (THROUGHPUT, StageLayout(2))])
+def test_replicas_end_where_they_are_not_for_what_is_asked(objective: str, layout: StageLayout | None) -> None:
+    replicated = on_two().replicating(ReplicaOptions())
+    placing = replicated.wanting(objective, contiguous=True, layout=layout)
+    assert placing.replicas is None
+    assert placing.placers
+    assert placing.placer in placing.placers
+    assert placing.problem.replication is None
+    back = placing.wanting(THROUGHPUT, contiguous=True).replicating(ReplicaOptions())
+    assert back.placers == replicated.placers
+    document = {**PLACING.write(placing), "replicas": PLACING.write(replicated)["replicas"]}
+    with pytest.raises(InputError, match=r"placing\.replicas: are for .* with one stage per device"):
+        placing_from(document, placing.graph, placing.mesh)
+
+
+def test_stages_without_a_layout_are_no_placing() -> None:
+    placing = in_stages()
+    with pytest.raises(InputError, match="has 65 stages per device, 64 at most"):
+        placing_from({**PLACING.write(placing), "layout": {"stages_per_device": 65}}, placing.graph, placing.mesh)
+    for change in ({"layout": None}, {"stages": None}, {"stages": [0]}):
+        with pytest.raises(InputError, match=r"placing\.stages"):
+            placing_from({**PLACING.write(placing), **change}, placing.graph, placing.mesh)

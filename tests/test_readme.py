@@ -1,114 +1,152 @@
-"""What README and guide tell people to type works, and says what they say it does."""
+"""Commands and examples in the documents work, and print what the documents say."""
 
+import doctest
 import re
 import shlex
 import sys
+import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tessel_core import cli
+from tessel_core.cli.verbs import VERBS
 from tessel_core.exports import EXPORTS
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.scheduling import BASELINES, solve_schedule
 
 ROOT = Path(__file__).parent.parent
-README = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md"))
-"""What people are told, and where that goes on."""
-DOCUMENTS = (ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").glob("*.md")))
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+PAGES = (
+    "README.md",
+    "docs/tutorials/first_schedule.md",
+    "docs/tutorials/your_own_model.md",
+    "docs/tutorials/import_a_trace.md",
+    "docs/how_to/place_a_network.md",
+    "docs/how_to/find_a_strategy.md",
+    "docs/how_to/compare_schedules.md",
+    "docs/how_to/export_results.md",
+    "docs/how_to/check_for_hangs.md",
+    "docs/how_to/run_schedules.md",
+    "docs/reference/file_formats.md",
+)
+"""The pages whose commands are run, one after another in one folder."""
+DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md")))
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"(?:\.venv/bin/)?tessel (.*)")
+COMMANDS_OF_README = 6
 
 
-def commands() -> list[list[str]]:
-    """Every `.venv/bin/tessel …` line of the shell blocks, in order."""
-    lines = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
-    return [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/tessel ")]
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The language and the text of each block of code on a page."""
+    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
 
 
-def runs_a_schedule(arguments: list[str]) -> bool:
-    """Which needs PyTorch."""
-    return arguments[0] == "run" and arguments[1] in ("tight.json", "zb-v-4")
+def commands() -> list[str]:
+    """Every `tessel …` line of the sh blocks, in order; blocks of bash need what the tests do not have."""
+    lines = [
+        line for page in PAGES for language, text in blocks(page) if language == "sh" for line in text.splitlines()
+    ]
+    return [found[1] for line in lines if (found := COMMAND.fullmatch(line))]
+
+
+def runs_a_schedule(command: str) -> bool:
+    """Whether the command needs PyTorch."""
+    return command.startswith(("run tight.json", "run zb-v-4"))
 
 
 def example(kind: str) -> str:
-    """The one file of that format that the README shows."""
-    (found,) = [text for language, text in BLOCKS if language == "json" and f'"{kind}"' in text]
+    """A file of that format as the page of file formats shows it."""
+    (found,) = [text for language, text in blocks("docs/reference/file_formats.md") if f'"{kind}"' in text]
     return found
 
 
-def test_the_commands_of_the_tour_work(
+def said(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    """The output of a command that ends well."""
+    monkeypatch.setattr(sys, "argv", ["tessel", *shlex.split(command), *more])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0, command
+    return capsys.readouterr().out
+
+
+def test_the_commands_of_the_documents_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "network.json").write_text(example("tessel-graph"), encoding="utf-8")
-    (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     monkeypatch.chdir(tmp_path)
-    printed = []
-    for arguments in (each for each in commands() if not runs_a_schedule(each)):
-        if arguments[0] == "run":
-            arguments += ["--engine", "numpy"]  # as it is without PyTorch
-        monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert ended.value.code == 0, arguments
-        printed.append(capsys.readouterr().out)
-    listing, searched, published, tight, verdict, compared, page, trace, table, hangs, placed, chain, *road = printed
-    assert "m-shape-4" in listing
-    assert re.search(r"Time per micro-batch\s+6 steps\s+bound 6 steps", searched)
-    assert re.search(r"Time per micro-batch\s+8 steps", published)
+    printed = dict[str, str]()
+    for command in commands():
+        if not runs_a_schedule(command):
+            numpy = ("--engine", "numpy") if command.startswith("run ") else ()  # as it is without PyTorch
+            printed[command] = said(command, monkeypatch, capsys, *numpy)
+
+    def answer(*words: str) -> str:
+        """The answer to the only command that begins like this."""
+        (found,) = [text for command, text in printed.items() if command.startswith(" ".join(words))]
+        return found
+
+    assert len(printed) > 2 * COMMANDS_OF_README
+    assert "m-shape-4" in printed["samples"]
+    assert re.search(r"Time per micro-batch\s+6 steps\s+bound 6 steps", printed["schedule m-shape-4"])
+    assert re.search(r"Makespan\s+204 steps\s+bound 204 steps", printed["schedule m-shape-4"])
+    assert re.search(r"Time per micro-batch\s+8 steps", printed["schedule m-shape-4 --scheduler 1f1b+"])
+    tight = printed["schedule v-shape-4 --memory 3 --out tight.json"]
     assert re.search(r"5\.333 steps\s+bound 5\.333 steps, proved", tight)
     assert "The steady schedule repeats every 3 micro-batches" in tight
-    assert verdict == "tight.json: valid\n"
-    assert re.search(r"1F1B\+,.*found +\S+ +0\.\d+ +8 ", compared), (
+    assert printed["check tight.json"] == "tight.json: valid\n"
+    assert re.search(r"1F1B\+,.*found +\S+ +0\.\d+ +8 ", answer("compare", "v-shape-4 m-shape-4")), (
         "slower than the 1F1B of the V, 8 steps a micro-batch"
     )
-    assert page.startswith("tight.html: HTML report, ")
-    assert trace.startswith("tight.trace.json: Chrome trace, ")
-    assert table.startswith("device,block,")
-    assert hangs.startswith("tight.json: valid\n  proceeds: ")
-    assert "Largest load 4 ms, proved optimal" in placed
-    assert chain == "network.json: valid\nplaced.json: valid\n"
-    graph, on_mesh, plan, scheduled, step, lined_up, simulated, swept, sharded, ran = road
-    assert graph.startswith("gpt2-small")
-    assert "proved optimal" in on_mesh
-    assert "16 blocks on 8 devices" in plan
-    assert "roved optimal" in scheduled
-    assert re.search(r"transfers that wait for each other +0 ns", step)
-    assert all(f"gpt-175b-{form}-4" in lined_up for form in ("v", "split-v", "zb-v", "split-x"))
-    assert "ms" in simulated or "µs" in simulated
-    assert "feasible" in swept
-    assert "tokens per second and device" in sharded
-    assert ran.startswith("gpt-4x64, 4 devices, ")
+    assert answer("export tight.json --out tight.html").startswith("tight.html: HTML report, ")
+    assert answer("export tight.json --out tight.trace").startswith("tight.trace.json: Chrome trace, ")
+    assert answer("export tight.json --to csv").startswith("device,block,")
+    assert answer("check tight.json --channels").startswith("tight.json: valid\n  proceeds: ")
+    assert "  proceeds: " in answer("check zero-bubble.csv")
+    assert "Largest load 4 ms, proved optimal" in answer("place network.json")
+    assert answer("check network.json") == "network.json: valid\nplaced.json: valid\n"
+    assert answer("graph gpt").startswith("gpt2-small")
+    assert "proved optimal" in answer("place gpt2.json")
+    assert "16 blocks on 8 devices" in answer("plan gpt2.json")
+    assert "roved optimal" in answer("schedule gpt2-plan.json")
+    assert re.search(r"transfers that wait for each other +0 ns", answer("program gpt2.json"))
+    assert all(f"gpt-175b-{form}-4" in answer("compare --network") for form in ("v", "split-v", "zb-v", "split-x"))
+    assert "p95" in answer("compare v-shape-4 --schedulers tessel,1f1b --jitter")
+    assert re.search("ms|µs", answer("simulate mlp"))
+    assert "feasible" in answer("sweep mlp")
+    assert "tokens per second and device" in answer("simulate llama-3-8b")
+    assert answer("run gpt").startswith("gpt-4x64, 4 devices, ")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/python_api.md"])
+def test_the_examples_in_python_say_what_they_print(page: str) -> None:
+    failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)
+    assert (failed, tried > 0) == (0, True)
 
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
-def test_the_schedules_of_the_guide_run(
+def test_the_schedules_of_the_guides_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = []
-    tight = next(each for each in commands() if "tight.json" in each and each[0] == "schedule")
-    for arguments in [tight, *filter(runs_a_schedule, commands())]:
-        monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert ended.value.code == 0, arguments
-        printed.append(capsys.readouterr().out)
-    _, toy, measured, published = printed
+    said("schedule v-shape-4 --memory 3 --out tight.json", monkeypatch, capsys)
+    toy, measured, published = (said(each, monkeypatch, capsys) for each in filter(runs_a_schedule, commands()))
     assert "All losses and gradients equal those of one process" in toy
     assert "predicted from an earlier run" in measured
     assert published.startswith("zb-v-4: 8 micro-batches on 4 ranks, a toy network")
 
 
-def test_the_readme_names_every_export_with_its_suffix() -> None:
-    rows = [line.split("|")[1:3] for line in README.splitlines() if line.startswith("| `")]
+def test_the_guide_names_every_export_with_its_suffix() -> None:
+    text = (ROOT / "docs" / "how_to" / "export_results.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
     told = {pair for names, suffixes in rows for pair in zip(names.split(), suffixes.split(), strict=False)}
     assert {(f"`{export.name}`", f"`{export.suffix}`") for export in EXPORTS.values()} <= told
 
 
-def test_the_plan_in_the_readme_can_be_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_of_the_file_formats_can_be_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plan.json").write_text(example("tessel-plan"), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["tessel", "schedule", str(tmp_path / "plan.json"), "--micro-batches", "4"])
     with pytest.raises(SystemExit) as ended:
@@ -123,7 +161,8 @@ SLOTS_PER_ACTIVATION = {"loop": 2, "zb-v": 4}
 
 def rows_of_published_schedules() -> list[list[str]]:
     """The cells of each row of the table, without backticks."""
-    table = README.split("### The published schedules")[1].split("\n## ")[0]
+    table = (ROOT / "docs" / "reference" / "published_schedules.md").read_text(encoding="utf-8")
+    table = table.split("| name | schedule | on")[1]
     return [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:3] == "| `"]
 
 
@@ -159,5 +198,43 @@ def modules() -> list[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_module_that_a_document_names_exists(document: Path) -> None:
-    named = set(re.findall(r"`([\w/]+\.py)`", document.read_text(encoding="utf-8")))
+    named = set(re.findall(r"(?<!Write )`([\w/]+\.py)`", document.read_text(encoding="utf-8")))
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in modules())] == []
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda path: path.name)
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    """Links between the pages of the site are checked where it is built."""
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text(encoding="utf-8")):
+        found = document.parent / target if target else document
+        assert found.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, heading
+
+
+OPTIONS_OF_OTHERS = {"--peer", "--pipeline-model-parallel-layout", "--rm", "--write-goldens"}
+"""Of benchmarks, Megatron-LM, docker and pytest."""
+
+
+def options_of(command: Any) -> set[str]:
+    """The options of a command and of those below it."""
+    own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_every_option_that_a_document_names_exists(document: Path) -> None:
+    known = OPTIONS_OF_OTHERS.union(*(options_of(verb.load(name)) for name, verb in VERBS.items()))
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", document.read_text(encoding="utf-8"))) <= known
+
+
+def test_the_picture_of_layers_is_that_of_the_import_contract() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [set(re.findall(r"tessel_core\.(\w+)", line)) for line in contract["contracts"][0]["layers"]]
+    picture = text.split("═\n")[1].split("```")[0].splitlines()
+    assert [set(re.findall(r"\w+", re.split(r"\s{2,}", line.strip())[0])) for line in picture] == layers

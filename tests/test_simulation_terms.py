@@ -124,7 +124,7 @@ TERMS = [
         (("rate", 0.1),),
     ),
     Term(
-        "operators of several",
+        "operators made of several",
         "gelu",
         (X,),
         (X,),
@@ -132,7 +132,7 @@ TERMS = [
         joined("activation", 9 * COUNT, 2 * SIZE, 2 * SIZE / 12),
     ),
     Term(
-        "their gradients",
+        "gradients of those",
         "gelu_grad",
         (X, X),
         (X,),
@@ -219,12 +219,12 @@ PROGRAMS: dict[str, tuple[str, Callable[[Trace], str]]] = {
         "return %b, %c\n",
         lambda trace: show_time(trace.device_end[0], "s"),
     ),
-    "what is taken and freed when": (
+    "order of memory changes": (
         "%a: fp32[1000000]@1 = relu(%x)\n%b: fp32[1000000]@2 = send(%a) {to=2}\n%c: fp32[1000000]@1 = relu(%x)\n"
         "%d: fp32[1000000]@1 = relu(%c)\nreturn %b, %d\n",
         lambda trace: show_memory(trace.peak_memory[0], "B"),
     ),
-    "values that nothing takes": (
+    "unused values": (
         "%a: fp32[1000000]@1 = relu(%x)\n%b: fp32[1000000]@1 = relu(%x)\n%c: fp32[1000000]@1 = relu(%x)\nreturn %c\n",
         lambda trace: show_memory(trace.peak_memory[0], "B"),
     ),
@@ -240,9 +240,9 @@ BY_HAND: dict[str, tuple[str, str]] = {
         show_time(joined("elementwise", COUNT, 2 * SIZE) + LATENCY + SIZE / NEAR, "s"),
     ),
     # x, c, d: a is gone after its send; but it is still on its way when the streams make c and d.
-    "what is taken and freed when": (show_memory(3 * SIZE, "B"), show_memory(4 * SIZE, "B")),
+    "order of memory changes": (show_memory(3 * SIZE, "B"), show_memory(4 * SIZE, "B")),
     # x, a, b and c; x and one of them at a time.
-    "values that nothing takes": (show_memory(4 * SIZE, "B"), show_memory(2 * SIZE, "B")),
+    "unused values": (show_memory(4 * SIZE, "B"), show_memory(2 * SIZE, "B")),
     "host": (
         show_time(SIZE / NEAR + LAUNCH + SIZE / DRAM + COUNT / FLOPS, "s"),
         show_time(joined("elementwise", COUNT, 2 * SIZE), "s"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.graphs import least_load, objective_of, random_graph, random_pool
-from helpers.seeds import seeds
+from helpers.seeds import reaching, seeds
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
@@ -82,14 +82,30 @@ def placed(placer: str, problem: PlacementProblem, **options: Any) -> PlacementR
         return None
 
 
+def placeable(seed: int, objective: str, contiguous: bool) -> int:
+    """The seed of a question that has an answer."""
+    return reaching(seed, lambda each: best_of(each, objective, contiguous) is not None)
+
+
+def unplaceable(seed: int, objective: str, contiguous: bool) -> int:
+    """The seed of a question that has none."""
+    return reaching(seed, lambda each: best_of(each, objective, contiguous) is None)
+
+
+@pytest.mark.parametrize(("placer", "objective", "contiguous"), SERVED)
+@pytest.mark.parametrize("seed", seeds(15))
+def test_where_nothing_fits_every_placer_says_why(seed: int, objective: str, contiguous: bool, placer: str) -> None:
+    report = placed(placer, asked(unplaceable(seed, objective, contiguous), objective, contiguous)[0])
+    assert report is None or (report.solution is None and report.reason)
+    assert placer != EXACT or report is None or report.status is Status.INFEASIBLE
+
+
 @pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
 @pytest.mark.parametrize("seed", seeds(60))
 def test_cp_sat_finds_and_proves_what_trying_all_finds(seed: int, objective: str, contiguous: bool) -> None:
+    seed = placeable(seed, objective, contiguous)
     problem, _ = asked(seed, objective, contiguous)
     best, report = best_of(seed, objective, contiguous), placed(EXACT, problem)
-    if best is None:
-        assert report is None or report.status is Status.INFEASIBLE
-        return
     assert report is not None
     assert report.status is Status.PROVED_OPTIMAL
     assert report.objective == report.bound
@@ -121,16 +137,12 @@ def test_what_presolve_of_large_numbers_loses_is_found(seed: int, most: int, obj
 @pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
 def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: bool) -> None:
     """Times and bytes rounded down: what is proved of the coarse model holds for every split."""
+    seed = placeable(seed, objective, contiguous)
     problem, _ = asked(seed, objective, contiguous)
     best = best_of(seed, objective, contiguous)
-    try:
-        pipeline = within_memory(pipeline_of(problem))
-    except InputError:
-        assert best is None
-        return
-    if has_unplaceable(pipeline):
-        assert best is None
-        return
+    pipeline = within_memory(pipeline_of(problem))
+    assert best is not None
+    assert not has_unplaceable(pipeline)
     upper = highest_load(pipeline)
     model = SplitModel(
         pipeline.parts(objective),
@@ -141,9 +153,6 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
         control=Control(),
     )
     verdict, _, bound = model.solve(Effort(10.0, 1, seed, repeatable=True), lambda load, bound: None)
-    if best is None:
-        assert verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED)
-        return
     assert verdict is Verdict.PROVED
     terms = len(problem.graph.operators) + len(pipeline.nets)
     assert bound <= best + 1e-9
@@ -162,11 +171,17 @@ def test_a_placer_that_does_not_serve_a_demand_says_so() -> None:
 @pytest.mark.parametrize(("placer", "objective", "contiguous"), SERVED)
 @pytest.mark.parametrize("seed", seeds(15))
 def test_every_placer_claims_what_it_does(seed: int, objective: str, contiguous: bool, placer: str) -> None:
+
+    def finds(each: int) -> bool:
+        report = placed(placer, asked(each, objective, contiguous)[0])
+        assert report is None or report.solution is not None or report.reason
+        return report is not None and report.solution is not None
+
+    seed = reaching(seed, finds)
     problem, pool = asked(seed, objective, contiguous)
     best, report = best_of(seed, objective, contiguous), placed(placer, problem)
-    if report is None or report.solution is None:
-        assert report is None or report.reason
-        return
+    assert report is not None
+    assert report.solution is not None
     assert check_placement(report.solution, without=problem.waived_rules) == []
     assert best is not None
     assert report.objective is not None
@@ -181,12 +196,14 @@ def test_every_placer_claims_what_it_does(seed: int, objective: str, contiguous:
 
 @pytest.mark.parametrize("seed", seeds(500))
 def test_dynamic_program_and_cp_sat_agree_on_chains_of_ideals(seed: int) -> None:
-    graph = random_graph(seed + 1000, 12)
-    problem = PlacementProblem.on_pool(graph, random_pool(seed))
+
+    def problem_of(each: int) -> PlacementProblem:
+        return PlacementProblem.on_pool(random_graph(each + 1000, 12), random_pool(each))
+
+    problem = problem_of(reaching(seed, lambda each: placed("dp", problem_of(each)) is not None))
     one, other = placed("dp", problem), placed(EXACT, problem)
-    if one is None or other is None:
-        assert one is other
-        return
+    assert one is not None
+    assert other is not None
     assert one.status is other.status
     assert float(one.objective or 0) == pytest.approx(float(other.objective or 0), rel=1e-8)
 
@@ -250,12 +267,12 @@ def test_a_cancel_answers_within_a_second_and_keeps_the_best(placer: str, contig
 
 @pytest.mark.parametrize("seed", seeds(100))
 def test_moves_keep_loads_and_memory(seed: int) -> None:
-    graph, pool = random_graph(seed, 12), DevicePool(3, 1)
-    problem = replace(PlacementProblem.on_pool(graph, pool), contiguous=False)
-    try:
-        pipeline, choose = pipeline_of(problem), Random(seed)
-    except InputError:  # an operator fits nowhere
-        return
+
+    def problem_of(each: int) -> PlacementProblem:
+        return replace(PlacementProblem.on_pool(random_graph(each, 12), DevicePool(3, 1)), contiguous=False)
+
+    problem = problem_of(reaching(seed, lambda each: placed("local-search", problem_of(each)) is not None))
+    pipeline, choose = pipeline_of(problem), Random(seed)
     moves = Moves(pipeline.parts(FORWARD_BACKWARD), [choose.choice(on) for on in devices_for(pipeline)])
     for _ in range(30):
         group = choose.randrange(len(moves.on))
@@ -270,18 +287,15 @@ def test_moves_keep_loads_and_memory(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(100))
 def test_cuts_bound_every_split(seed: int) -> None:
+    seed = placeable(seed, THROUGHPUT, contiguous=False)
     problem, _ = asked(seed, THROUGHPUT, contiguous=False)
     best = best_of(seed, THROUGHPUT, contiguous=False)
-    try:
-        pipeline = pipeline_of(problem)
-    except InputError:
-        assert best is None
-        return
+    pipeline = pipeline_of(problem)
     averaged = priced_work(pipeline).bound
     bound = cut_bound(pipeline, averaged, Control())
     assert averaged <= bound
-    if best is not None:
-        assert bound <= best + 1e-9
+    assert best is not None
+    assert bound <= best + 1e-9
 
 
 def test_a_tensor_that_no_split_can_keep_whole_bounds_by_its_cut() -> None:

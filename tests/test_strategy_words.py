@@ -38,7 +38,12 @@ def test_strategies_that_differ_have_other_names() -> None:
     ways: list[dict[str, Any]] = [
         *({}, {"context": 2}, {"context": 2, "context_method": ContextMethod.ALL_TO_ALL}, {"expert": 2}),
         *({"sequence_parallel": True}, {"zero": 3}, {"zero": 3, "reshard": False}, {"grad_dtype": "fp32"}),
-        *({"attention": AttentionKernel.UNFUSED}, {"fp8": True}, {"compiled": True}),
+        *(
+            {"attention": AttentionKernel.UNFUSED},
+            {"attention": AttentionKernel.FLASH2},
+            {"fp8": True},
+            {"compiled": True},
+        ),
     ]
     assert len({str(Strategy(2, 2, **way)) for way in ways}) == len(ways)
     assert str(Strategy(2, 2, context=2, expert=2)) == "2/2/1/1 pipedream, sequences over 2 (ring), experts over 2"

@@ -12,12 +12,12 @@ from helpers.plans import random_plan
 from helpers.seeds import seeds
 from helpers.timeline_script import answers
 
-from pages.shared.timeline import component
 from pages.shared.timeline.state import PARTS
 from tessel_core.charts.bars import spans_of
 from tessel_core.charts.palette import KIND_COLOURS, ink, luminance, shade
 from tessel_core.charts.raster import busy_shares
 from tessel_core.charts.timeline import Look, timeline_data, timeline_frames, timeline_height
+from tessel_core.charts.timeline_script import timeline_module
 from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.model.schedule import runs_in_order
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -116,7 +116,7 @@ def test_the_height_stays_within_what_a_page_can_show(devices: int) -> None:
 
 def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
     """Its modules become one, so that what one of them calls something no other may call something else."""
-    script = component.one_module([component.text_of(name) for name in component.MODULES])
+    script = timeline_module()
     names = [line.split()[1].split("(")[0] for line in script.splitlines() if line.startswith(("function", "const "))]
     assert len(set(names)) == len(names)
     script = script.replace("http://www.w3.org/2000/svg", "")  # the name of SVG's elements, which nothing loads

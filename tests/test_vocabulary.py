@@ -41,11 +41,16 @@ def lags(plan: MicroBatchPlan) -> dict[tuple[str, str], int]:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(1, 9))
-def test_no_contiguous_cut_is_better(loads, stages):
-    if stages > len(loads):
-        with pytest.raises(InputError, match=f"must be between 1 and the {len(loads)} parts there are, got {stages}"):
-            best_cut(loads, stages)
-        return
+def test_more_stages_than_parts_are_refused(loads, more):
+    stages = len(loads) + more
+    with pytest.raises(InputError, match=f"must be between 1 and the {len(loads)} parts there are, got {stages}"):
+        best_cut(loads, stages)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.data())
+def test_no_contiguous_cut_is_better(loads, data):
+    stages = data.draw(st.integers(1, len(loads)))
 
     def quality(ends):
         sums = [sum(loads[a:b]) for a, b in zip((0, *ends), (*ends, len(loads)), strict=True)]

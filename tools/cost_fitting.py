@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,8 @@ def fit_kernel(
     fixed = KernelFit(name, 0.0, memory)
 
     def made(values: Vector) -> KernelFit:
-        return replace(fixed, **{key: _from_real(key, value) for key, value in zip(free, values, strict=True)})
+        found: dict[str, Any] = {key: _from_real(key, value) for key, value in zip(free, values, strict=True)}
+        return replace(fixed, **found)
 
     def residuals(values: Vector) -> Vector:
         fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), (made(values),))

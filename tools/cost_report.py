@@ -22,59 +22,66 @@ from tools.measured_rows import KINDS, unseen
 _INTRODUCTION = """\
 # The cost model and how well it fits
 
-Written by `python tools/fit_costs.py`; do not edit. The parameters are in `tessel_core/costs/data/h200_fit.json`, the
-measured rows beside them: one NVIDIA H200, PyTorch 2.11, CUDA 13, bf16, eager mode, medians of 9 to 15 runs.
+Written by `python tools/fit_costs.py`; do not edit. The parameters are in `tessel_core/costs/data/h200_fit.json`,
+and the measured rows beside them. The rows are from one NVIDIA H200 with PyTorch 2.11, CUDA 13, bf16 and eager mode.
+Each is a median of 9 to 15 runs.
 
 ## What it says
 
-An operator is of a class of kernels by its kind (`costs/kernels.py`). A kernel is *busy* for
+An operator belongs to a class of kernels by its kind (`costs/kernels.py`). A kernel is *busy* for
 
     max(operations / (peak · compute), bytes / (bandwidth · memory))
     operations = FLOPs · (1 + even_head / head_size) + per_output · output elements
 
-and takes (launch^p + busy^p)^(1/p) with p = 3: launches run ahead of the device, so the longer of the two counts, and
-near a tie a little more. `per_output` is what makes thin products slow, which reuse little; `even_head` is attention's
-softmax, which costs as much as the products at that head size. Classes without `compute` do arithmetic on vector units,
-at the fp32 peak. Of `grouped_matmul`, the products of experts, arithmetic and memory take turns: busy is their sum, so
-experts with few rows each are slow. Kernels measured alone wait for part of their launch besides (`wait_alone`); in a
-stream they do not. Autograd makes launches longer, by a factor for each pass. A GPT layer (`tools/gpt_layer.py`) joins
-the sum of its launches and the sum of its work in the same way; its whole backward also launches an accumulation per
-parameter tensor.
+and takes (launch^p + busy^p)^(1/p) with p = 3. Launches run ahead of the device, so the longer of the two counts, and
+near a tie a little more.
 
-No estimate is below the data sheet's roofline, and more FLOPs, bytes or outputs never take less time. Every device
-takes its own peaks at the same shares: for an H200 that is the fit, for others **an estimate**.
+- `per_output` makes thin products slow, because they reuse little.
+- `even_head` is attention's softmax, which costs as much as the products at that head size.
+- Classes without `compute` do arithmetic on vector units, at the fp32 peak.
+- In `grouped_matmul`, the products of experts, arithmetic and memory take turns. Busy is their sum, so experts with few
+  rows each are slow.
+- Kernels that were measured alone also wait for a part of their launch (`wait_alone`). In a stream they do not.
+- Autograd makes launches longer, by a factor for each pass.
+- A GPT layer (`tools/gpt_layer.py`) joins the sum of its launches and the sum of its work in the same way. Its whole
+  backward also launches one accumulation per parameter tensor.
+
+No estimate is below the data sheet's roofline. More FLOPs, bytes or outputs never take less time. Every device takes
+its own peaks at the same shares. For an H200 that is the fit, and for others it is **an estimate**.
 """
 
 _UNKNOWN = """\
 ## What is not known
 
-- Errors are in per cent of the measured time: the median, and the 90th percentile ("90th"). "Left out" is predicted by
-  parameters that did not see the row: of kernels, products whose weights had that shape, other kernels one by one; of
-  layers, all layers of that hidden size and all products with such weights.
-- The form of the model and p were chosen with all rows in view; only the parameters are fitted without those left out.
+- Errors are in per cent of the measured time: the median, and the 90th percentile ("90th").
+- "Left out" rows are predicted by parameters that did not see them. For a product, all products with weights of that
+  shape are left out. Other kernels are left out one by one. For a layer, all layers of its hidden size are left out,
+  and all products with such weights.
+- The form of the model and p were chosen with all rows in view. Only the parameters are fitted without those left out.
 - Rows bound by launches scatter: some layers take 1.6 times as long as others of more work. No model of work explains
-  that. Of the parameters' gradients only 3 rows are that short, and they are estimated a fifth too long.
-- `activation_backward` and `normalisation_backward` have no rows of their own. Fitted on whole layers, they take up all
-  that the backward does per element and no other class explains, so the first is probably slower than its kernel.
+  that. Only 3 rows of parameter gradients are that short, and they are estimated a fifth too long.
+- `activation_backward` and `normalisation_backward` have no rows of their own. They are fitted on whole layers, and
+  take up all work per element of the backward that no other class explains. So the first is probably slower than its
+  kernel.
 - The backward of the loss has no rows either. It is taken to move 14 bytes for each logit at the speed of other
   elementwise kernels: an fp32 gradient is made from fp32 probabilities, and returned to bf16.
-- Softmax rows of 12,288 run twice as fast as rows of 4,096 or 8,192, another kernel; the model knows bytes alone.
-- Products of experts were not measured on an H200: their share of the peak is that of plain products times 1.075, as on
+- Softmax rows of 12,288 run twice as fast as rows of 4,096 or 8,192, with another kernel. The model knows bytes alone.
+- Products of experts were not measured on an H200. Their share of the peak is that of plain products times 1.075, as on
   a B200. On the A100 PCIe card the ratio is 1.19.
 - Convolutions were not measured: they run as the matrix products that they are. Unknown kinds run as matrix products
   or at the speed of memory, whichever takes longer. Collectives move their bytes at NVLink's share of the bandwidth.
-- Wave and tile quantisation on 132 multiprocessors was tried for products and lowered their loss by 2 % at most. So was
-  a rate that falls with FLOPs (power): medians left out went from 4.8 and 4.6 to 4.6 and 4.8 at best. Neither is in.
-  Forwards of 1 to 6 ms run up to 10 % faster than predicted.
-- Other number formats, other devices, compiled graphs and CUDA graphs were not measured; launches are those of eager
+- Wave and tile quantisation on 132 multiprocessors was tried for products. It lowered their loss by 2 % at most. A rate
+  that falls with FLOPs (power) was tried too. Medians left out went from 4.8 and 4.6 to 4.6 and 4.8 at best. Neither is
+  in. Forwards of 1 to 6 ms run up to 10 % faster than predicted.
+- Other number formats, other devices, compiled graphs and CUDA graphs were not measured. Launches are those of eager
   mode on the host of the H200, on every device.
 - Products in FP8 are taken to reach the same share of their peak as in bf16, and their outputs to cost as long as
-  there. Before them each operand is read for its largest magnitude, read again and written as one byte, by elementwise
-  kernels.
+  there. Before them, elementwise kernels read each operand for its largest magnitude, read it again, and write it as
+  one byte.
 - Fused kernels of compiled programs are taken to move bytes as fast as elementwise ones, and to launch as in inference.
   Kernels for products and attention stay as they are, and so do their launches.
 - Activation bytes are those of a layer alone on its device, as measured: PyTorch's allocator is simulated. Among other
-  layers blocks are cut otherwise, by up to 1 MiB for each tensor.
+  layers the allocator cuts blocks differently, by up to 1 MiB for each tensor.
 """
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sample_entry import Entry
-
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.spec import LAYERS
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.units import show_memory
+from tools.sample_entry import Entry
 
 PROVENANCE = (
     "Sizes: {source}. FLOPs, bytes, weights and activations of each operation of the "

@@ -9,13 +9,15 @@ import json
 import sys
 from pathlib import Path
 
-from graph_samples import graph_entries
-from mesh_samples import mesh_entries
-from plan_samples import plan_entries
-from sample_entry import Entry
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # tools are no package that is installed
 
-from tessel_core.formats import write_file
-from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, GRAPHS, MESHES, PLANS, SAMPLE_FOLDER
+from tessel_core.formats import write_file  # noqa: E402
+from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, GRAPHS, MESHES, PLANS, SAMPLE_FOLDER  # noqa: E402
+from tools.graph_samples import graph_entries  # noqa: E402
+from tools.mesh_samples import mesh_entries  # noqa: E402
+from tools.plan_samples import plan_entries  # noqa: E402
+from tools.sample_entry import Entry  # noqa: E402
 
 
 def write_samples(folder: Path) -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,10 @@ def time_us(call: Callable[[], Any], ahead: bool = True) -> float:
 
 def random(*shape: int) -> Tensor:
     return torch.randn(*shape, device=DEVICE, dtype=BF16)
+
+
+def by_weight(x: Tensor, weight: Tensor) -> Tensor:
+    return x @ weight.t()
 
 
 # FP8 with dynamic scales per tensor, as torchao's `float8_dynamic_tensorwise` does it.
@@ -241,7 +246,7 @@ def product(rows: Rows, m: int, k: int, n: int, transposed: bool = False) -> Non
             shape,
             flops,
             moved,
-            lambda fast=fast: scaled_product(a8, b8, scale_a, scale_b, fast),
+            partial(scaled_product, a8, b8, scale_a, scale_b, fast),
             fast=fast,
             layout=layout,
         )
@@ -270,10 +275,10 @@ def casts(rows: Rows, tiny: bool) -> None:
 
     for m, n in ((64, 256),) if tiny else ((16384, 4096), (16384, 14336), (8192, 28672), (28672, 8192)):
         x, shape = random(m, n), f"m={m}, n={n}"
-        rows.measure("cast_fp8", shape, 0, 5 * m * n, lambda x=x: with_scale(x), mode="eager")
+        rows.measure("cast_fp8", shape, 0, 5 * m * n, partial(with_scale, x), mode="eager")
         once, twice = torch.compile(with_scale, dynamic=False), torch.compile(both_layouts, dynamic=False)
-        rows.measure("cast_fp8", shape, 0, 5 * m * n, lambda x=x, f=once: f(x), mode="compiled")
-        rows.measure("cast_fp8_both_layouts", shape, 0, 6 * m * n, lambda x=x, f=twice: f(x), mode="compiled")
+        rows.measure("cast_fp8", shape, 0, 5 * m * n, partial(once, x), mode="compiled")
+        rows.measure("cast_fp8_both_layouts", shape, 0, 6 * m * n, partial(twice, x), mode="compiled")
 
 
 def layer_rows(rows: Rows, name: str, sizes: tuple[int, ...], samples: int, seq: int, mode: str) -> None:
@@ -283,7 +288,8 @@ def layer_rows(rows: Rows, name: str, sizes: tuple[int, ...], samples: int, seq:
     if GPU:
         torch.cuda.empty_cache()
     torch._dynamo.reset()  # each size is compiled for itself; the count of recompilations starts again
-    layer = Layer(*sizes, seq=seq, fp8="fp8" in mode)
+    hidden, heads, kv_heads, ffn = sizes
+    layer = Layer(hidden, heads, kv_heads, ffn, seq, "fp8" in mode)
     run: Callable[[Tensor], Tensor] = layer if mode == "eager" else torch.compile(layer, dynamic=False)
     x, gradient = random(samples, seq, sizes[0]).requires_grad_(), random(samples, seq, sizes[0])
     shape, flops, started = (
@@ -378,7 +384,7 @@ def grouped(rows: Rows, tiny: bool) -> None:
                 f"m={total}, k={k}, n={n}",
                 flops,
                 moved + 2 * k * n,
-                lambda x=x, w=plain: x @ w.t(),
+                partial(by_weight, x, plain),
                 layout="forward",
             )
             for experts in (4,) if tiny else (8,) if n * k > 2e7 else (8, 16, 32, 64):
@@ -391,7 +397,7 @@ def grouped(rows: Rows, tiny: bool) -> None:
                         shape,
                         flops,
                         needed,
-                        lambda x=x, w=weight, ends=ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends),
+                        partial(torch._grouped_mm, x, weight.transpose(1, 2), offs=ends),
                         balanced=balanced,
                         largest=int(torch.diff(ends, prepend=torch.zeros_like(ends[:1])).max()),
                     )
@@ -401,7 +407,7 @@ def grouped(rows: Rows, tiny: bool) -> None:
                     shape,
                     flops,
                     needed,
-                    lambda x=x, g=gradient, ends=ends: torch._grouped_mm(g.t(), x, offs=ends),
+                    partial(torch._grouped_mm, gradient.t(), x, offs=ends),
                 )
 
 
@@ -442,8 +448,49 @@ def attention(rows: Rows, tiny: bool) -> None:
                 shape,
                 2.5 * flops if "flash" in op else 4 * flops,
                 2 * needed,
-                lambda y=y, g=gradient: torch.autograd.grad(y, (q, k, v), g, retain_graph=True),  # noqa: B023
+                partial(torch.autograd.grad, y, (q, k, v), gradient, retain_graph=True),
             )
+
+
+ATTENTIONS = (
+    *((2, 32, 8192, 128), (4, 32, 2048, 128), (8, 32, 1024, 128), (1, 32, 4096, 128), (1, 32, 32768, 128)),
+    *((1, 16, 8192, 128), (4, 16, 8192, 64), (4, 16, 2048, 64), (16, 25, 1024, 64), (2, 32, 2048, 80)),
+)
+"""Samples, heads, positions and channels of a head."""
+
+
+def attention_kernels(rows: Rows, tiny: bool) -> None:
+    """Causal attention by the kernel of cuDNN and by FlashAttention 2, PyTorch's FLASH_ATTENTION."""
+    from torch.nn.attention import SDPBackend
+
+    fast = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+    for sizes in ((1, 2, 64, 16),) if tiny else ATTENTIONS:
+        for kernel, backend in fast.items() if GPU else (("math", SDPBackend.MATH),):
+            attention_rows(rows, sizes, kernel, backend)
+
+
+def attention_rows(rows: Rows, sizes: tuple[int, int, int, int], kernel: str, backend: Any) -> None:
+    from torch.nn.attention import sdpa_kernel
+
+    samples, heads, seq, size = sizes
+    q, k, v = (random(samples, seq, heads, size).transpose(1, 2).requires_grad_() for _ in range(3))
+
+    def forward() -> Tensor:
+        with sdpa_kernel(backend):
+            return fn.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    y, gradient = forward(), torch.randn_like(q)
+    shape, flops = f"batch={samples}, heads={heads}, sequence={seq}, head_size={size}", 2.0 * seq * q.numel()
+    rows.measure("attention_fwd", shape, flops, 4 * q.nbytes, forward, kernel=kernel, causal=1)
+    rows.measure(
+        "attention_bwd",
+        shape,
+        2.5 * flops,
+        8 * q.nbytes,
+        lambda: torch.autograd.grad(y, (q, k, v), gradient, retain_graph=True),
+        kernel=kernel,
+        causal=1,
+    )
 
 
 def bandwidth(rows: Rows, tiny: bool) -> None:
@@ -456,10 +503,10 @@ def bandwidth(rows: Rows, tiny: bool) -> None:
         rows.measure("add", shape, m * n, 3 * size, lambda: x + y)  # noqa: B023
         rows.measure("rms_norm", shape, 4 * m * n, 2 * size, lambda: norm(x, (n,), w, 1e-5), mode="eager")  # noqa: B023
         fused = torch.compile(lambda x, w, n=n: norm(x, (n,), w, 1e-5), dynamic=False)
-        rows.measure("rms_norm", shape, 4 * m * n, 2 * size, lambda f=fused: f(x, w), mode="compiled")  # noqa: B023
+        rows.measure("rms_norm", shape, 4 * m * n, 2 * size, partial(fused, x, w), mode="compiled")
         swiglu = torch.compile(lambda x, y: fn.silu(x) * y, dynamic=False)
         rows.measure("swiglu", shape, 4 * m * n, 5 * size, lambda: fn.silu(x) * y, mode="eager")  # noqa: B023
-        rows.measure("swiglu", shape, 4 * m * n, 3 * size, lambda f=swiglu: f(x, y), mode="compiled")  # noqa: B023
+        rows.measure("swiglu", shape, 4 * m * n, 3 * size, partial(swiglu, x, y), mode="compiled")
 
 
 def launches(rows: Rows, tiny: bool) -> None:
@@ -472,7 +519,7 @@ def launches(rows: Rows, tiny: bool) -> None:
         return x
 
     for mode, call in (("eager", chain), ("compiled", torch.compile(chain, dynamic=False))):
-        us = time_us(lambda call=call: call(x), ahead=False)
+        us = time_us(partial(call, x), ahead=False)
         rows.add("launch_chain", f"kernels={2 * steps}", 0, 0, us, mode=mode)
 
 
@@ -480,6 +527,7 @@ SECTIONS: dict[str, Callable[[Rows, bool], None]] = {
     "products": products,
     "bandwidth": bandwidth,
     "attention": attention,
+    "attention kernels": attention_kernels,
     "grouped": grouped,
     "eager layers": layers_in("eager"),
     "launches": launches,

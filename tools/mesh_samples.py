@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sample_entry import Entry
-
 from tessel_core.costs.meshes import MESHES
+from tools.sample_entry import Entry
 
 DESCRIPTIONS = {
     "h200-16": "Two nodes of eight GPUs: all to all by NVLink inside a node, an InfiniBand port beside each GPU to the "

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
-from sample_entry import Entry
-
 from tessel_core.costs.meshes import DEVICES_PER_NODE
 from tessel_core.model import MicroBatchPlan, Operator
 from tessel_core.model.layers import layer_of
@@ -19,6 +17,7 @@ from tessel_core.networks.forms import FORMS, NETWORKS, layered
 from tessel_core.networks.layer_costs import join, layer_parts
 from tessel_core.networks.pipelines import Stage, in_stages, pipeline_plan
 from tessel_core.units import show_memory, show_time
+from tools.sample_entry import Entry
 
 CAPACITY_AT_8 = {
     "v-shape": 8,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -151,7 +152,8 @@ def _with_link(alone: Calibration, rows: Sequence[Measured]) -> Calibration:
     names = ("latency", "per_byte", "allreduce_latency", "allreduce_per_byte")
 
     def made(values: Vector) -> Calibration:
-        return replace(alone, **dict(zip(names, map(short, np.exp(values)), strict=True)))
+        found: dict[str, Any] = dict(zip(names, map(short, np.exp(values)), strict=True))
+        return replace(alone, **found)
 
     def residuals(values: Vector) -> Vector:
         found = made(values)

@@ -170,22 +170,25 @@ def _introduction(found: Measurements) -> str:
 
 _INTRODUCTION = """# The simulator against reality
 
-Written by `python tools/measure_reality.py`; do not edit. What was measured is in `reality.json`, what was calibrated
-in `reality_fit.json`.
+Written by `python tools/measure_reality.py`; do not edit. The measurements are in `reality.json`, and the calibrated
+parameters in `reality_fit.json`.
 
 The engine of `tessel run` ran {strategies} strategies of MLPs and GPTs in fp32 on PyTorch, each rank a process with one
-thread, and the default simulation ([simulation.md](simulation.md)) says what it makes of the same programs. Costs were
-calibrated on half of the strategies, chosen with seed 0; the other half is held out.
+thread. The default simulation ([simulation.md](simulation.md)) predicts the same programs. Costs were calibrated on
+half of the strategies, chosen with seed 0, and the other half is held out.
 The machine: {machine}, gloo on loopback.
 
-A run has {steps} steps with numbers of seed {seed}; the first does not count. A strategy runs up to {wanted} times,
+A run has {steps} steps with numbers of seed {seed}, and the first does not count. A strategy runs up to {wanted} times,
 minutes apart, each time at another place in the order. Its step time is the median over runs of the median step, from
-the first rank's start to the last one's end. Other processes shared the machine, and two ranks need both of its cores,
-so a run counts only where the kernel's counters gave others at most {others} of a core beside it, give or take a few
-hundredths: {runs} runs count, {disturbed} do not.
+the first rank's start to the last one's end.
+
+Other processes shared the machine, and two ranks need both of its cores. So a run counts only if the kernel's counters
+gave others at most {others} of a core beside it, give or take a few hundredths. {runs} runs count, and {disturbed} do
+not.
 The longest run of a strategy is longer than its shortest by {spread} of its step time in the median.
 
-Peak memory is that of the values that a process holds at a time, of the process that holds most, in the median run.
+Peak memory is the most that the values of one process take at a time. It is that of the process that holds most, in the
+median run.
 
 ## How far the simulation is from what was measured
 """
@@ -214,20 +217,25 @@ def _show_start(seconds: float, per_byte: float) -> str:
 
 
 _CALIBRATED = """The form is that of [cost_model.md](cost_model.md) with p = 1: a process has one thread, so nothing
-runs ahead of it. Launches are 0, since they do not show in steps this long. On steps of one process
-(`simulation/calibrate.py`) are fitted: one bandwidth for all classes, but one of their own for the optimizer (Adam),
-normalisation, its backward and the activation's backward; the rates of products, of attention and of its backward;
-what an output element of a product costs. Then the link is fitted, on simulated steps of two processes.
+runs ahead of it. Launches are 0, since they do not show in steps this long. These are fitted on steps of one process
+(`simulation/calibrate.py`):
+
+- one bandwidth for all classes, except the optimizer (Adam), normalisation, its backward and the activation's backward,
+  which have their own;
+- the rates of products, of attention and of its backward;
+- the cost of an output element of a product.
+
+Then the link is fitted, on simulated steps of two processes.
 
 {table}
 A send takes {send}, an all-reduction of two processes
-{allreduce}; other collectives go around the ring as sends. A process either computes or
-communicates (`overlap=False`): gloo copies bytes on the cores that compute.
+{allreduce}. Other collectives go around the ring as sends. A process either computes or
+communicates (`overlap=False`), because gloo copies bytes on the cores that compute.
 """
 _UNUSED = ("softmax", "collective")
 """Classes that no operation of these networks is of."""
-_STRATEGIES = """D/T/P/K are replicas, devices that share tensors, stages and micro-batches. Errors are relative to what
-was measured.
+_STRATEGIES = """D/T/P/K are replicas, devices that share tensors, stages and micro-batches. Errors are relative to the
+measurement.
 """
 _COLUMNS = (
     "network | strategy | part | measured ms | spread % | simulated ms | error % | measured MB | simulated MB | error %"
@@ -254,16 +262,18 @@ def line(row: Row) -> str:
 
 _UNKNOWN = """## What is not known
 
-- Runs of one strategy differ by more than most errors here, those of two processes most: gloo's threads share the cores
-  with what computes.
+- Runs of one strategy differ by more than most errors here. Those of two processes differ most, because gloo's threads
+  share the cores with the computation.
 - Pipelines of the widest MLPs are simulated up to a quarter too long. One latency is fitted for sends and for the
-  collectives of ZeRO; of pipelines alone it is less than half as long as of ZeRO alone, since gloo lets a sender go on
-  while collectives wait for both ranks. What remains may be half a network's weights staying in a core's cache.
-- Classes of kernels that always come together are told apart badly: what one is given too much, another has too little.
-- Peaks are simulated too high where inputs are many: the simulation holds them always, a run lets go of samples after
-  their last use. With 1F1B they are simulated too low: a run holds what it sends until it has arrived.
+  collectives of ZeRO. Fitted on pipelines alone, it would be less than half of that of ZeRO alone, because gloo lets a
+  sender go on while collectives wait for both ranks. The rest may be half of a network's weights staying in a core's
+  cache.
+- Classes of kernels that always come together cannot be told apart well. One then gets too much time, and another too
+  little.
+- Peaks are simulated too high for large inputs: the simulation holds them always, and a run frees samples after
+  their last use. With 1F1B they are simulated too low: a run holds a tensor that it sends until it has arrived.
 - Memory inside operations, such as the scores of attention, is in neither number.
-- Fewer than 50 ms a step, more than two processes, other formats and other machines were not measured.
+- Steps of less than 50 ms, more than two processes, other formats and other machines were not measured.
 """
 
 

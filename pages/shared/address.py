@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def restore(page: str) -> None:
         return
     tab.restored = True
     wrong: list[str] = []
-    short = {key: value for key, value in address.items() if _read(wrong, lambda k=key, v=value: _short(k, v))}
+    short = {key: value for key, value in address.items() if _read(wrong, partial(_short, key, value))}
     _follow(tab, short, wrong)
     if page == "schedule" and "scheduler" in short and "view" not in short:
         tab.next_view = SCHEDULE
@@ -81,12 +82,18 @@ def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
         tab.next_view = view
         return
     message = tab.message or (_gone(address) if "work" in address else "")
-    if "sample" in address and _read(wrong, lambda: tab.open_sample(address["sample"]) or True):
+    if "sample" in address and _read(wrong, partial(_open_sample, tab, address["sample"])):
         _ask(tab, address, wrong)
         tab.next_view = view
     if "graph" in address:
         _read(wrong, lambda: tab.open_graph_sample(address["graph"]))
     tab.message = message
+
+
+def _open_sample(tab: Session, name: str) -> bool:
+    """True, where there is such a sample."""
+    tab.open_sample(name)
+    return True
 
 
 def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
@@ -96,11 +103,11 @@ def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     scheduler = scheduler or find_scheduler(DEFAULT_SCHEDULER)
     count = _read(wrong, lambda: whole_number("n", address, "[1-9][0-9]{0,4}", " from 1 to 99,999"))
     micro_batches = count or tab.work.micro_batches
-    options = {}
+    options = dict[str, str]()
     for name in option_keys(scheduler.config):
         key = _in_address(name)
         given = {name: address[key]} if key in address else {}
-        if _read(wrong, lambda given=given: config_from(scheduler.config, given)) is not None:
+        if _read(wrong, partial(config_from, scheduler.config, given)) is not None:
             options |= given
     tab.work = tab.work.asking(scheduler.name, micro_batches, config_from(scheduler.config, options))
 

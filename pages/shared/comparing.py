@@ -38,7 +38,8 @@ def add_to_compare(pair: Pair, about: str, **look: Any) -> None:
     """The button that puts a pair on the list; it says why it cannot, and once the pair is there it opens the list."""
     comparison = workspace().comparison
     if comparison.has(pair):
-        listed = f"{len(comparison.pairs)} on the Compare page, at {counted(comparison.micro_batches, 'micro-batch')}."
+        most = comparison.micro_batches or 0
+        listed = f"{len(comparison.pairs)} on the Compare page, at {counted(most, 'micro-batch')}."
         if button("On Compare", icon=":material/check:", help=f"{listed} Press to open it.", **look):
             go_to("compare")
         return
@@ -207,7 +208,7 @@ def pairs_table(found: Sequence[Answer], missing: Sequence[str]) -> tuple[int, .
     key = f"compare-table-{'-'.join(comparison.labels())}-{Answer() in found}"
     known = [i for i, pair in enumerate(comparison.pairs) if pair in state.pairs]
     table = st.dataframe(
-        {column.heading: column.values for column in columns},
+        {column.heading: list(column.values) for column in columns},
         key=session().key(key),
         hide_index=True,
         on_select="rerun",
@@ -239,14 +240,15 @@ def looks(columns: Sequence[Column]) -> dict[str, Any]:
 def actions(ticked: Sequence[int]) -> None:
     """Buttons for the pairs that are ticked, and for the list."""
     comparison, one = workspace().comparison, ticked[0] if len(ticked) == 1 else None
-    look = {"type": "tertiary", "disabled": one is None}
+    look: dict[str, Any] = {"type": "tertiary", "disabled": one is None}
     if button("As reference", icon=":material/flag:", help=_TICK_ONE, **look):
         change(replace(comparison, reference=one))
         st.rerun()
     if button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
     pair = None if one is None else comparison.pairs[one]
-    if offers_to_play(None if pair is None else pair.plan, comparison.micro_batches, _TICK_ONE) and pair is not None:
+    plan, micro_batches = (None, 0) if pair is None else (pair.plan, pair.micro_batches)
+    if offers_to_play(plan, micro_batches, _TICK_ONE) and pair is not None:
         session().open_plan(pair.plan, "the Compare page")
         session().change(replace(workspace(), micro_batches=pair.micro_batches))
         play_open_plan()
@@ -285,6 +287,6 @@ def _open(pair: Pair) -> None:
         return
     session().open_plan(pair.plan, "the Compare page")
     configs = {**workspace().configs, pair.scheduler: pair.config}
-    wanted = {"scheduler": pair.scheduler, "micro_batches": pair.micro_batches, "configs": configs, "asked": pair}
-    session().change(replace(workspace(), **wanted))
+    asked = replace(workspace(), scheduler=pair.scheduler, micro_batches=pair.micro_batches, configs=configs)
+    session().change(replace(asked, asked=pair))
     go_to("schedule")

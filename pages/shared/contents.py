@@ -42,6 +42,7 @@ class Page:
 
 PAGES = (
     Page("start", "Start", "flag"),
+    Page("recommend", "Recommend", "rocket_launch"),
     Page("graph", "Operator graph", "account_tree"),
     Page("mesh", "Device mesh", "hub"),
     Page("placement", "Placement", "grid_view", slides="ideals"),

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Any
 
 import streamlit as st
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import labelled, literal
 from tessel_core.formats.files import read_path, room_for_uploads
 from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
+from tessel_core.hosting import MOST_UPLOADED_MB, hosted
 
 
 @dataclass
@@ -35,14 +38,16 @@ def file_field(
     `forget` is called as soon as there is another file.  Raises InputError where a path cannot be read.
     """
     state, most = session().of(_Fields), _most_uploaded()
-    look = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
+    look: dict[str, Any] = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
     with labelled() if wide else nullcontext():
         file = st.file_uploader(label, types, **look)
     st.caption("Needs twice its size in memory.")
     path = ""
     if _on_this_machine():
-        typed = {"key": f"{key}-path", "on_change": _type, "args": (key,), "label_visibility": "collapsed"}
-        path = st.text_input(f"{label} on this machine", placeholder="… or a path; weights stay unread", **typed)
+        typed: dict[str, Any] = {"on_change": _type, "args": (key,), "label_visibility": "collapsed"}
+        path = st.text_input(
+            f"{label} on this machine", placeholder="… or a path; weights stay unread", key=f"{key}-path", **typed
+        )
     if state.typed == key:
         state.typed = ""
         forget()
@@ -52,7 +57,8 @@ def file_field(
     state.taken[key] = file.file_id
     forget()
     # Else Streamlit holds the bytes until the tab is closed, and hands them out in every run of the page.
-    if (context := get_script_run_ctx()) is not None:
+    context = get_script_run_ctx()
+    if context is not None and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
     return file.getvalue(), file.name
 
@@ -79,10 +85,11 @@ def _on_this_machine() -> bool:
         own = address == "localhost" or ip_address(address).is_loopback
     except ValueError:
         return False
-    return own and "X-Forwarded-For" not in st.context.headers
+    return own and not hosted() and "X-Forwarded-For" not in st.context.headers
 
 
 @st.cache_resource(show_spinner=False)
 def _most_uploaded() -> int:
     """Megabytes; the same as long as the server runs, because another limit empties the field."""
-    return room_for_uploads(st.get_option("server.maxUploadSize"))
+    most = st.get_option("server.maxUploadSize")
+    return room_for_uploads(min(most, MOST_UPLOADED_MB + 1) if hosted() else most)

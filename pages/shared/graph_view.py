@@ -43,7 +43,7 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     key = f"{name}-{workspace().token}-{graph.name}"
     with st.container(horizontal=True, vertical_alignment="bottom"):
         group = labelled(width=150).selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{key}")
-        look = {"key": f"depth-{key}", "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
+        look: dict[str, Any] = {"key": f"depth-{key}", "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
         depth = labelled(width=110).number_input("Depth", 1, _DEEPEST, begin.depth, **look)
         colour = labelled(width=150).selectbox("Colour by", colours, colours.index(first), key=f"colour-{key}")
         text = labelled().text_input("Search", key=f"search-{key}", placeholder="name, kind or colour class")

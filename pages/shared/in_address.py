@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from tessel_core.errors import InputError
 
@@ -13,19 +14,21 @@ Read = Callable[[Callable[[], Any]], Any]
 """Makes a part of what the address says, or tells the person why it cannot be followed and returns None."""
 
 
-class InAddress(Protocol):
+class InAddress(ABC):
     """The state of a page in one tab, a part of which stands in the address."""
 
     steps: ClassVar[tuple[str, ...]] = ()
     """The keys whose changes the browser's Back takes back one by one."""
 
+    @abstractmethod
     def follow(self, address: Address, read: Read) -> None:
         """Take over what the address says."""
 
+    @abstractmethod
     def in_address(self) -> dict[str, str]:
         """The part for the address."""
 
-    def step_back(self, written: Address, address: Address) -> None:
+    def step_back(self, written: Address, address: Address) -> None:  # noqa: B027 most pages have no such steps
         """Follow the browser's Back from what was `written` last; nothing where no step leads through this page."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -18,6 +18,7 @@ from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import button, complain, download, file_name, literal, unseen
 from tessel_core.editing.asked import number_of
 from tessel_core.formats import workspace_text
+from tessel_core.hosting import hosted
 from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store, new_token
 from tessel_core.workbench.workspace import Workspace, workspace_file
 
@@ -173,7 +174,12 @@ def _really_delete(work: Workspace) -> None:
 
 
 def open_another(invitation: str) -> bool:
-    """Every other workspace, the latest first, if there is one; True in the run in which one was opened."""
+    """Every other workspace, the latest first, if there is one; True in the run in which one was opened.
+
+    A hosted app lists none, because they are of other people; a link still opens one's own.
+    """
+    if hosted():
+        return False
     tab = session()
     try:
         others = {kept.token: kept for kept in find_store().workspaces.all()}
@@ -185,8 +191,8 @@ def open_another(invitation: str) -> bool:
     token = None
     if others:
         titles = {each: f"{kept.name} · {_when(kept)}" for each, kept in others.items()}
-        look = {"placeholder": invitation, "label_visibility": "collapsed", "key": session().key("another")}
-        token = st.selectbox("Workspaces", list(titles), None, titles.__getitem__, **look)
+        look: dict[str, Any] = {"placeholder": invitation, "label_visibility": "collapsed"}
+        token = st.selectbox("Workspaces", list(titles), None, titles.__getitem__, key=session().key("another"), **look)
     if token is None or tab.open_kept(token):
         return token is not None
     tab.message = tab.message or "That workspace is not kept any more."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pages.shared.contents import go_to
 from pages.shared.learn_state import LearnState
 from pages.shared.session import session
@@ -17,7 +19,7 @@ def offers_to_play(plan: MicroBatchPlan | None, micro_batches: int, otherwise: s
     """The button that does so, which says why it is off; True when it was pressed."""
     objection = otherwise if plan is None else too_large(plan, micro_batches)
     about = f"The plan {objection}." if objection and plan is not None else objection or _ABOUT
-    look = {"icon": ":material/school:", "type": "tertiary", "disabled": bool(objection)}
+    look: dict[str, Any] = {"icon": ":material/school:", "type": "tertiary", "disabled": bool(objection)}
     return button("Play this", help=literal(about), **look)
 
 

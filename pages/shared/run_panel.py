@@ -15,6 +15,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, literal, picture
 from tessel_core.control import Control, Progress
+from tessel_core.hosting import hosted
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.scheduling.comparison import Pair
@@ -38,6 +39,8 @@ class Looks:
     """The searches that were running when the page looked at them."""
 
     running: set[Run[Any]] = field(default_factory=set)
+    begun: Run[Any] | None = None
+    """The search that this tab began last."""
 
 
 def begin_to_look() -> None:
@@ -75,7 +78,11 @@ def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
     The result of a schedule search is kept.  Questions of one search share their run.
     """
     run = jobs.submit(_known_by(question), _keeping(question) if isinstance(question, Question) else question.solve)
-    run.watch(_presence(_session_id()))
+    present, looks = _presence(_session_id()), session().of(Looks)
+    if hosted() and looks.begun is not None and looks.begun is not run:
+        looks.begun.leave(present)  # a visitor has one search at a time; others may watch the same one
+    looks.begun = run
+    run.watch(present)
     return run
 
 

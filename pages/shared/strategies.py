@@ -15,7 +15,7 @@ from pages.shared.session import session, workspace
 from pages.shared.widgets import choose, form, labelled, literal
 from tessel_core.control import Control
 from tessel_core.model import DeviceMesh
-from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome
+from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, StrategyResult
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.form import (
     DEGREES,
@@ -105,7 +105,7 @@ def _answers() -> dict[Field, Answer]:
 
     Below two of them are the fields that few people need, folded.
     """
-    row = {"horizontal": True, "vertical_alignment": "bottom"}
+    row: dict[str, Any] = {"horizontal": True, "vertical_alignment": "bottom"}
     found: dict[Field, Answer] = {}
     with st.container(**row):
         found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()}, width=290)
@@ -199,7 +199,7 @@ def _worked_on(asked: Asked, seconds: float) -> GridResult:
 
 
 @lru_cache(maxsize=4)
-def _outcomes(family: str, mesh: DeviceMesh, semantics: Semantics) -> dict[Configuration, Outcome]:
+def _outcomes(family: str, mesh: DeviceMesh, semantics: Semantics) -> dict[Configuration, StrategyResult]:
     return {}
 
 

@@ -98,7 +98,7 @@ def row_table(rows: Any, key: str, **look: Any) -> int | None:
     return chosen[0] if chosen else None
 
 
-def at_rows(rows: Sequence[int]) -> dict[str, Any]:
+def at_rows(rows: Sequence[int]) -> Any:
     """A selection of rows, for a table to begin with."""
     return {"selection": {"rows": rows, "columns": [], "cells": []}}
 

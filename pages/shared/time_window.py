@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from pages.shared.session import unbroken
@@ -31,7 +33,7 @@ def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
             args=(axis, phase, span),
         )
         if slider:
-            label, how = f"Time window ({axis.unit})", {"label_visibility": "collapsed", "format": "%.4g"}
+            label, how = f"Time window ({axis.unit})", dict[str, Any](label_visibility="collapsed", format="%.4g")
             st.slider(label, *whole, key=span, step=axis.step, on_change=_leave_phase, args=(phase,), **how)
     chosen = st.session_state[phase]
     return axis.windows[chosen] if chosen else axis.window(st.session_state[span])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -26,7 +27,7 @@ def offers_slide(title: str, shown: Sequence[tuple[str, Schedule]]) -> None:
     elif len(shown) > _MOST:
         objection = f"A slide has room for {_MOST} schedules: tick as many rows."
     label = f"Add to slides ({len(work.slides)})" if work.slides else "Add to slides"
-    look = {"icon": ":material/slideshow:", "type": "tertiary", "disabled": bool(objection)}
+    look: dict[str, Any] = {"icon": ":material/slideshow:", "type": "tertiary", "disabled": bool(objection)}
     if not button(label, key="add-to-slides", help=objection or _ABOUT, **look):
         return
     try:

@@ -170,6 +170,7 @@ def _open_known(found: Known, name: str, source: str) -> str:
             said = ASSUMED if work.written else said
         tab.message = f"Read from {a_kind(found)}: {said}."
     else:
+        assert isinstance(found, PlacementFile | SplitFile), "models are opened before"
         tab.change_placing(_placed(found))
         return "placement"
     return "schedule"

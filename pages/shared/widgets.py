@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -206,7 +206,7 @@ def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator
 
 def switch_room(*, left: bool = False, **look: Any) -> DeltaGenerator:
     """A place for a switch, as high from the start as it comes in."""
-    side = "left" if left else "right"
+    side: Literal["left", "right"] = "left" if left else "right"
     return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment=side, **look)
 
 
@@ -226,7 +226,7 @@ def switch(label: str, options: Sequence[str], key: str, now: str = "", **look: 
 def choose(label: str, titles: Mapping[Choice, str], now: Choice | None = None, **look: Any) -> Choice:
     """One of many by title: `now` at first, or the first of all."""
     names = list(titles)
-    at = names.index(now) if now in titles else 0
+    at = 0 if now is None or now not in titles else names.index(now)
     chosen: Choice = st.selectbox(label, names, at, titles.__getitem__, **look)
     return chosen
 

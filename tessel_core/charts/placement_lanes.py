@@ -37,26 +37,43 @@ class Piece:
     mark: Mark
     operators: tuple[int, ...]
     device: int
+    stage: int = 0
+    """Where devices have several stages, which one it is a part of."""
 
 
 def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
-    """All of them, in the order of the marks; those of one device follow each other in its lane, forward ones first."""
-    found = dict[tuple[int, int], list[int]]()
+    """All of them; those of one device follow each other in its lane, forward ones first and in the order of the marks.
+
+    Where devices have several stages, these follow each other in the lane, and in reverse on the way back.
+    """
+    found, stage_of = dict[tuple[int, int, int], list[int]](), placement.stages or (0,) * len(placement.assignment)
     for number, mark in enumerate(marks.marks):
         for i in mark.members:
             for device in placement.assignment[i]:
-                found.setdefault((number, device), []).append(i)
-    pieces = [Piece(marks.marks[number], tuple(members), device) for (number, device), members in found.items()]
-    return tuple(sorted(pieces, key=lambda piece: piece.mark.backward))
+                found.setdefault((number, device, stage_of[i]), []).append(i)
+    pieces = [
+        Piece(marks.marks[number], tuple(members), device, stage) for (number, device, stage), members in found.items()
+    ]
+    return tuple(sorted(pieces, key=lambda piece: (piece.mark.backward, _way(piece))))
+
+
+def _way(piece: Piece) -> int:
+    """Stages in the order in which a micro-batch passes them."""
+    return -piece.stage if piece.mark.backward else piece.stage
 
 
 def placement_data(
-    movable: Movable, marks: MarkedGraph, *, bound: float | None = None, look: Look | None = None
+    movable: Movable,
+    marks: MarkedGraph,
+    *,
+    bound: float | None = None,
+    look: Look | None = None,
+    fixed: bool = False,
 ) -> bytes:
     """Everything that the timeline shows of a placement, framed as `timeline_data` frames a schedule.
 
-    `bound` is what no largest load is below, in the graph's unit.  Where there are not too many pieces, it says of each
-    what goes along and which devices cannot take it, so that they can be dragged.
+    `bound` is what no largest load is below, in the graph's unit.  Unless the pieces are `fixed`, and where there are
+    not too many, it says of each what goes along and which devices cannot take it, so that they can be dragged.
     """
     placement, pieces = movable.placement, pieces_of(movable.placement, marks)
     loads, unit = PlacementLoads.of(placement), placement.graph.time_unit
@@ -92,10 +109,8 @@ def placement_data(
         "start": np.diff(starts[order], prepend=0.0),
     }
     usual: dict[str, Any] = {} if look is None else look.header(0)
-    lanes = len(placement.devices)
-    return framed(
-        header, columns, {"title": "", **heights(lanes, lanes, memory=False), **_moves(movable, pieces), **usual}
-    )
+    lanes, moves = len(placement.devices), {} if fixed else _moves(movable, pieces)
+    return framed(header, columns, {"title": "", **heights(lanes, lanes, memory=False), **moves, **usual})
 
 
 def lane_name(placement: Placement, device: int) -> str:
@@ -111,7 +126,13 @@ def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:
     work = sum(time / placement.replicas(i) for i, time in times)
     first = placement.graph.operators[piece.operators[0]]
     shown = {} if piece.mark.key else {"short": short_name(first.forward_of or first.name)}
-    return _drawn(piece.mark.name, kind, ticks * work, piece.device) | shown
+    drawn = _drawn(piece.mark.name, kind, ticks * work, piece.device) | shown
+    if placement.stages is None:
+        return drawn
+    there = sorted({placement.stages[i] for i in placement.operators_on[piece.device]})
+    short = shown.get("short", piece.mark.name)
+    named = {"name": f"stage {piece.stage}: {piece.mark.name}", "short": f"{piece.stage}: {short}"}
+    return drawn | named | {"chunk": there.index(piece.stage)}
 
 
 def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "
 _OF_STRATEGIES = (
     *("tensor", "context", "context_method", "expert", "pipeline", "micro_batches", "micro_batch_size", "schedule"),
     *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
-    *("attention", "compiled"),
+    *("attention", "compiled", "eager_loss", "layout"),
 )
 """Without `data`, which ONNX models know too."""
 
@@ -84,6 +84,10 @@ _Order = Annotated[
 _StagesPerDevice = Annotated[
     int, typer.Option(help="Pipeline stages on each device. The pipeline then goes round the devices that often.")
 ]
+_Layout = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Layers of each pipeline stage, such as 11,10,10,9. Default: equal numbers."),
+]
 _Recompute = Annotated[
     Recompute,
     typer.Option(
@@ -93,7 +97,9 @@ _Recompute = Annotated[
 ]
 _Attention = Annotated[
     AttentionKernel,
-    typer.Option(help="One fused kernel, or an operator for each step, which keeps scores and masks in memory."),
+    typer.Option(
+        help="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory."
+    ),
 ]
 _Zero = Annotated[
     int,
@@ -108,6 +114,9 @@ _Dtype = Annotated[
 _Compiled = Annotated[
     bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
 ]
+_EagerLoss = Annotated[
+    bool, typer.Option("--eager-loss", help="Leave the loss out of --compiled: it holds copies of the logits in fp32.")
+]
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
@@ -116,6 +125,14 @@ _Sizes = Annotated[
         help="An option of a network, or a size that an ONNX file leaves open; repeatable.",
     ),
 ]
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    """The layers of each stage; InputError for what is no list of whole numbers."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError("--layout", f"must be whole numbers such as 11,10,10,9, got {text[:80]!r}")
+    return tuple(map(int, parts))
 
 
 def _names() -> list[str]:
@@ -165,6 +182,7 @@ class AskedNetwork:
     expert: _Expert = 1
     pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
     stages_per_device: _StagesPerDevice = 1
+    layout: _Layout = None
     micro_batches: _MicroBatches = None
     micro_batch_size: _MicroBatchSize = None
     schedule: _Order = None
@@ -183,6 +201,7 @@ class AskedNetwork:
     ] = None
     bucket: Bucket = BUCKET_MIB
     compiled: _Compiled = False
+    eager_loss: _EagerLoss = False
     sizes: _Sizes = None
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
@@ -220,6 +239,8 @@ class AskedNetwork:
             attention=self.attention,
             fp8=self.dtype == FP8,
             compiled=self.compiled,
+            layout=() if self.layout is None else _layers(self.layout),
+            eager_loss=self.eager_loss,
         )
 
     @property

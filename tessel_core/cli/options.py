@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
 from typing import Annotated, Any
@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from tessel_core.costs.costed import CostOptions
-from tessel_core.model import Communication
+from tessel_core.model import Communication, LayoutShape
 from tessel_core.options import options_of
+from tessel_core.registry import Solver
 
 _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
 
@@ -84,6 +85,19 @@ Contiguous = Annotated[
         "--contiguous/--non-contiguous", help="Stages of operators that follow each other, or of any operators."
     ),
 ]
+StagesPerDevice = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=64, help="Number of pipeline stages per device, which --layout-shape lays out. Default: 1."
+    ),
+]
+Shape = Annotated[
+    LayoutShape | None,
+    typer.Option(
+        "--layout-shape",
+        help="Way of the stages: loop goes round the devices, v goes down and up again. Default: loop.",
+    ),
+]
 SplitWeights = Annotated[
     bool, typer.Option("--split-weights", help="Make weight gradients blocks of their own, where the graph has them.")
 ]
@@ -111,6 +125,25 @@ LinkSharing = Annotated[
 ]
 
 
+def with_options(solvers: Iterable[Solver]) -> Callable[[Any], Any]:
+    """The verb with every option of the solvers, which it takes as its `**given`; its own options stay as they are."""
+
+    def with_theirs(verb: Any) -> Any:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own = inspect.signature(verb, eval_str=True).parameters
+        parameters = {name: each.replace(kind=kind) for name, each in own.items() if each.kind is not each.VAR_KEYWORD}
+        for solver in solvers:
+            for name, (shown, default) in options_of(solver.config).items():
+                unit = f" {shown.unit}" if shown.unit else ""
+                text = f"{shown.label}: {shown.help} [dim](default {default}{unit})[/dim]"
+                asked: Any = Annotated[type(default) | None, typer.Option(help=text, show_default=False)]
+                parameters.setdefault(name, inspect.Parameter(name, kind, default=None, annotation=asked))
+        verb.__signature__ = inspect.Signature(list(parameters.values()))
+        return verb
+
+    return with_theirs
+
+
 def field_by_field(verb: Callable[..., None]) -> Any:
     """The verb with an option for each field of its parameters that are dataclasses."""
     parameters = dict(inspect.signature(verb, eval_str=True).parameters)
@@ -126,6 +159,8 @@ def field_by_field(verb: Callable[..., None]) -> Any:
 
     every = (option for name in parameters for option in fields.get(name, {name: parameters[name]}).values())
     shown: Any = run
-    shown.__signature__ = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in every])
+    shown.__signature__ = inspect.Signature(
+        [each if each.kind is each.VAR_KEYWORD else each.replace(kind=each.KEYWORD_ONLY) for each in every]
+    )
     shown.__annotations__ = {}  # typer asks for them and then reads the signature
     return shown

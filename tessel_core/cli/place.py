@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from tessel_core.errors import InputError, find
 from tessel_core.formats import GraphFile, write_file
 from tessel_core.formats.files import check_place, read_any
 from tessel_core.formats.graph_file import SplitFile, split_placement
+from tessel_core.formats.megatron_layout import layout_text, read_layout
 from tessel_core.formats.placement_file import assignment_document
 from tessel_core.formats.schedule_file import plain_number
 from tessel_core.model import (
@@ -23,12 +24,15 @@ from tessel_core.model import (
     LATENCY,
     THROUGHPUT,
     Latency,
+    LayoutShape,
     Placement,
     PlacementLoads,
     PlacementReport,
+    StageLayout,
 )
 from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.placement import PLACERS, PlacementProblem, default_placer, find_placer, solve_placement
+from tessel_core.placement.by_layer import place_by_layer, stage_letters, stages_by_layer
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.placing import Placing
@@ -45,6 +49,7 @@ _MEASURES = {
 }
 
 
+@options.with_options(PLACERS.added.values())
 @options.field_by_field
 def place(
     graph: options.Graph,
@@ -64,37 +69,59 @@ def place(
         str | None,
         typer.Option(help="A layout of whole layers as Megatron-LM writes it, such as Et*2|(t*2|)*4,tL, for the same."),
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="megatron: write the layout as Megatron-LM's arguments, to --out or the screen.")
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Time limit in seconds. Default: the placer's own.")] = None,
     workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the random choices.")] = None,
     out: Out = None,
     json: Json = False,
+    **given: Any,
 ) -> None:
-    """Place the operators of a graph on devices, a pipeline stage each."""
+    """Place the operators of a graph on devices, one pipeline stage per device or several."""
     source = sample_or_file(graph)
     if out is not None:
         check_place(out, source)
     find(_MEASURES, objective, "--objective")
     file = read_graph_file(source, graph)
-    placing = replace(asked.posed_on(file), objective=objective, contiguous=contiguous, branches_apart=branches_apart)
+    placing = asked.posed_on(file)
+    if to is not None:
+        _check_target(to, placing)
+    placing = replace(placing, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
     by_hand = None if split is None else _by_hand(split, file, placing)
     if layout is not None:
         if split is not None:
             raise InputError("--layout", "says where all goes, and so does --split: give one of them")
-        by_hand, loops = _by_layer(layout, placing.problem)
-        placing = replace(placing, contiguous=contiguous and not loops)
-    problem = replace(placing.problem, by_hand=by_hand)
+        if placing.layout is not None:
+            raise InputError("--layout", "says its stages itself, so leave out --stages-per-device")
+        placing, problem = _by_layer(layout, placing)
+    else:
+        problem = replace(placing.problem, by_hand=by_hand)
     name = _placer_of(problem, placer)
-    given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
+    given |= {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
+    letters = None if report.solution is None or to is None else _megatron_line(report.solution)
     if out is not None and report.solution is not None:
         from tessel_core.workbench.placement_files import answer_text
 
-        write_file(out, answer_text(placing, report))
+        write_file(out, answer_text(placing, report) if letters is None else letters)
     print_notes(graph, file.warnings)
-    _show(file, report, as_json=json)
+    if letters is not None and out is None and not json:
+        typer.echo(letters, nl=False)
+    else:
+        _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
+
+
+def _check_target(to: str, placing: Placing) -> None:
+    if to != "megatron":
+        raise InputError("--to", f"{to!r} is unknown, known is megatron")
+    if placing.layout is None:
+        raise InputError("--to", "writes a layout with several stages per device, so give --stages-per-device too")
+    if placing.layout.shape is not LayoutShape.LOOP:
+        raise InputError("--to", "writes what Megatron-LM runs, which is a loop of stages; --layout-shape v is none")
 
 
 def _placer_of(problem: PlacementProblem, asked: str | None) -> str:
@@ -117,15 +144,19 @@ def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, 
     return split_placement(found, file.graph, placing.pool).assignment
 
 
-def _by_layer(layout: str, problem: PlacementProblem) -> tuple[tuple[tuple[int, ...], ...], bool]:
-    """Per operator its devices, and whether stages go round the devices more than once."""
-    from tessel_core.formats.megatron_layout import read_layout
-    from tessel_core.placement.by_layer import place_by_layer
-
-    accelerators = [i for i, device in enumerate(problem.devices) if not device.is_host]
+def _by_layer(layout: str, placing: Placing) -> tuple[Placing, PlacementProblem]:
+    """The question and the problem with the placement of a layout of whole layers; stages go round the devices."""
+    accelerators = [i for i, device in enumerate(placing.problem.devices) if not device.is_host]
     try:
         stages = read_layout(layout)
-        return place_by_layer(problem.graph, stages, accelerators), len(stages) > len(accelerators)
+        by_hand = place_by_layer(placing.problem.graph, stages, accelerators)
+        rounds = len(stages) // len(accelerators)
+        if rounds < 2 or not all(stages):  # an empty stage does nothing, so the plan has none
+            placing = replace(placing, contiguous=placing.contiguous and rounds < 2)
+            return placing, replace(placing.problem, by_hand=by_hand)
+        placing = replace(placing, layout=StageLayout(rounds))
+        stage_of = stages_by_layer(placing.problem.graph, stages)
+        return placing, replace(placing.problem, by_hand=by_hand, stages_by_hand=stage_of)
     except InputError as error:
         raise error.within("--layout") from None
 
@@ -142,11 +173,26 @@ def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
         "time_unit": file.graph.time_unit,
         "loads": None if placement is None else _loads(placement),
         **({"assignment": None} if placement is None else assignment_document(placement)),
+        **({} if placement is None or placement.stages is None else {"layout": _layout_string(placement)}),
         "wall_s": report.wall_s,
         "reason": report.reason,
         "least_memory": report.least_memory,
         "least_accelerators": report.least_accelerators,
     }
+
+
+def _megatron_line(placement: Placement) -> str:
+    from tessel_core.exports.megatron import layout_arguments
+
+    return layout_arguments(placement)
+
+
+def _layout_string(placement: Placement) -> str | None:
+    """The layout as Megatron-LM writes it; None where that cannot say it."""
+    try:
+        return layout_text(stage_letters(placement))
+    except InputError:
+        return None
 
 
 def _loads(placement: Placement) -> dict[str, float]:
@@ -175,6 +221,8 @@ def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
         screen.print(line, soft_wrap=True)
     if report.solution is None:
         return
+    if report.solution.stages is not None and (letters := _layout_string(report.solution)) is not None:
+        screen.print(f"Layout {letters}", soft_wrap=True, markup=False)
     replicated = report.solution.replicated
     more = ("of it reductions", "replica") if replicated else ()
     devices = table("device", "kind", "operators", "load", "of it transfers", "memory", "capacity", *more)

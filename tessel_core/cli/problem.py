@@ -17,7 +17,7 @@ from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
 from tessel_core.formats.placement_file import bound_placement, bound_pool
-from tessel_core.model import Allowance, Communication, DevicePool, InFlight, Placement
+from tessel_core.model import Allowance, Communication, DevicePool, InFlight, LayoutShape, Placement, StageLayout
 from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
 from tessel_core.placement.problem import shared_graph
@@ -45,6 +45,8 @@ class PlacementArguments:
     replicate: options.Replicate = False
     reduce_every: options.ReduceEvery = None
     reduction_bandwidth: options.ReductionBandwidth = None
+    stages_per_device: options.StagesPerDevice = None
+    layout_shape: options.Shape = None
 
     def posed_on(self, file: GraphFile) -> Placing:
         """The question about a graph.
@@ -55,7 +57,7 @@ class PlacementArguments:
         if self.mesh is None and self.per_node is not None:
             raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
         placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
-        placing = replace(placing, replicas=self._replicas())
+        placing = replace(placing, replicas=self._replicas(), layout=self._layout)
         return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
 
     def _replicas(self) -> ReplicaOptions | None:
@@ -71,6 +73,15 @@ class PlacementArguments:
             return config_from(
                 ReplicaOptions, {name.removeprefix("reduction_"): value for name, value in given.items()}
             )
+
+    @property
+    def _layout(self) -> StageLayout | None:
+        """The layout that is asked for; None for one stage per device."""
+        if self.stages_per_device in (None, 1):
+            if self.layout_shape is not None:
+                raise InputError("--layout-shape", "is for --stages-per-device 2 or more")
+            return None
+        return StageLayout(self.stages_per_device or 1, self.layout_shape or LayoutShape.LOOP)
 
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name)) is not None}

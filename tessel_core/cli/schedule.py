@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from tessel_core.cli.options import with_options
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
@@ -100,21 +100,7 @@ _UNDER_JITTER = "Pair", "Outcome", "Makespan (", "p50", "p95", "Chance"
 """How the headings begin for which there is room on a narrower one."""
 
 
-def _with_options(verb: Any) -> Any:
-    """The verb with every option of every scheduler, which it takes as its `**given`."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    own = inspect.signature(verb, eval_str=True).parameters
-    parameters = {name: each.replace(kind=kind) for name, each in own.items() if each.kind is not each.VAR_KEYWORD}
-    for scheduler in SCHEDULERS.values():
-        for name, (shown, default) in options_of(scheduler.config).items():
-            text = f"{shown.label}: {shown.help} [dim](default {default}{' ' + shown.unit if shown.unit else ''})[/dim]"
-            asked: Any = Annotated[type(default) | None, typer.Option(help=text, show_default=False)]
-            parameters.setdefault(name, inspect.Parameter(name, kind, default=None, annotation=asked))
-    verb.__signature__ = inspect.Signature(list(parameters.values()))
-    return verb
-
-
-@_with_options
+@with_options(SCHEDULERS.values())
 def schedule(
     plan: _Plan,
     scheduler: _Scheduler = DEFAULT_SCHEDULER,
@@ -145,7 +131,7 @@ def schedule(
     raise typer.Exit(0 if report.solution is not None else 1)
 
 
-@_with_options
+@with_options(SCHEDULERS.values())
 def compare(
     plans: _Plans = None,
     network: _Network = None,

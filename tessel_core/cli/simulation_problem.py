@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +16,8 @@ from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.model.mesh import MOST_DEVICES
-from tessel_core.networks.graphs.spec import GraphSpec
 from tessel_core.strategies.families import FAMILIES, Family, find_family
+from tessel_core.strategies.naming import preset_network, sizes_said
 from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, equal_devices
 
 _DISTIR_MESH = "1.4e13,9e11,25"
@@ -49,24 +48,13 @@ def named_family(what: str) -> tuple[Family, Mapping[str, Any]] | None:
 
     None for another name or file.  Raises InputError as `config_network`.
     """
-    from tessel_core.networks.graphs.table import GRAPHS
-
     if what in FAMILIES:
         return find_family(what), {}
-    for known in GRAPHS.values():
-        if what in known.presets:
-            return find_family(known.name), _sizes_said(find_family(known.name), known.presets[what])
+    known = preset_network(what)
+    if known is not None:
+        return known
     config = asked_config(what) if Path(what).is_file() else None
-    if config is None:
-        return None
-    return find_family(config.family), _sizes_said(find_family(config.family), config.spec)
-
-
-def _sizes_said(family: Family, spec: GraphSpec) -> dict[str, Any]:
-    """What a spec of the table of graphs says that may be asked of the family."""
-    common = {each.name for each in fields(GraphSpec)}
-    known = {size.name for size in family.sizes} | set(family.options)
-    return {each.name: getattr(spec, each.name) for each in fields(spec) if each.name in known - common}
+    return None if config is None else (find_family(config.family), sizes_said(config.family, config.spec))
 
 
 def assignments(given: Iterable[str]) -> dict[str, str]:

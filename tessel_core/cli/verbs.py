@@ -28,12 +28,13 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "recommend": Verb("recommend", "Find the fastest strategy for a model on a cluster, with what is proved about it."),
     "samples": Verb("samples", "List the samples, or write one."),
     "check": Verb("check", "Ask the referee about any file; exit 1 where one is not valid, or can hang."),
     "graph": Verb(
         "graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
     ),
-    "place": Verb("place", "Place the operators of a graph on devices, a pipeline stage each."),
+    "place": Verb("place", "Place the operators of a graph on devices, one pipeline stage per device or several."),
     "plan": Verb("plan", "Turn a placement into what one micro-batch does on each device."),
     "joint": Verb(
         "joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tessel_core.costs.fit import CostFit, kind_fit, rates_of
+from tessel_core.costs.fit import CostFit, kind_fit, rates_of, times_as_long
 from tessel_core.costs.kernels import (
     BYTES_OF,
     PRODUCTS,
@@ -180,7 +180,7 @@ def operator_terms(
 
     Raises InputError for a device whose rates are not known.
     """
-    work = operator_work(operator, dtype)
+    work = operator_work(operator, dtype).slowed(times_as_long(operator.kind, device.kind))
     if work.flops == 0 and work.bytes == 0:
         return OperatorTerms(0.0, 0.0, 0.0, 0.0)
     fit, rates = fit or kind_fit(device.kind), rates_of(device, dtype)

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessel_core.costs.fit import MEASURED_KINDS
-from tessel_core.errors import find
-from tessel_core.model import CPU, Device, DeviceMesh, PeakRate
+from tessel_core.costs.fit import MEASURED_KINDS, rates_of
+from tessel_core.extensions import Extended
+from tessel_core.model import CPU, Device, DeviceMesh, Link, PeakRate
+
+
+@dataclass(frozen=True, slots=True)
+class Interconnect:
+    """Links of the published node of eight devices of a kind."""
+
+    inside: Link
+    """Between devices of one node."""
+    between: Link
+    """Between devices of different nodes."""
+    ports: int
+    """To other nodes, shared by the devices of a node."""
+    source: str
+
+    def uplink(self, per_node: int) -> float:
+        """Bytes per second that `per_node` devices share on the way to other nodes: a port each, as far as they go."""
+        return min(self.ports, per_node) * self.between.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +38,8 @@ class DeviceKind:
     memory_bandwidth: float
     """Bytes per second."""
     source: str
+    interconnect: Interconnect | None = None
+    """Of a kind of another package, the links of its node; those of ours are in `meshes.INTERCONNECTS`."""
 
     def device(self, name: str, node: int = 0) -> Device:
         """One of them."""
@@ -105,14 +124,24 @@ LAPTOP_CPU = DeviceKind(
     "8 cores x 3 GHz x 32 fp32 operations a cycle (two 256-bit FMA units), half of it for 16-bit; two DDR5 channels",
 )
 
+
+def _check_kind(kind: DeviceKind) -> None:
+    """Raise InputError for numbers out of range, and where a rate is missing from which times are derived."""
+    rates_of(kind.device("device"), "fp32")
+
+
 KINDS = (H200, H100, A100, V100, B200, H100_500W, A100_PCIE, MI300X, LAPTOP_CPU)
-DEVICE_KINDS: dict[str, DeviceKind] = {each.kind: each for each in KINDS}
-"""Every known kind by name."""
+DEVICE_KINDS = Extended(
+    "tessel.devices",
+    "device kind",
+    DeviceKind,
+    {each.kind: each for each in KINDS},
+    _check_kind,
+    named="kind",
+)
+"""Every known kind by name, those of other packages last."""
 
-
-def find_device_kind(kind: str) -> DeviceKind:
-    """The kind of that name; InputError with the known names where there is none."""
-    return find(DEVICE_KINDS, kind, "device kind")
+find_device_kind = DEVICE_KINDS.find
 
 
 def origin_of_times(mesh: DeviceMesh) -> str:

@@ -26,6 +26,10 @@ and that their speed is proportional to the power below that; nobody measured it
 _FP8_SHARE = 0.93
 """Share of their peak that products in FP8 reach over the share that those in bf16 reach: the median of 24 shapes that
 were measured on one H100 (`tests/benchmarks/h100.csv`)."""
+FLASH2_TIMES = {"flash2_attention": 1.84, "flash2_attention_backward": 1.65}
+"""How many times as long as cuDNN's kernel FlashAttention 2 takes on GPUs of the Hopper generation, by kind of
+operator: medians of ten shapes measured on one H100 with PyTorch 2.11 (`tests/benchmarks/h100.csv`)."""
+_HOPPER = ("h100", "h100-500w-96gb", "h200")
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
 """Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
 
@@ -163,6 +167,11 @@ def kind_fit(kind: str) -> CostFit:
     name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
     found = read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)
     return found.at_power(_POWER[kind]) if kind in _POWER else found
+
+
+def times_as_long(operator: str, device: str) -> float:
+    """How many times as long as the fitted kernel one of that kind of operator takes on that kind of device."""
+    return FLASH2_TIMES.get(operator, 1.0) if device in _HOPPER else 1.0
 
 
 def h200_fit() -> CostFit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessel_core.errors import find
@@ -18,7 +18,10 @@ _KINDS: dict[str, tuple[str, ...]] = {
         *("conv", "conv_transpose", "lstm", "gru"),
     ),
     "grouped_matmul": ("grouped_matmul",),
-    "attention": ("attention", "attention_bias", "self_attention", "cross_attention", "scaled_dot_product_attention"),
+    "attention": (
+        *("attention", "attention_bias", "self_attention", "cross_attention", "scaled_dot_product_attention"),
+        *("flash2_attention",),
+    ),
     "normalisation": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
     "softmax": ("softmax", "log_softmax"),
     "activation": ("gelu", "silu", "swish", "mish", "elu", "erf", "exp", "log", "tanh", "sigmoid", "softplus"),
@@ -59,6 +62,10 @@ class Work:
     """Elements."""
     head_size: float = 128.0
     """Of attention; heads of the usual size where it is not known."""
+
+    def slowed(self, times: float) -> Work:
+        """The same whose arithmetic takes so many times as long."""
+        return self if times == 1 else replace(self, flops=times * self.flops, outputs=times * self.outputs)
 
 
 def width_of(dtype: str) -> int:

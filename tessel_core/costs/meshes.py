@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
-from tessel_core.costs.devices import LAPTOP_CPU, find_device_kind
+from tessel_core.costs.devices import DEVICE_KINDS, LAPTOP_CPU, Interconnect, find_device_kind
 from tessel_core.errors import InputError, nearest
 from tessel_core.model import CPU, Connection, DeviceMesh, Link
 from tessel_core.model.checks import check_integer
@@ -47,23 +47,6 @@ INFINIBAND_HDR = Link(25e9, 5e-6)
 
 INFINIBAND_EDR = Link(12.5e9, 5e-6)
 """One of four EDR ports of 100 Gb/s that eight devices share [NVIDIA DGX-1 system architecture, WP-08437-001]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interconnect:
-    """Links of the published node of eight devices of a kind."""
-
-    inside: Link
-    """Between devices of one node."""
-    between: Link
-    """Between devices of different nodes."""
-    ports: int
-    """To other nodes, shared by the devices of a node."""
-    source: str
-
-    def uplink(self, per_node: int) -> float:
-        """Bytes per second that `per_node` devices share on the way to other nodes: a port each, as far as they go."""
-        return min(self.ports, per_node) * self.between.bandwidth
 
 
 _HOPPER = "NVIDIA DGX H100 data sheet: NVLink 4, 900 GB/s both ways; eight NDR ports of 400 Gb/s"
@@ -103,6 +86,7 @@ INTERCONNECTS: dict[str, Interconnect] = {
         "AMD Instinct MI300X platform data sheet: seven Infinity Fabric links of 128 GB/s both ways per device; eight "
         "ports of 400 Gb/s",
     ),
+    **{name: kind.interconnect for name, kind in DEVICE_KINDS.added.items() if kind.interconnect is not None},
 }
 """Per kind of GPU; latencies are the usual figures, 2 µs inside a node and 5 µs between nodes."""
 

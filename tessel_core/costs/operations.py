@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessel_core.costs.kernels import BYTES_OF, PRODUCTS, kernel_of, width_of
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.formats import FORMAT, FUSED, fused_bytes
+from tessel_core.ir.operators.formats import FORMAT, FUSED, KERNEL, fused_bytes
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.model import Operator
 
@@ -21,6 +21,7 @@ _KNOWN_AS = {
     "gelu_erf": "gelu",
     "linear": "matmul",
     "residual": "add",
+    "add_in_place": "add",
     "attention_bias": "attention",
     "attention_block": "attention",
     "attention_merge": "add",
@@ -54,6 +55,8 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
     known_as = _KNOWN_AS.get(kind) or _KNOWN_AS.get(forward, forward) + "_backward" * backward
     if kind == "opaque":
         known_as = str(values["operator"])
+    if KERNEL in values:
+        known_as = f"{values[KERNEL]}_{known_as}"
     made = sum(each.bytes for each in outputs) if kernel_of(known_as) in PRODUCTS else None
     moved = work.bytes
     if made is not None and FORMAT in values:

@@ -10,10 +10,12 @@ from operator import or_
 
 from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import quotient, topological_order
+from tessel_core.model.layout import stages_after_move
 from tessel_core.placement.branches import branches_apart
 from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, ROUNDING, with_rounding
 from tessel_core.units import show_memory
 
+_STAGES = PLACEMENT_RULES["stages"]
 _SUBGRAPH_RULES = tuple(LATENCY_RULES[name] for name in ("contiguous subgraphs", "order"))
 
 
@@ -40,14 +42,17 @@ class Movable:
             or circle
             or self._mixing(going, d)
             or self._late(going, d)
+            or self._turned_back(going, d)
             for d, circle in enumerate(circles)
         )
 
     def moved(self, operators: Iterable[int], device: int) -> Placement:
         """With these operators, and what must share theirs, on that device and the replicas of its stage."""
         going = set(self.placement.graph.together(operators))
-        to, assignment = self.placement.stage_at(device), enumerate(self.placement.assignment)
-        return replace(self.placement, assignment=tuple(to if i in going else on for i, on in assignment))
+        to = self.placement.stage_at(device)
+        assignment = tuple(to if i in going else on for i, on in enumerate(self.placement.assignment))
+        stages = stages_after_move(self.placement, going, device)
+        return replace(self.placement, assignment=assignment, stages=stages)
 
     def _pinned(self, going: Sequence[int], device: int) -> str:
         names = {self.placement.devices[d].name for d in self.placement.stage_at(device)}
@@ -67,7 +72,8 @@ class Movable:
         to, there = self.placement.devices[device], self.placement.operators_on[device]
         if to.memory_capacity is None or there.issuperset(going):
             return ""
-        if self.placement.most_bytes(there.union(going)) < to.memory_capacity * (1 - 2 * ROUNDING):
+        most = self.placement.most_bytes(there.union(going))
+        if self.placement.stages is None and most < to.memory_capacity * (1 - 2 * ROUNDING):
             return ""  # wherever it is in the pipeline: what follows takes long on many devices
         now, held = self.placement.memory[device], self.moved(going, device).memory[device]
         if held <= max(now, with_rounding(to.memory_capacity)):
@@ -91,6 +97,12 @@ class Movable:
         after = self.moved(going, device)
         return next((f"{found.where}: {found.why}" for rule in _SUBGRAPH_RULES for found in rule(after)), "")
 
+    def _turned_back(self, going: Sequence[int], device: int) -> str:
+        """Where stages would not follow each other, in a layout with several stages per device."""
+        if self.placement.stages is None or any(_STAGES(self.placement)):
+            return ""
+        return next((f"{found.where}: {found.why}" for found in _STAGES(self.moved(going, device))), "")
+
     @cached_property
     def _kept(self) -> dict[str, tuple[str, ...]]:
         return {pin.operator: pin.devices for pin in self.pins}
@@ -104,7 +116,7 @@ class Movable:
     @cached_property
     def _flows_onwards(self) -> bool:
         """Whether the devices must form a chain, and do."""
-        asked = self.contiguous and self.placement.subgraphs is None
+        asked = self.contiguous and self.placement.subgraphs is None and self.placement.stages is None
         return asked and not any(PLACEMENT_RULES["contiguous"](self.placement))
 
     @cached_property

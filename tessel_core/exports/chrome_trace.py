@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tessel_core import __version__
 from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.model.schedule import IntColumn
 from tessel_core.units import TICKS_PER_SECOND, many
+from tessel_core.version import __version__
 from tessel_core.workbench.messages.schedule import verdict
 
 COLOURS = {

@@ -11,7 +11,6 @@ from string import Template
 
 import plotly.graph_objects as go
 
-from tessel_core import __version__
 from tessel_core.charts.device_bars import cause_chart, idle_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.palette import FAINT
@@ -21,6 +20,7 @@ from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, ScheduleR
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, title_of
 from tessel_core.units import counted, show_gap, show_memory, show_time
+from tessel_core.version import __version__
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings, percent
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 

@@ -1,14 +1,15 @@
-"""Where a schedule's layers lie, as arguments of Megatron-LM."""
+"""Where the layers of a schedule or a placement lie, as arguments of Megatron-LM."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tessel_core.errors import InputError
 from tessel_core.exports.stages import forward_chain, on_ranks, tensor_degree
 from tessel_core.formats.megatron_layout import layout_text
-from tessel_core.model import Block, MicroBatchPlan, Schedule
+from tessel_core.model import Block, MicroBatchPlan, Placement, Schedule
+from tessel_core.placement.by_layer import stage_letters
 
 _LAYERS = re.compile(r"layers? (\d+)(?:–(\d+))?")
 _ANY_NUMBERED = re.compile(r"(?:.* )?\d+(?:–\d+)?|…|and \d+ more")
@@ -31,17 +32,32 @@ def megatron_arguments(schedule: Schedule) -> str:
     Raises InputError as `forward_chain`, for places that are no loops, and for labels that do not name layers in a row.
     """
     plan = schedule.plan
-    stages, ranks = _layout(plan)
-    degree = tensor_degree(plan)
-    said: dict[str, object] = {
+    said = _arguments(*_layout(plan), tensor_degree(plan))
+    if plan.samples is not None:
+        said |= {"micro-batch-size": plan.samples, "global-batch-size": plan.samples * schedule.micro_batches}
+    return _line(said)
+
+
+def layout_arguments(placement: Placement) -> str:
+    """As `megatron_arguments`, for a placement with several stages per device; nothing is said of the batch.
+
+    Raises InputError as `stage_letters`.
+    """
+    stages, groups = stage_letters(placement), placement.transfers.groups
+    return _line(_arguments(stages, len(set(placement.assignment)), 1 if groups is None else groups.size))
+
+
+def _arguments(stages: Sequence[str], ranks: int, degree: int) -> dict[str, object]:
+    return {
         **({"tensor-model-parallel-size": degree} if degree > 1 else {}),
         "num-layers": sum(stage.count("t") for stage in stages),
         "pipeline-model-parallel-size": ranks,
         "pipeline-model-parallel-layout": f"'{layout_text(stages)}'",
     }
-    if plan.samples is not None:
-        said |= {"micro-batch-size": plan.samples, "global-batch-size": plan.samples * schedule.micro_batches}
-    return " ".join(f"--{name} {value}" for name, value in said.items()) + "\n"
+
+
+def _line(arguments: Mapping[str, object]) -> str:
+    return " ".join(f"--{name} {value}" for name, value in arguments.items()) + "\n"
 
 
 def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:

@@ -12,7 +12,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core import __version__
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file, track_names
 from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.program import Op, Tag
@@ -20,6 +19,7 @@ from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 from tessel_core.simulation.costs import MeshCosts, costs_on, formula
 from tessel_core.simulation.trace import device_name, kind_of
+from tessel_core.version import __version__
 
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
 """Patterns in which one device gives, or one takes."""

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tessel_core.errors import InputError, find
+from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import chrome_trace, too_long_for_a_trace
 from tessel_core.exports.megatron import megatron_arguments, objection_of_megatron
 from tessel_core.exports.pytorch_csv import PYTORCH_CSV, objection_of_pytorch, pytorch_csv
+from tessel_core.extensions import Extended
 from tessel_core.formats import schedule_text
 from tessel_core.formats.tessel_json import tessel_json_text, unsaid_block
 from tessel_core.model import MemoryProfile, Schedule, ScheduleReport
@@ -97,7 +98,7 @@ def _no_pictures(schedule: Schedule) -> str:
     return why_no_pictures()
 
 
-EXPORTS: dict[str, Export] = {
+_OWN: dict[str, Export] = {
     export.name: export
     for export in (
         Export(
@@ -164,12 +165,11 @@ EXPORTS: dict[str, Export] = {
         Export("svg", "SVG picture", "for papers", ".svg", "image/svg+xml", _picture("svg"), _no_pictures),
     )
 }
-"""Every export by name, in the order in which people are offered them."""
 
+EXPORTS = Extended("tessel.exports", "export", Export, _OWN)
+"""Every export by name, in the order in which people are offered them, those of other packages last."""
 
-def find_export(name: str) -> Export:
-    """The export called `name`; InputError with the known names where there is none."""
-    return find(EXPORTS, name, "export")
+find_export = EXPORTS.find
 
 
 def export_for(file_name: str) -> Export:

@@ -92,6 +92,8 @@ class PlacementFile:
     report: PlacementFileReport | None
     subgraphs: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
     """For a latency, operators and the indices of their subgraphs on their devices; 0 for those that are not named."""
+    stages: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
+    """Where devices have several stages, operators and their stages; 0 for those that are not named."""
 
     @property
     def terms(self) -> PlacementTerms:
@@ -102,7 +104,7 @@ class PlacementFile:
 _POOL = Record(DevicePool, accelerators=COUNT, cpus=COUNT, memory=or_null(AMOUNT))
 PLACEMENT = Record(
     PlacementFile,
-    *("graph", "mesh", "pool", "assignment", "subgraphs"),
+    *("graph", "mesh", "pool", "assignment", "subgraphs", "stages"),
     format="tessel-placement",
     mesh=or_null(TEXT).unless_absent(None),
     pool=or_null(_POOL).under("devices").unless_absent(None),
@@ -146,7 +148,9 @@ def bound_placement(
     for operator, names in kept.assignment:
         found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
     transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication, groups)
-    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file), in_flight, replication)
+    subgraphs = _bound_numbers("subgraphs", kept.subgraphs, file)
+    stages = _bound_numbers("stages", kept.stages, file)
+    return Placement(file.graph, devices, tuple(found), transfers, subgraphs, in_flight, replication, stages)
 
 
 def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
@@ -161,13 +165,13 @@ def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
     return replace(kept, assignment=tuple(found))
 
 
-def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | None:
-    if kept.subgraphs is None:
+def _bound_numbers(where: str, numbers: tuple[tuple[str, int], ...] | None, file: GraphFile) -> tuple[int, ...] | None:
+    if numbers is None:
         return None
     found = [0] * len(file.graph.operators)
-    for operator, index in kept.subgraphs:
+    for operator, index in numbers:
         if operator not in file.graph.names:
-            raise InputError("subgraphs", f"unknown operator {operator!r}")
+            raise InputError(where, f"unknown operator {operator!r}")
         found[file.graph.operator_index(operator)] = index
     return tuple(found)
 
@@ -195,8 +199,9 @@ def placement_text(
         report, placer=report.solver, contiguous=contiguous, branches_apart=branches_apart, terms=terms
     )
     mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
-    named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
-    kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)
+    named, placement = _named_devices(report.solution), report.solution
+    subgraphs, stages = (_named_numbers(placement, each) for each in (placement.subgraphs, placement.stages))
+    kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs, stages)
     document = PLACEMENT.write(kept)
     if kept.mesh is None:
         del document["report"]["communication"]
@@ -212,19 +217,20 @@ def _named_devices(placement: Placement) -> tuple[tuple[str, tuple[str, ...]], .
     return tuple((operator.name, tuple(names[device] for device in on)) for operator, on in placed)
 
 
-def _named_subgraphs(placement: Placement) -> tuple[tuple[str, int], ...] | None:
-    if placement.subgraphs is None:
+def _named_numbers(placement: Placement, numbers: tuple[int, ...] | None) -> tuple[tuple[str, int], ...] | None:
+    if numbers is None:
         return None
     operators = (operator.name for operator in placement.graph.operators)
-    return tuple(zip(operators, placement.subgraphs, strict=True))
+    return tuple(zip(operators, numbers, strict=True))
 
 
 def assignment_document(placement: Placement) -> dict[str, Any]:
     """As a file says it: operator name to device name, or to a list of names for a group of devices.
 
-    For a latency there are `subgraphs` beside it: operator name to the index on its device, 0 on hosts.
+    For a latency there are `subgraphs` beside it: operator name to the index on its device, 0 on hosts.  In a layout
+    with several stages per device there are `stages`: operator name to stage.
     """
     found = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
-    return (
-        found if placement.subgraphs is None else {**found, "subgraphs": _SUBGRAPHS.write(_named_subgraphs(placement))}
-    )
+    numbered = ("subgraphs", placement.subgraphs), ("stages", placement.stages)
+    more = {name: _SUBGRAPHS.write(_named_numbers(placement, each)) for name, each in numbered if each is not None}
+    return {**found, **more}

@@ -1,11 +1,13 @@
 """The course: levels that are played, and what judges them."""
 
-from tessel_core.learning.assignment import Assigned, Assigning, Assignment
+from tessel_core.learning.assignment import Assigned, Assignment
 from tessel_core.learning.catalogue import find_deck, find_level, list_decks, list_levels
 from tessel_core.learning.glossary import GLOSSARY
-from tessel_core.learning.level import Knob, KnobAnswers, Level, Outcome, Puzzle, too_large
+from tessel_core.learning.level import Level
 from tessel_core.learning.ordering import Ordering
+from tessel_core.learning.questions import Assigning, KnobAnswers
 from tessel_core.learning.stamping import Stamping
+from tessel_core.learning.task import Knob, Puzzle, StopResult, too_large
 
 __all__ = [
     "GLOSSARY",
@@ -16,9 +18,9 @@ __all__ = [
     "KnobAnswers",
     "Level",
     "Ordering",
-    "Outcome",
     "Puzzle",
     "Stamping",
+    "StopResult",
     "find_deck",
     "find_level",
     "list_decks",

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.learning.level import Traced
 from tessel_core.learning.solved import percent
+from tessel_core.learning.task import Traced
 from tessel_core.units import show_time
 
 if TYPE_CHECKING:  # levels load no simulation before they are played
@@ -67,22 +66,6 @@ class Assigned:
     sentence: str
     """Its time, its idle time, and how far the best one is."""
     traced: Traced
-
-
-@dataclass(frozen=True)
-class Assigning:
-    """The question what an assignment of a level leads to, as a search is one."""
-
-    level: int
-    given: Given
-
-    def solve(self, control: Control) -> Assigned:
-        """The verdict; raises InputError for what `Assignment.check` refuses."""
-        from tessel_core.learning.catalogue import find_level
-
-        task = find_level(str(self.level)).task()
-        assert isinstance(task, Assignment)
-        return judge_assignment(task, self.given)
 
 
 def judge_assignment(task: Assignment, given: Given) -> Assigned:

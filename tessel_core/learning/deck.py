@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessel_core.charts.timeline import Look, timeline_data, timeline_height
 from tessel_core.control import Control
-from tessel_core.learning.level import Facts, Titled, no_facts
+from tessel_core.learning.task import Facts, Titled, no_facts
 
 if TYPE_CHECKING:  # slides load no simulation before they are shown
     from tessel_core.model import DeviceMesh
@@ -46,23 +46,6 @@ class Deck:
     about: str
     slides: tuple[Slide, ...]
     facts: Callable[[], Facts] = no_facts
-
-
-@dataclass(frozen=True)
-class DeckQuestion:
-    """The question what a deck shows, as a search is one."""
-
-    name: str
-
-    def solve(self, control: Control) -> dict[str, Any]:
-        """The deck as the browser shows it, a JSON object with timelines as `timeline_data` in base64.
-
-        Slides are delivered as they come; cancelled, the deck has those that are there.
-        """
-        from tessel_core.learning.catalogue import find_deck
-
-        deck = find_deck(self.name)
-        return slides_data(deck.title, deck.slides, deck.facts(), control)
 
 
 def slides_data(title: str, slides: Iterable[Slide], facts: Facts | None, control: Control) -> dict[str, Any]:

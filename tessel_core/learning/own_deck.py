@@ -9,7 +9,7 @@ from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.learning.deck import Slide, slides_data
-from tessel_core.learning.level import Titled
+from tessel_core.learning.task import Titled
 from tessel_core.scheduling.comparison import Made
 from tessel_core.workbench.slides import OwnSlide
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.learning.coach import Placed
-from tessel_core.learning.level import Puzzle, Titled
+from tessel_core.learning.task import Puzzle, Titled
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import period_bound

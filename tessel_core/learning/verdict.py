@@ -11,7 +11,7 @@ import numpy as np
 from tessel_core.errors import InputError
 from tessel_core.inspection.recognise import same_order
 from tessel_core.learning.coach import Placed
-from tessel_core.learning.level import Puzzle
+from tessel_core.learning.task import Puzzle
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import BASELINES, solve_schedule, title_of
 from tessel_core.scheduling.bounds import makespan_bound

@@ -3,6 +3,7 @@
 from tessel_core.model.groups import DeviceGroups
 from tessel_core.model.in_flight import InFlight
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
+from tessel_core.model.layout import LayoutShape, StageLayout
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
     OBJECTIVES,
@@ -49,6 +50,7 @@ __all__ = [
     "Expected",
     "InFlight",
     "Latency",
+    "LayoutShape",
     "Link",
     "MeasuredRun",
     "MemoryProfile",
@@ -68,6 +70,7 @@ __all__ = [
     "Schedule",
     "ScheduleReport",
     "SolveReport",
+    "StageLayout",
     "Status",
     "SteadyState",
     "Transfers",

@@ -18,6 +18,7 @@ from tessel_core.model.checks import (
     path_text,
     quotient,
 )
+from tessel_core.shown import Shown
 
 CPU = "cpu"
 """The device kind of hosts: they pay no communication and their memory is not counted."""
@@ -100,7 +101,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class OperatorGraph:
+class OperatorGraph(Shown):
     """A directed acyclic graph of operators; forward operators never wait for backward ones.
 
     Every graph that exists is well-formed: what must share a device (a colour, a backward operator and its forward

@@ -10,10 +10,12 @@ from math import inf
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped, quotient
 from tessel_core.model.in_flight import USUAL, InFlight
+from tessel_core.model.layout import layout_memory, layout_of
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.replicas import Replication
 from tessel_core.model.transfers import OWN_COSTS, Transfers
+from tessel_core.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Allowance:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Shown):
     """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
 
     With a `replication`, several devices are replicas.  A placement may break rules; the referee says which.
@@ -75,10 +77,13 @@ class Placement:
     """How many micro-batches' activations the stages of a pipeline hold in training."""
     replication: Replication | None = None
     """Where several devices of an operator divide its micro-batches; None where each does the same or its shard."""
+    stages: tuple[int, ...] | None = None
+    """Where devices have several stages of a pipeline: per operator its stage, numbered along the flow from 0."""
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
-        for what, entries in (("assignment", self.assignment), ("subgraphs", self.subgraphs)):
+        numbered = ("subgraphs", self.subgraphs), ("stages", self.stages)
+        for what, entries in (("assignment", self.assignment), *numbered):
             if entries is not None and len(entries) != len(self.graph.operators):
                 why = f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
                 raise InputError(what, why)
@@ -86,8 +91,9 @@ class Placement:
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
                 raise InputError(f"assignment of {operator.name}", why)
-        for operator, subgraph in zip(self.graph.operators, self.subgraphs or (), strict=False):
-            check_integer(f"subgraphs of {operator.name}", "the index", subgraph, least=0)
+        for what, numbers in numbered:
+            for operator, number in zip(self.graph.operators, numbers or (), strict=False):
+                check_integer(f"{what} of {operator.name}", "the index", number, least=0)
 
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:
@@ -152,6 +158,9 @@ class Placement:
     @cached_property
     def memory(self) -> tuple[float, ...]:
         """Per device, the bytes that its operators hold, with the activations of the micro-batches in flight."""
+        layout = layout_of(self)
+        if layout is not None:
+            return layout_memory(self, layout)
         return tuple(self._bytes(on, count) for on, count in zip(self.operators_on, self.held, strict=True))
 
     @cached_property

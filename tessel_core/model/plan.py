@@ -10,6 +10,7 @@ from functools import cached_property
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, grouped, topological_order
+from tessel_core.shown import Shown
 from tessel_core.units import MAGNITUDE
 
 _NUMBERED = re.compile(r"(.*?[^\d\W_])[ _.-]?(\d{1,9})")
@@ -98,7 +99,7 @@ class Dependency:
 
 
 @dataclass(frozen=True)
-class MicroBatchPlan:
+class MicroBatchPlan(Shown):
     """A directed acyclic graph of blocks on devices: one micro-batch's work.
 
     Every plan that exists is well-formed: names are unique, dependencies have no cycle, and on each device the

@@ -12,6 +12,7 @@ from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.placement import Placement
 from tessel_core.model.repetend import Repetend
 from tessel_core.model.schedule import Schedule, SteadyState
+from tessel_core.shown import Shown
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolveReport(Generic[T]):
+class SolveReport(Shown, Generic[T]):
     """The outcome of one solve.
 
     `objective` and `bound` are in the unit of `objective_name` and None where there is none; no solution is better

@@ -11,8 +11,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core import hosting
 from tessel_core.errors import InputError
 from tessel_core.model.plan import MicroBatchPlan
+from tessel_core.shown import Shown
 from tessel_core.units import counted
 
 IntColumn = NDArray[np.int64]
@@ -22,11 +24,11 @@ MOST_RUNS = 1_000_000
 
 
 def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
-    """Raise InputError, naming the place where the number of micro-batches was given, for more than `MOST_RUNS`."""
-    runs = micro_batches * len(plan.blocks)
-    if runs > MOST_RUNS:
+    """Raise InputError for more runs than a schedule may have, naming the place where the number was given."""
+    runs, most = micro_batches * len(plan.blocks), hosting.MOST_RUNS if hosting.hosted() else MOST_RUNS
+    if runs > most:
         amount = f"{counted(micro_batches, 'micro-batch')} of {counted(len(plan.blocks), 'block')} are {runs:,} runs"
-        raise InputError(where, f"{amount}, more than the {MOST_RUNS:,} that a schedule may have")
+        raise InputError(where, f"{amount}, more than the {most:,} that a schedule may have")
 
 
 class Phase(StrEnum):
@@ -70,7 +72,7 @@ class SteadyState:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Shown):
     """A plan and the start of every run (block, micro-batch).
 
     The columns `block`, `micro_batch` and `start` are int64, of one length, read-only and sorted by start, then
@@ -96,6 +98,12 @@ class Schedule:
             ordered = column[order]
             ordered.flags.writeable = False
             object.__setattr__(self, name, ordered)
+
+    @classmethod
+    def empty(cls, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
+        """Before anything runs."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(plan, micro_batches, none, none, none)
 
     @classmethod
     def from_starts(

@@ -26,7 +26,7 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     Raises InputError where a group has no time on any device's kind.
     """
     costs = problem.transfer_costs if costs is None else costs
-    whole = _whole(problem, costs)
+    whole = whole_pipeline(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
     memory_binds = bool(whole.most_memory.sum() > capacity)
     if problem.replicates:  # beside replicas, a group that has gradients adds loads where it is moved
@@ -53,7 +53,7 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
     With `keep_memory` they hold their memory there, which is a restriction of the problem; else they hold none,
     which is a relaxation.
     """
-    whole = _whole(problem, problem.transfer_costs)
+    whole = whole_pipeline(problem, problem.transfer_costs)
     sets = _contracted(whole, memory_binds=False)
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if keep_memory:
@@ -69,13 +69,13 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
 
 def contracted_operators(problem: PlacementProblem) -> frozenset[int]:
     """The operators without cost that `coarse_pipeline` joins with others."""
-    whole = _whole(problem, problem.transfer_costs)
+    whole = whole_pipeline(problem, problem.transfer_costs)
     sets, idle = _contracted(whole, memory_binds=False), _without_cost(whole)
     return frozenset(i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part])
 
 
-def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
-    """Groups of operators that must share a device or lie on a cycle of the flow."""
+def whole_pipeline(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
+    """As `pipeline_of`, with no groups contracted: sets of operators that share a device or lie on a cycle."""
     graph = problem.graph
     cycles = circles(quotient(len(graph.colocated), graph.flow)) if problem.contiguous else []
     links = [(min(cycle), each) for cycle in cycles for each in cycle]

@@ -26,6 +26,8 @@ class Placer(Solver):
     """Whether it serves problems that ask for it."""
     replicates: tuple[bool, ...] = (False,)
     """Whether it serves problems whose stages have one device, those that let a stage have several, or both."""
+    several_stages: bool = False
+    """Whether it makes layouts with several stages per device, and those only."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""
 
@@ -39,6 +41,8 @@ class Placer(Solver):
             return "cannot keep branches apart"
         if problem.replicates not in self.replicates:
             return "cannot replicate stages" if problem.replicates else "is for replicated stages only"
+        if not self.judges and self.several_stages != (problem.layout is not None):
+            return "needs a number of stages per device" if self.several_stages else "places one stage per device"
         return ""
 
 
@@ -56,13 +60,15 @@ PLACERS = Registry(
         "one-device": "baselines.simple:ONE_DEVICE",
         "local-search": "baselines.local_search:LOCAL_SEARCH",
         "partitioner": "baselines.partitioner:PARTITIONER",
+        "layout": "layouts:LAYOUT",
         "expert": "baselines.simple:BY_HAND",
         "latency-cp-sat": "latency.placers:LATENCY_CP_SAT",
         "latency-dp": "latency.placers:LATENCY_DP",
         "latency-greedy": "latency.placers:LATENCY_GREEDY",
     },
+    group="tessel.placers",
 )
-"""Every placer by name; command line and tests follow this table."""
+"""Every placer by name, those of other packages last; command line and tests follow this table."""
 
 CANCELLED = "it was cancelled before the proof"
 """The reason in a report of a search that a person, not a limit, ended."""

@@ -22,6 +22,7 @@ from tessel_core.model import (
     Placement,
     PlacementDevice,
     Replication,
+    StageLayout,
     Transfers,
     measure_placement,
 )
@@ -29,12 +30,15 @@ from tessel_core.model.checks import check_unique
 from tessel_core.model.in_flight import USUAL
 from tessel_core.model.transfers import OWN_COSTS
 from tessel_core.placement.branches import branches_apart
-from tessel_core.rules import Violation, check_allowances, check_placement
+from tessel_core.rules import Violation, check_allowances, check_layout, check_placement
+
+_FOR_LAYOUTS = (THROUGHPUT, True, False)
+"""The objective, whether placements are contiguous, and whether branches are apart, with several stages per device."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A graph and the devices that its operators may go to, for a pipeline with one stage a device.
+    """A graph and the devices that its operators may go to, for a pipeline with one stage per device or several.
 
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
@@ -52,6 +56,10 @@ class PlacementProblem:
     """Whether no device may have operators of two branches that run side by side."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
     """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
+    stages_by_hand: tuple[int, ...] | None = None
+    """In a layout, per operator its stage as a person chose it."""
+    layout: StageLayout | None = None
+    """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
     in_flight: InFlight = USUAL
     """How many micro-batches' activations each stage holds in training."""
     replication: Replication | None = None
@@ -64,6 +72,11 @@ class PlacementProblem:
             raise InputError("replicas", f"are for contiguous placements for the {THROUGHPUT} only")
         if self.replication is not None and self.transfers.groups is not None:
             raise InputError("replicas", "are single devices, and not tensor-parallel groups yet")
+        if self.layout is not None and (self.objective, self.contiguous, self.branches_apart) != _FOR_LAYOUTS:
+            why = f"are for contiguous placements for the {THROUGHPUT} that may mix branches"
+            raise InputError("several stages per device", why)
+        if self.layout is not None and self.replication is not None:
+            raise InputError("replicas", "are for placements with one stage per device")
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -122,16 +135,16 @@ class PlacementProblem:
         """The same problem for so many micro-batches a step."""
         return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
 
-    def placement(self, assignment: Sequence[tuple[int, ...]]) -> Placement:
-        """The placement with these devices per operator."""
-        assigned = tuple(assignment)
+    def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
+        """The placement with these devices per operator, and in a layout these stages."""
         return Placement(
             self.graph,
             self.devices,
-            assigned,
+            tuple(assignment),
             self.transfers,
             in_flight=self.in_flight,
             replication=self.replication,
+            stages=None if stages is None else tuple(stages),
         )
 
     def measure(self, placement: Placement) -> float:
@@ -144,7 +157,8 @@ class PlacementProblem:
         """The rules of the problem that a placement breaks."""
         apart = branches_apart(placement) if self.branches_apart else ()
         broken = check_placement(placement, without=self.waived_rules)
-        return [*broken, *check_allowances(placement, self.allowances), *apart]
+        stages = () if self.layout is None else check_layout(placement, self.layout)
+        return [*broken, *check_allowances(placement, self.allowances), *apart, *stages]
 
     @property
     def replicates(self) -> bool:
@@ -180,6 +194,7 @@ def placement_problem(
     contiguous: bool = True,
     branches_apart: bool = False,
     replicas: ReplicaOptions | None = None,
+    layout: StageLayout | None = None,
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
@@ -205,4 +220,5 @@ def placement_problem(
         contiguous=contiguous,
         branches_apart=branches_apart,
         replication=None if replicas is None else replication_on(devices, replicas, communication, unit),
+        layout=layout,
     )

@@ -12,8 +12,8 @@ from tessel_core.model.checks import find_cycle, grouped, quotient, topological_
 WEIGHT_GRADIENT = "weight_gradient"
 """Suffix of the kind of operators that compute weight gradients only: nothing waits for them within a micro-batch."""
 
-_Key = tuple[tuple[int, ...], BlockKind]
-"""The devices of an operator, in ascending order, and its kind of block."""
+_Key = tuple[tuple[int, ...], BlockKind, int]
+"""The devices of an operator, in ascending order, its kind of block, and its stage where devices have several."""
 _MOST_TO_MERGE = 400
 """Blocks beyond which they are left as the levels cut them."""
 
@@ -47,9 +47,10 @@ def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGr
     graph = placement.graph
     mates = ((graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of)
     arcs = [*graph.arcs, *mates]
+    stages = placement.stages or (0,) * len(graph.operators)
     keys = [
-        (tuple(sorted(on)), kind_of(each, split_weights=split_weights))
-        for each, on in zip(graph.operators, placement.assignment, strict=True)
+        (tuple(sorted(on)), kind_of(each, split_weights=split_weights), stage)
+        for each, on, stage in zip(graph.operators, placement.assignment, stages, strict=True)
     ]
     order = topological_order(_before(len(keys), arcs))
     numbers = _apart(_numbered(keys), arcs, order)
@@ -128,6 +129,6 @@ def _ordered(
     members = grouped(len(before), ((numbers[operator], operator) for operator in order))
     sequence = topological_order(before)
     place = {number: i for i, number in enumerate(sequence)}
-    blocks = tuple(StageBlock(*keys[members[number][0]], members[number]) for number in sequence)
+    blocks = tuple(StageBlock(*keys[members[number][0]][:2], members[number]) for number in sequence)
     pairs = {(place[source], place[target]) for target, sources in enumerate(before) for source in sources}
     return BlockGraph(blocks, tuple(place[number] for number in numbers), tuple(sorted(pairs)))

@@ -9,14 +9,17 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    MAKESPAN,
     PERIOD,
     THROUGHPUT,
+    LayoutShape,
     MicroBatchPlan,
     Placement,
     PlacementDevice,
     PlacementLoads,
     PlacementReport,
     ScheduleReport,
+    StageLayout,
     Status,
 )
 from tessel_core.options import Option, check_options, option
@@ -29,6 +32,8 @@ from tessel_core.units import TICKS_PER_SECOND
 _LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 """Capacities to try, as shares of the memory on the fullest device of the best placement."""
 
+_LAYOUT_SECONDS = 5.0
+"""For each other layout; those of equal layers are proved in less."""
 _MOST_MOVES = 300
 """Placements one move away that are looked at."""
 
@@ -52,6 +57,8 @@ class Candidate:
     origin: str
     load: float
     """Largest load of a device, in the graph's unit."""
+    bound: Fraction | None = None
+    """Of a layout, what no other placement in the same layout has a load below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,8 @@ class JointEntry:
     candidate: Candidate
     plan: MicroBatchPlan
     report: ScheduleReport
+    by_makespan: bool = False
+    """Whether entries are ranked by makespan, as layouts are: their periods are all near the same bound."""
 
     @property
     def period(self) -> Fraction | None:
@@ -71,6 +80,8 @@ class JointEntry:
     def rank(self) -> tuple[bool, Fraction, int, float]:
         """By period, then makespan, then load; those without a schedule last."""
         period, makespan = self.period, self.report.makespan
+        if self.by_makespan and makespan is not None:
+            return period is None, Fraction(makespan), makespan, self.candidate.load
         return period is None, period or Fraction(0), makespan or 0, self.candidate.load
 
 
@@ -107,9 +118,10 @@ class JointReport:
 
     def placement_report(self, entry: JointEntry) -> PlacementReport:
         """The report on an entry's placement alone: its own largest load, proved only where that is the bound."""
-        load, bound = Fraction(entry.candidate.load), self.placement.bound
+        load, bound = Fraction(entry.candidate.load), entry.candidate.bound or self.placement.bound
         status = Status.PROVED_OPTIMAL if bound is not None and load <= bound else Status.FEASIBLE
-        return replace(self.placement, solution=entry.candidate.placement, objective=load, status=status)
+        placement = entry.candidate.placement
+        return replace(self.placement, solution=placement, objective=load, bound=bound, status=status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,9 @@ def search_jointly(
 ) -> JointReport:
     """The least period over placements near the best; never longer than with the best placement alone.
 
+    For a problem with several stages per device, the layouts with as many stages or fewer, in both shapes; the
+    schedules are then searched and ranked by makespan, because more stages shorten the ends and not the period.
+
     Stages hold activations of the schedules' micro-batches.  No schedule's period is below the largest load, so the
     placement's bound is one for all of them.  Every candidate
     gets the same share of the time that is left.  Progress is reported per candidate; when `control` stops, the entries
@@ -152,13 +167,20 @@ def search_jointly(
     if best.solution is None:
         return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
     scale = TICKS_PER_SECOND["ns"] / TICKS_PER_SECOND[problem.graph.time_unit]
-    bound = None if best.bound is None else best.bound * Fraction(scale)
-    tried, entries = list(_candidates(problem, best, config.placements, control)), list[JointEntry]()
+    objective, least_load = PERIOD, best.bound
+    if problem.layout is None:
+        tried = list(_candidates(problem, best, config.placements, control))
+    else:
+        objective = MAKESPAN
+        tried, least_load = _layouts(problem, best, config.placements, control)
+    bound = None if least_load is None else least_load * Fraction(scale)
+    entries = list[JointEntry]()
     for i, candidate in enumerate(tried):
         if entries and control.stopped:
             break
         plan = plan_of(candidate.placement, options)
-        entries.append(JointEntry(candidate, plan, _scheduled(plan, config, len(tried) - i, control)))
+        found = _scheduled(plan, objective, config, len(tried) - i, control)
+        entries.append(JointEntry(candidate, plan, found, by_makespan=objective == MAKESPAN))
         leader = min(entries, key=lambda entry: entry.rank)
         control.deliver(entries[-1])
         # A plan's whole nanoseconds may come to a little less than the bound on loads.
@@ -167,10 +189,12 @@ def search_jointly(
     return JointReport(placement=best, entries=ranked(entries), bound=bound, wall_s=control.elapsed_s)
 
 
-def _scheduled(plan: MicroBatchPlan, config: JointConfig, left: int, control: Control) -> ScheduleReport:
+def _scheduled(
+    plan: MicroBatchPlan, objective: str, config: JointConfig, left: int, control: Control
+) -> ScheduleReport:
     share = max(0.1, control.remaining_s / left)
     asked = TesselConfig(
-        objective=PERIOD, time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed
+        objective=objective, time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed
     )
     # Each search reports another plan's bound, which would make the reported one go up and down.
     part = control.part(share).quiet()
@@ -192,6 +216,41 @@ def _candidates(problem: PlacementProblem, best: PlacementReport, count: int, co
         if found.placement.assignment not in seen:
             seen.add(found.placement.assignment)
             yield found
+
+
+def _layouts(
+    problem: PlacementProblem, best: PlacementReport, count: int, control: Control
+) -> tuple[list[Candidate], Fraction | None]:
+    """Up to `count` layouts, the one that was asked for first, and a bound on the largest load of all of them."""
+    assert best.solution is not None, "there is a best layout"
+    assert problem.layout is not None, "a layout is asked for"
+    found, bound = [replace(_candidate(best.solution, _named(problem.layout)), bound=best.bound)], best.bound
+    for layout in _other_layouts(problem.layout):
+        if len(found) >= count or control.stopped:
+            break
+        other = replace(problem, layout=layout)
+        name = default_placer(other)
+        config = find_placer(name).config(time_limit=max(0.1, min(_LAYOUT_SECONDS, control.remaining_s / 4)))
+        report = solve_placement(name, other, config, control.quiet())
+        if report.solution is not None:
+            found.append(replace(_candidate(report.solution, _named(layout)), bound=report.bound))
+            bound = None if bound is None or report.bound is None else min(bound, report.bound)
+    return found, bound
+
+
+def _other_layouts(asked: StageLayout) -> Iterator[StageLayout | None]:
+    """The other shape, one stage per device, and fewer stages per device than were asked for."""
+    shapes = (asked.shape, *(shape for shape in LayoutShape if shape is not asked.shape))
+    yield replace(asked, shape=shapes[1])
+    yield None
+    for shape in shapes:
+        yield from (StageLayout(stages, shape) for stages in range(asked.stages_per_device - 1, 1, -1))
+
+
+def _named(layout: StageLayout | None) -> str:
+    if layout is None:
+        return "one stage per device"
+    return f"{layout.shape} of {layout.stages_per_device} stages per device"
 
 
 def _candidate(placement: Placement, origin: str) -> Candidate:

@@ -42,10 +42,11 @@ def weights_apart(placement: Placement) -> Placement:
     graph = with_weights_apart(placement.graph)
     if len(graph.operators) == len(placement.graph.operators):
         return placement
-    there = dict(zip(placement.graph.names, placement.assignment, strict=True))
+    index = {name: i for i, name in enumerate(placement.graph.names)}
     # A weight gradient that was not there goes where the operator lies whose gradient it is of.
-    home = (there[each.name] if each.name in there else there[str(each.forward_of)] for each in graph.operators)
-    return replace(placement, graph=graph, assignment=tuple(home))
+    home = [index[each.name if each.name in index else str(each.forward_of)] for each in graph.operators]
+    stages = None if placement.stages is None else tuple(placement.stages[i] for i in home)
+    return replace(placement, graph=graph, assignment=tuple(placement.assignment[i] for i in home), stages=stages)
 
 
 def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBatchPlan:

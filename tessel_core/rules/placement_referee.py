@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tessel_core.model import Allowance, Placement
+from tessel_core.model import Allowance, Placement, StageLayout
 from tessel_core.model.checks import find_cycle, path_text, quotient
 from tessel_core.model.latency import circle_of
 from tessel_core.rules.referee import Violation
@@ -65,7 +65,10 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
     """The devices' forward sets form a chain of ideals: devices can be ordered so that no tensor flows back.
 
     With device(v) the devices of v, the graph of device(u) -> device(v) over the flow from u to v has no cycle.
+    Placements with several stages per device keep the rule of `stages` in its place.
     """
+    if placement.stages is not None:
+        return
     groups = [frozenset(placement.assignment[members[0]]) for members in placement.graph.colocated]
     stages = list(dict.fromkeys(groups))
     number = {stage: i for i, stage in enumerate(stages)}
@@ -91,6 +94,36 @@ def replicas(placement: Placement) -> Iterator[Violation]:
             if others:
                 name, shown = placement.graph.operators[min(others)].name, placement.devices[device].name
                 yield Violation("replicas", where, f"share a stage, but {name} is on {shown} and not on all of them")
+
+
+def stages(placement: Placement) -> Iterator[Violation]:
+    """Stages follow the flow, each has an operator, and all of its operators are on the same device.
+
+    For a flow from u to v, stage(u) <= stage(v).
+    """
+    if placement.stages is None:
+        return
+    operators, stage_of = placement.graph.operators, placement.stages
+    groups = placement.graph.colocated
+    for members in groups:
+        for i in members[1:]:
+            if stage_of[i] != stage_of[members[0]]:
+                why = f"is in stage {stage_of[i]}, but {operators[members[0]].name} is in stage {stage_of[members[0]]}"
+                yield Violation("stages", f"operator {operators[i].name}", why)
+    for one, other in placement.graph.flow:
+        before, after = groups[one][0], groups[other][0]
+        if stage_of[before] > stage_of[after]:
+            why = f"is in stage {stage_of[after]}, and follows {operators[before].name} in stage {stage_of[before]}"
+            yield Violation("stages", f"operator {operators[after].name}", why)
+    first: dict[int, int] = {}
+    for i, stage in enumerate(stage_of):
+        other = first.setdefault(stage, i)
+        if set(placement.assignment[i]) != set(placement.assignment[other]):
+            why = f"is on {_on(placement, i)}, but {operators[other].name} of its stage is on {_on(placement, other)}"
+            yield Violation("stages", f"operator {operators[i].name}", why)
+    missing = sorted(set(range(max(stage_of, default=-1) + 1)) - set(first))
+    if missing:
+        yield Violation("stages", f"stage {missing[0]}", "has no operators")
 
 
 # The rules that a placement for the latency of one sample keeps besides
@@ -151,11 +184,12 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
     "memory": placement_memory,
     "replicas": replicas,
     "contiguous": contiguous,
+    "stages": stages,
 }
 """Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
 
 LATENCY_RULES: dict[str, PlacementRule] = {
-    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule is not contiguous},
+    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule not in (contiguous, stages)},
     "alone": alone,
     "contiguous subgraphs": contiguous_subgraphs,
     "order": order,
@@ -177,6 +211,26 @@ def check_allowances(placement: Placement, allowances: Iterable[Allowance]) -> I
             if name not in each.devices:
                 why = f"is on {name}, but is only for {' and '.join(each.devices) or 'no device'}"
                 yield Violation("allowances", f"operator {each.operator}", why)
+
+
+def check_layout(placement: Placement, layout: StageLayout) -> Iterator[Violation]:
+    """Stages lie on the accelerators, in the order of these, as the layout says."""
+    if placement.stages is None:
+        yield Violation("layout", "the placement", "has no stages")
+        return
+    devices = [i for i, device in enumerate(placement.devices) if not device.is_host]
+    wanted, found = layout.stages_per_device * len(devices), len(set(placement.stages))
+    if found != wanted:
+        yield Violation("layout", "the placement", f"has {found} stages, the layout {wanted}")
+        return
+    on = dict(zip(placement.stages, placement.assignment, strict=True))
+    for stage, there in sorted(on.items()):
+        device = devices[layout.device_of(stage, len(devices))]
+        if there != (device,):
+            where = " and ".join(placement.devices[each].name for each in there) or "no device"
+            why = f"is on {where}, in the layout on {placement.devices[device].name}"
+            yield Violation("layout", f"stage {stage}", why)
+            return
 
 
 def _on(placement: Placement, operator: int) -> str:

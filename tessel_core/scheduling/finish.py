@@ -23,7 +23,7 @@ from tessel_core.scheduling.structure import path_lengths
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
-    from tessel_core.scheduling.search.beam_search import Outcome
+    from tessel_core.scheduling.search.beam_search import BeamResult
     from tessel_core.scheduling.search.runs_model import RunsModel
 
 BY_HAND = "hand"
@@ -142,7 +142,7 @@ class Finish:
         search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
         left = [(width, backwards) for width in search.widths for backwards in (False, True)]
 
-        def one(asked: _Asked) -> Outcome:
+        def one(asked: _Asked) -> BeamResult:
             def settled() -> bool:
                 return control.stopped or not incumbent.bound <= asked.limit < incumbent.makespan
 
@@ -158,7 +158,7 @@ class Finish:
             near = width > _NARROW and shorter - incumbent.bound <= _FEW
             return _Asked(width, backwards, (incumbent.bound + shorter) // 2 if near else shorter)
 
-        def finish(asked: _Asked, outcome: Outcome) -> None:
+        def finish(asked: _Asked, outcome: BeamResult) -> None:
             if outcome.excluded:
                 incumbent.raise_bound(asked.limit + 1, "beam")
             if incumbent.offer(outcome.starts, "beam") or outcome.excluded:

@@ -68,8 +68,9 @@ SCHEDULERS = Registry(
         "list-scheduling": "list_scheduling:LIST_SCHEDULING",
     },
     BASELINES,
+    "tessel.schedulers",
 )
-"""Every scheduler by name; forms, command line, comparison and tests follow this table."""
+"""Every scheduler by name, those of other packages last; forms, command line and comparison follow this table."""
 
 DEFAULT_SCHEDULER = "tessel"
 

@@ -261,7 +261,7 @@ _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _binary for each in (*FUNCTION_GRADIENTS, *BINARY_GRADIENTS, *REDUCTION_GRADIENTS)},
     **{each.kind: _twice(_unary) for each in NORMALIZATION_GRADIENTS},
     **dict.fromkeys(("cast", "transpose", "relu", "loss", "loss_grad", "bias_grad"), _unary),
-    **dict.fromkeys(("add", "accumulate", "relu_grad", "bias"), _binary),
+    **dict.fromkeys(("add", "add_in_place", "accumulate", "relu_grad", "bias"), _binary),
     **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
     **dict.fromkeys(
         ("embedding", "concat", "split", "chunk", "part", "slice", "unpack_qkv", "pack_qkv", "write", "roll", "after"),

@@ -35,13 +35,12 @@ class RankCosts(Costs):
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per place, seconds of an operation on its slowest ranks."""
         places = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
-        over = str(values.get("over", "")) if find_operator(kind).pattern else ""
         if not find_operator(kind).pattern:
             found = self.costs.seconds(kind, self._at(types, 0), self._at(outputs, 0), values)
             return {place: found[self.worker_of(0, place - 1)] for place in places}
         named = {name: value for name, value in values.items() if name not in ("over", "degree")}
         slowest: DeviceSeconds = {}
-        for group in self._groups(over, places):
+        for group in self._groups(str(values.get("over", "")), places):
             taken, made = ([each for rank in group for each in self._at(some, rank)] for some in (types, outputs))
             if "to" in named:
                 named["to"] = made[0].device

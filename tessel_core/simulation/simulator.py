@@ -42,9 +42,11 @@ def simulate(
     link_sharing
         Whether transfers that leave or enter a node at one time share its uplink; else each goes as if it were alone.
 
-    Raises InputError for a program that is not well-formed or has no values, a device that the mesh does not have or
-    whose speed it does not say, an operation whose time needs a mesh, an unknown `compat`, and for link sharing that
-    cannot be.
+    Raises
+    ------
+    InputError
+        For a program that is not well-formed or has no values, a device that the mesh does not have or whose speed it
+        does not say, an operation whose time needs a mesh, an unknown `compat`, and for link sharing that cannot be.
     """
     check_semantics(compat, link_sharing=link_sharing)
     verify(program)

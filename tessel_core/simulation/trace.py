@@ -17,6 +17,7 @@ from tessel_core.ir.transforms.expansion import over_of
 from tessel_core.ir.types import HOST
 from tessel_core.ir.verify import unfreed
 from tessel_core.model import BlockKind, DeviceMesh
+from tessel_core.shown import Shown
 from tessel_core.simulation.live_memory import SAME_MOMENT, MemorySteps, per_operation
 from tessel_core.units import show_memory
 
@@ -66,7 +67,7 @@ def device_name(device: int, mesh: DeviceMesh | None) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Shown):
     """Events as columns: event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
 
     Live memory as steps: from `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`, because it has

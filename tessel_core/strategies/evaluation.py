@@ -46,7 +46,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StrategyResult:
     """The result of one configuration; where nothing was simulated times are NaN and peaks empty."""
 
     latency: float
@@ -75,7 +75,7 @@ def evaluate(
     *,
     overlap: bool = True,
     link_sharing: bool = False,
-) -> list[Outcome]:
+) -> list[StrategyResult]:
     """The outcome of each; those that are not reached when `control` stops say so.
 
     Under DistIR's semantics, without overlap, and where transfers share an uplink, every configuration is simulated
@@ -84,7 +84,7 @@ def evaluate(
     check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control
     evaluator = _Evaluator(family, mesh, semantics, overlap, link_sharing and mesh.node_uplink is not None)
-    found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
+    found = [StrategyResult(float("nan"), (), NOT_REACHED)] * len(configurations)
     groups: dict[Hashable, list[_Member]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
@@ -92,7 +92,7 @@ def evaluate(
             return found
         reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
-            found[i] = Outcome(float("nan"), (), reason)
+            found[i] = StrategyResult(float("nan"), (), reason)
         elif (places := evaluator.places(each)) is None:
             alone.append(i)
         else:
@@ -110,7 +110,7 @@ def evaluate(
     return found
 
 
-def evaluate_quickly(family: Family, asked: Configuration, mesh: DeviceMesh) -> Outcome | None:
+def evaluate_quickly(family: Family, asked: Configuration, mesh: DeviceMesh) -> StrategyResult | None:
     """The outcome without a simulation of every operation; None where groups lie too differently for that.
 
     It is that of the operation-by-operation simulation, by the default semantics with overlap.
@@ -196,7 +196,7 @@ class _Evaluator:
         shape = strategy.pipeline, strategy.micro_batches, training, strategy.stages_per_device
         return issue_order(strategy.schedule, *shape)
 
-    def together(self, members: Sequence[_Member]) -> list[Outcome]:
+    def together(self, members: Sequence[_Member]) -> list[StrategyResult]:
         """Evaluate configurations of one key."""
         some = [each.asked for each in members]
         training = self._family.optimizer(some[0].spec) is not None
@@ -207,18 +207,18 @@ class _Evaluator:
             return self._outcomes(some, *evaluate_streams([self._structure(each) for each in some], orders, amounts))
         except InputError as error:
             if len(members) == 1:
-                return [Outcome(float("nan"), (), str(error))]
+                return [StrategyResult(float("nan"), (), str(error))]
             return [outcome for each in members for outcome in self.together([each])]
 
-    def _outcomes(self, members: Sequence[Configuration], end: Seconds, peak: Bytes) -> list[Outcome]:
+    def _outcomes(self, members: Sequence[Configuration], end: Seconds, peak: Bytes) -> list[StrategyResult]:
         """Only those whose memory may not do are looked at device by device."""
         latency, peaks = end.max(axis=0).tolist(), peak.T
         tight = peaks.max(axis=1) > self._limits.min()
-        outcomes = list[Outcome]()
+        outcomes = list[StrategyResult]()
         for i, each in enumerate(members):
             held = tuple(peaks[i].tolist())
             reason = shortage(self._ranks(each).spread(held), self._mesh) if tight[i] else ""
-            outcomes.append(Outcome(latency[i], held, reason, tuple(end[:, i].tolist())))
+            outcomes.append(StrategyResult(latency[i], held, reason, tuple(end[:, i].tolist())))
         return outcomes
 
     @property
@@ -226,7 +226,7 @@ class _Evaluator:
         """Whether one rank stands for all that do the same."""
         return self._semantics is Semantics.DEFAULT and not self._link_sharing and self._nodes is not None
 
-    def alone(self, each: Configuration) -> Outcome:
+    def alone(self, each: Configuration) -> StrategyResult:
         """Simulate one configuration operation by operation, one rank for all where they do the same."""
         try:
             asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
@@ -234,18 +234,18 @@ class _Evaluator:
                 return self._of_few(each) or self._one_rank(each, self._places_trace(each))
             found = simulate_strategy(*asked, overlap=self._overlap, link_sharing=self._link_sharing)
         except InputError as error:
-            return Outcome(float("nan"), (), str(error))
+            return StrategyResult(float("nan"), (), str(error))
         ranks, trace = self._ranks(each), found.trace
         peaks, ends = [0] * each.strategy.pipeline, [0.0] * each.strategy.pipeline
         for worker, peak, end in zip(trace.devices, trace.peak_memory, trace.device_end, strict=True):
             place = ranks.coordinate(worker, "pipeline")
             peaks[place], ends[place] = max(peaks[place], peak), max(ends[place], end)
-        return Outcome(trace.latency, tuple(peaks), found.shortage, tuple(ends))
+        return StrategyResult(trace.latency, tuple(peaks), found.shortage, tuple(ends))
 
     def _places_trace(self, each: Configuration) -> Trace:
         return simulate_places(self._family, each.spec, each.strategy, self._mesh, overlap=self._overlap)
 
-    def _of_few(self, each: Configuration) -> Outcome | None:
+    def _of_few(self, each: Configuration) -> StrategyResult | None:
         """The outcome from those of fewer micro-batches, where each more adds as much; None where it does not.
 
         Published orders repeat once the pipeline is full, so times and peaks lie on a line.  Three numbers of
@@ -269,15 +269,15 @@ class _Evaluator:
         ends, peaks = last[:place].tolist(), [round(peak) for peak in last[place:].tolist()]
         return self._outcome_of_places(each, ends, peaks)
 
-    def _one_rank(self, each: Configuration, trace: Trace) -> Outcome:
+    def _one_rank(self, each: Configuration, trace: Trace) -> StrategyResult:
         return self._outcome_of_places(each, list(trace.device_end), list(trace.peak_memory))
 
-    def _outcome_of_places(self, each: Configuration, ends: list[float], peaks: list[int]) -> Outcome:
+    def _outcome_of_places(self, each: Configuration, ends: list[float], peaks: list[int]) -> StrategyResult:
         """What the places of a pipeline are for all of their ranks."""
         held = tuple(peaks)
         tight = max(held) > self._limits.min()
         reason = shortage(self._ranks(each).spread(held), self._mesh) if tight else ""
-        return Outcome(max(ends), held, reason, tuple(ends))
+        return StrategyResult(max(ends), held, reason, tuple(ends))
 
     def _ranks(self, each: Configuration) -> Ranks:
         return each.strategy.ranks(self._semantics)

@@ -74,7 +74,18 @@ class Family(ABC):
 
         Raises InputError where the network has attention with a bias, which is fused alone, and `attention` is unfused.
         """
-        model = with_attention(attention, self.forward(spec))
+        return self.completed(self.forward(spec), spec, split_weights=split_weights, attention=attention)
+
+    def completed(
+        self,
+        forward: Distributed,
+        spec: Any,
+        *,
+        split_weights: bool = False,
+        attention: AttentionKernel = AttentionKernel.FUSED,
+    ) -> Distributed:
+        """The program of a forward pass of the network, such as one with fewer layers; as `build`."""
+        model = with_attention(attention, forward)
         return model if self.optimizer(spec) is None else Gradients(self.also, split_weights=split_weights)(model)
 
     @abstractmethod

@@ -147,7 +147,7 @@ ATTENTION = Field(
     str(AttentionKernel.FUSED),
     tuple(AttentionKernel),
     several=True,
-    about="One fused kernel, or an operator for each step, which keeps scores in memory.",
+    about="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory.",
 )
 MORE_CUTS = (CONTEXT, CONTEXT_METHOD, EXPERT, SEQUENCE_PARALLEL, GRAD_DTYPE, ATTENTION, COMPILED)
 """Fields that few grids need."""

@@ -21,7 +21,7 @@ from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
-from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome, evaluate
+from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, StrategyResult, evaluate
 from tessel_core.strategies.families import Family, Spec, Value
 from tessel_core.strategies.orders import DEFAULT_ORDER, usual_order
 from tessel_core.strategies.places import nodes_of
@@ -247,7 +247,7 @@ class GridResult:
     mesh: DeviceMesh
     semantics: Semantics
     configurations: tuple[Configuration, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StrategyResult, ...]
     too_large: int = 0
     """Configurations of the grid that were left out because they take more devices than they may."""
     overlap: bool = True
@@ -361,7 +361,7 @@ def evaluate_grid(
     most: int | None = None,
     overlap: bool = True,
     link_sharing: bool = False,
-    known: Mapping[Configuration, Outcome] = MappingProxyType({}),
+    known: Mapping[Configuration, StrategyResult] = MappingProxyType({}),
 ) -> GridResult:
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has.
 

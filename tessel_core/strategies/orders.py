@@ -11,6 +11,7 @@ from typing import Any
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.model.layout import stage_device
 from tessel_core.networks.shapes import forward_half
 from tessel_core.options import options_of
 from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler, solve_schedule
@@ -41,8 +42,7 @@ class StageForm:
 
     def device_of(self, stage: int, devices: int) -> int:
         """The device of a stage, of the first copy."""
-        turn, place = divmod(stage, devices)
-        return devices - 1 - place if self.returns and turn % 2 else place
+        return stage_device(stage, devices, returns=self.returns)
 
 
 LOOP = StageForm()

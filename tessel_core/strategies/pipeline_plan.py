@@ -103,11 +103,11 @@ def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
                 to += way
             found[group].lag[(kind, stage), (kind, to)] += seconds / parts
     for (group, run, _), each in spans.items():
-        found[group].busy[run] += _covered(each) / parts
+        found[group].busy[run] += covered(each) / parts
     return found
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def covered(spans: list[tuple[float, float]]) -> float:
     """Seconds that lie in one of the spans at least."""
     total, until = 0.0, -math.inf
     for start, end in sorted(spans):

@@ -85,6 +85,10 @@ class Ranks:
             stride *= getattr(self, name)
         return found
 
+    def stride(self, dimension: str) -> int:
+        """The distance of neighbours along a dimension."""
+        return self._stride[dimension]
+
     @property
     def count(self) -> int:
         """The number of devices."""

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes, Op, Program
-from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
+from tessel_core.ir.transforms.checkpoint import Recompute, holding_selected, recomputing
 from tessel_core.ir.transforms.data import UPDATE
-from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.expansion import TENSOR, Degrees, expanded
+from tessel_core.ir.transforms.tensor import TensorParallel, finished_sums
 from tessel_core.ir.transforms.update import Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
@@ -161,7 +162,10 @@ class Skeleton:
 def skeleton_of(family: ExampleFamily, example: Spec, sharded: bool, recompute: Recompute) -> Skeleton:
     """The skeleton of a family's `example`, on one device or on one of several that share each layer."""
     degree, model = _DEGREE if sharded else 1, family.build(example)
-    model = TensorParallel(degree)(recomputing(recompute, model))
+    model = TensorParallel(degree).of_one(recomputing(recompute, model))
+    if recompute == Recompute.SELECTIVE:
+        model = holding_selected(model)
+    model = expanded(finished_sums(model, TENSOR, degree), Degrees(tensor=degree))
     sizes = family.numbers(example, example.batch, degree)
     names = _Names({size: name for name, size in sizes.items()}, frozenset(sizes), example.dtype)
     return _first_device(model, names, example.layers, family.optimizer(example))

@@ -13,7 +13,7 @@ from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Program
 from tessel_core.ir.transforms.attention import AttentionKernel
-from tessel_core.ir.transforms.checkpoint import Recompute, keeping_products, recomputing
+from tessel_core.ir.transforms.checkpoint import Recompute, holding_selected, keeping_products, recomputing
 from tessel_core.ir.transforms.compiled import Compiled
 from tessel_core.ir.transforms.context import ContextMethod, ContextParallel
 from tessel_core.ir.transforms.data import DataParallel
@@ -25,6 +25,7 @@ from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import GradientFormat, ShardedOptimizer, with_gradients
 from tessel_core.ir.transforms.zero import ShardedReplicas
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
+from tessel_core.shown import Shown
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.ranks import RankCosts
@@ -103,6 +104,10 @@ class Strategy:
     """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
     compiled: bool = False
     """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
+    layout: tuple[int, ...] = ()
+    """Layers of each stage; empty for equal numbers, the first stages one more where they do not divide."""
+    eager_loss: bool = False
+    """Whether the loss is not compiled with the layers; an eager one holds copies of the logits in fp32."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -114,6 +119,9 @@ class Strategy:
             raise InputError("grad-dtype", f"must be one of {known}, got {self.grad_dtype!r}")
         if self.rank_order is not None:
             read_rank_order(",".join(self.rank_order))
+        if self.layout and (len(self.layout) != self.stages or min(self.layout) < 1):
+            why = f"gives each of {self.stages} stages 1 layer or more, got {','.join(map(str, self.layout))}"
+            raise InputError("layout", why)
         if self.bucket_bytes < 0:
             raise InputError("bucket", f"must not be negative, got {self.bucket_bytes}")
 
@@ -150,12 +158,18 @@ class Strategy:
         return self.zero > 1 and not once
 
     @property
+    def selects_products(self) -> bool:
+        """Whether recomputation keeps what some of the products make."""
+        return self.recompute == Recompute.SELECTIVE and self.attention != AttentionKernel.UNFUSED
+
+    @property
     def plain(self) -> bool:
         """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
         as a network is written."""
         apart = self.context > 1 or self.expert > 1 or self.sequence_parallel
         kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
-        return not apart and not kernels and self.zero < ZERO_STAGES[2] and not self.grad_dtype
+        written = not (kernels or self.grad_dtype or self.layout)
+        return not apart and written and self.zero < ZERO_STAGES[2]
 
     def __str__(self) -> str:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
@@ -190,20 +204,24 @@ class Strategy:
     @property
     def _saving(self) -> list[str]:
         """What its devices keep, in words."""
-        unfused = ["unfused attention"] * (self.attention == AttentionKernel.UNFUSED)
+        kernel = [f"{self.attention} attention"] * (self.attention != AttentionKernel.FUSED)
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
-        return unfused + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
+        return kernel + _RECOMPUTING[self.recompute] + ([f"ZeRO-{self.zero}{kept}"] if self.zero else []) + more
 
     @property
     def _running(self) -> list[str]:
         """How its kernels differ from the usual ones, in words."""
-        return ["FP8"] * self.fp8 + ["compiled"] * self.compiled
+        loss = " but for the loss" * self.eager_loss
+        return ["FP8"] * self.fp8 + [f"compiled{loss}"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
         """What is not as usual about stages and ranks, in words."""
         several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
+        if self.layout:
+            uneven = f"{min(self.layout)} to {max(self.layout)} layers in a stage"
+            several.append(uneven if len(self.layout) > _NAMED_STAGES else f"layers {'-'.join(map(str, self.layout))}")
         usual = self.rank_order in (None, DEFAULT_RANK_ORDER)
         return several + ([] if usual else [f"ranks {rank_order_words(self.rank_order or ())}"])
 
@@ -213,6 +231,8 @@ _RECOMPUTING = {
     Recompute.SELECTIVE: ["recomputing selectively"],
     Recompute.FULL: ["recomputing"],
 }
+_NAMED_STAGES = 8
+"""Most stages whose layers are named one by one."""
 MOST_LAYERS = 10_000
 """Most layers of a network."""
 MOST_TRACED = 400_000
@@ -256,30 +276,40 @@ def program_of_one(
     optimizer, degrees = family.optimizer(spec), strategy.ranks(semantics).degrees
     split = optimizer is not None and strategy.form.split
     model = family.build(spec, split_weights=split, attention=strategy.attention)
-    if strategy.fp8:
-        model = Fp8Linears()(model)
-    if strategy.compiled and optimizer is not None and strategy.recompute == Recompute.NONE:
-        model = keeping_products(model)  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
-    model = recomputing(strategy.recompute, model)
-    model = ExpertParallel(strategy.expert).of_one(model)
-    model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
-    model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
-    if strategy.compiled:
-        model = Compiled()(model)
+    model = with_layers_cut(model, strategy, training=optimizer is not None)
     shape = strategy.pipeline, strategy.micro_batches, optimizer is not None, strategy.stages_per_device
-    stage_of = stages_of_layers(model, strategy.stages)
+    stage_of = stages_of_layers(model, strategy.stages, strategy.layout)
     model = with_parts_apart(model, stage_of)
     if strategy.grad_dtype:
         model = GradientFormat(strategy.grad_dtype)(model)
     if strategy.scatters_at_once:
         model = ShardedReplicas(degrees, strategy.zero > 2, strategy.reshard, stage_of.__getitem__)(model)
-    model = Pipeline(stage_order(strategy.schedule, *shape))(model)
+    how = Pipeline(stage_order(strategy.schedule, *shape), strategy.layout, sums_in_place=bool(strategy.grad_dtype))
+    model = how(model)
     bucket = max(1, strategy.bucket_bytes) if semantics is Semantics.DEFAULT else 0
     model = DataParallel(strategy.data, bucket_bytes=bucket).of_one(model, degrees)
     if optimizer is None:
         return model
     updated = ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
     return with_gradients(model, updated) if gradients else updated
+
+
+def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -> Distributed:
+    """The program of one device of those that share the layers: their number format, recomputation and kernels too.
+
+    Stages, micro-batches and replicas are cut afterwards.
+    """
+    if strategy.fp8:
+        model = Fp8Linears()(model)
+    if strategy.compiled and training and strategy.recompute == Recompute.NONE:
+        model = keeping_products(model)  # the compiler keeps no pointwise results [PyTorch, min-cut partitioner]
+    model = recomputing(strategy.recompute, model)
+    model = ExpertParallel(strategy.expert).of_one(model)
+    model = ContextParallel(strategy.context, strategy.context_method).of_one(model)
+    model = TensorParallel(strategy.tensor, strategy.sequence_parallel).of_one(model)
+    if strategy.compiled:
+        return Compiled(loss=not strategy.eager_loss)(model)
+    return holding_selected(model) if strategy.selects_products else model
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +369,7 @@ def _objections(
         yield objection
     if spec.layers > MOST_LAYERS:
         yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
-    if strategy.stages_per_device > 1 and strategy.pipeline == 1:
-        yield "several stages per device need a pipeline over at least 2 devices"
-    if strategy.stages > spec.layers:
-        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+    yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
         yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
     if (strategy.recompute != Recompute.NONE or strategy.zero) and family.optimizer(spec) is None:
@@ -361,6 +388,15 @@ def _objections(
         yield objection
 
 
+def _stage_objections(spec: Spec, strategy: Strategy) -> Iterator[str]:
+    if strategy.stages_per_device > 1 and strategy.pipeline == 1:
+        yield "several stages per device need a pipeline over at least 2 devices"
+    if strategy.stages > spec.layers:
+        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+    if strategy.layout and sum(strategy.layout) != spec.layers:
+        yield f"its stages have {sum(strategy.layout)} layers together, the network has {spec.layers}"
+
+
 def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Iterator[str]:
     """About context and experts."""
     context, expert = strategy.context, strategy.expert
@@ -376,7 +412,7 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
         why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
         yield f"{why}, so take the ring"
-    if context > 1 and strategy.attention != AttentionKernel.FUSED:
+    if context > 1 and strategy.attention == AttentionKernel.UNFUSED:
         yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
     if expert > 1 and not shared.experts:
         yield NO_EXPERTS
@@ -426,7 +462,7 @@ def check_strategy(
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(Shown):
     """A program and its trace."""
 
     program: Program

@@ -20,9 +20,9 @@ from multiprocessing import forkserver, get_context
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from tessel_core import __version__
 from tessel_core.errors import InputError
 from tessel_core.life_line import obey
+from tessel_core.version import __version__
 
 PROCESSES = "processes"
 DASK = "dask://"

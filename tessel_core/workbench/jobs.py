@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from tessel_core.control import Control, Progress
 from tessel_core.errors import InputError
+from tessel_core.hosting import LONGEST_RUN_S, hosted
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Run(Generic[T]):
     """
 
     def __init__(self, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
-        self.control = Control()
+        self.control = Control(LONGEST_RUN_S) if hosted() else Control()
         self.result: T | None = None
         self.error: Exception | None = None
         """An `InputError` that says what was wrong, or the bug."""
@@ -111,6 +112,10 @@ class Run(Generic[T]):
         self.touch()
         if present not in self._watchers:
             self._watchers = (*self._watchers, present)
+
+    def leave(self, present: Callable[[], bool]) -> None:
+        """Ask `present` no more: this watcher wants another run instead."""
+        self._watchers = tuple(each for each in self._watchers if each != present)
 
     def _work(self) -> None:
         _step_back()

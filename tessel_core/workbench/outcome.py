@@ -11,7 +11,7 @@ from tessel_core.units import show_memory
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacerAnswer:
     """A placer's answer without its placement; times are in the graph's unit."""
 
     placer: str
@@ -23,9 +23,9 @@ class Outcome:
     reason: str
 
 
-def outcome_of(report: PlacementReport) -> Outcome:
+def outcome_of(report: PlacementReport) -> PlacerAnswer:
     """All of it but the placement."""
-    return Outcome(
+    return PlacerAnswer(
         report.solver,
         report.status,
         report.objective_name,

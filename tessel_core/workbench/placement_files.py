@@ -11,11 +11,12 @@ from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import PlacementTerms, bound_placement
-from tessel_core.model import LATENCY, Placement, PlacementLoads, PlacementReport, Status
+from tessel_core.model import LATENCY, THROUGHPUT, Placement, PlacementLoads, PlacementReport, StageLayout, Status
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, layout_of
 from tessel_core.options import changed_options, config_from, search_options
 from tessel_core.placement.problem import shared_graph
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
-from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
+from tessel_core.workbench.placing import ALL_OBJECTIVES, FOR_REPLICAS, Placing
 
 
 def placement_file_text(placing: Placing) -> str:
@@ -76,6 +77,7 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
     if file is None or kept.graph != file.fingerprint:
         raise InputError("graph", "the placement belongs to another operator graph, open that one first")
     placing = _on_its_devices(placing, kept)
+    found = _bound(kept, file, placing)
     if kept.report is not None:
         if kept.report.objective_name not in ALL_OBJECTIVES:
             why = f"must be one of {', '.join(ALL_OBJECTIVES)}, got {kept.report.objective_name!r}"
@@ -84,15 +86,26 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
             kept.report.objective_name,
             contiguous=kept.report.contiguous,
             branches_apart=kept.report.branches_apart,
+            layout=layout_of(found),
         )
+    elif found.stages is not None:
+        placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout_of(found))
+    if found.stages is not None:
+        _check_layout(placing.layout)
     replicas = None if kept.terms.replicas is None else config_from(ReplicaOptions, kept.terms.replicas)
     if replicas is not None and not placing.can_replicate:
-        raise InputError("report.replicas", "are for contiguous placements and the throughput")
+        raise InputError("report.replicas", FOR_REPLICAS)
     placing = placing.replicating(replicas)
-    found = _bound(kept, file, placing)
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
-    placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone)
+    placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone, stages=found.stages)
     return replace(placing, pins=kept.terms.allowances, by_hand=False, outcome=None)
+
+
+def _check_layout(layout: StageLayout | None) -> None:
+    if layout is None:
+        raise InputError("stages", "neither go round the devices nor down and up again, several on each")
+    if layout.stages_per_device > MOST_STAGES_PER_DEVICE:
+        raise InputError("stages", f"are {layout.stages_per_device} on each device, {MOST_STAGES_PER_DEVICE} at most")
 
 
 def _bound(kept: PlacementFile, file: GraphFile, placing: Placing) -> Placement:
@@ -123,4 +136,5 @@ def with_split(placing: Placing, split: SplitFile) -> Placing:
         raise InputError("graph", "a published split belongs to a published graph, open that one first")
     placing = placing.with_devices(on_mesh=False, pool=file.pool if placing.on_mesh else placing.pool)
     found = split_placement(split, file.graph, placing.pool)
-    return replace(placing, assignment=found.assignment, subgraphs=None, by_hand=True)
+    places = replace(placing, layout=None, assignment=found.assignment, stages=None)
+    return replace(places, subgraphs=None, by_hand=True)

@@ -45,16 +45,19 @@ from tessel_core.model import (
     Placement,
     PlacementDevice,
     PlacementReport,
+    StageLayout,
 )
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, stages_after_move
 from tessel_core.options import search_options, with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem, shared_graph
-from tessel_core.workbench.outcome import Outcome, outcome_of
+from tessel_core.workbench.outcome import PlacerAnswer, outcome_of
 
 FIRST_MESH = "h200-8"
 _AT_FIRST = f"preset {FIRST_MESH}, at first"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
 FIRST_PLACER = next(iter(PLACERS))
+FOR_REPLICAS = "are for contiguous placements for the throughput, with one stage per device"
 
 
 @lru_cache(maxsize=1)
@@ -87,6 +90,7 @@ _PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
 _SUBGRAPHS = or_null(list_of(COUNT))
 _REPLICAS = or_null(Codec(options_of_kind(ReplicaOptions).read, search_options)).sparse()
+_LAYOUT = or_null(Codec(Record(StageLayout).read, Record(StageLayout).write)).sparse()
 _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
 
@@ -113,6 +117,8 @@ class Placing:
     branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
     replicas: Annotated[ReplicaOptions | None, _REPLICAS] = None
     """Options of replicated stages; None where each stage has one device."""
+    layout: Annotated[StageLayout | None, _LAYOUT] = None
+    """How several stages per device lie; None for one stage per device."""
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
@@ -122,9 +128,11 @@ class Placing:
     assignment: Annotated[tuple[tuple[int, ...], ...] | None, _ASSIGNMENT] = None
     subgraphs: Annotated[tuple[int, ...] | None, _SUBGRAPHS] = None
     """For a latency, per operator its subgraph on its device."""
+    stages: Annotated[tuple[int, ...] | None, _SUBGRAPHS.sparse()] = None
+    """In a layout with several stages per device, per operator its stage."""
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""
-    outcome: Outcome | None = None
+    outcome: PlacerAnswer | None = None
     """The last answer of a placer to this problem; its bound holds after operators are moved by hand."""
 
     @property
@@ -154,7 +162,7 @@ class Placing:
         assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
         terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous, self.branches_apart)
-        return placement_problem(self.graph.graph, devices, *terms, replicas=self.replicas)
+        return placement_problem(self.graph.graph, devices, *terms, replicas=self.replicas, layout=self.layout)
 
     @property
     def _graph(self) -> OperatorGraph:
@@ -177,7 +185,7 @@ class Placing:
         """Where the operators are, None where nothing is placed yet; InputError as for `problem`."""
         if self.assignment is None:
             return None
-        found = self.problem.placement(self.assignment)
+        found = self.problem.placement(self.assignment, self.stages if self.layout is not None else None)
         return replace(found, subgraphs=self.subgraphs) if self.objective == LATENCY else found
 
     @property
@@ -199,8 +207,10 @@ class Placing:
         names = self.graph.graph.names
         place = dict(zip(names, self.assignment, strict=True))
         subgraph = dict(zip(names, self.subgraphs or (), strict=bool(self.subgraphs)))
+        stage = dict(zip(names, self.stages or (), strict=bool(self.stages)))
         return replace(
             found,
+            stages=None if self.stages is None else tuple(stage.get(name, 0) for name in known),
             assignment=tuple(place.get(name, ()) for name in known),
             subgraphs=None if self.subgraphs is None else tuple(subgraph.get(name, 0) for name in known),
         )
@@ -208,7 +218,7 @@ class Placing:
     def opened(self, file: GraphFile, source: str, sample: str = "") -> Placing:
         """With a graph that has nothing to do with the present one; a published one brings its devices."""
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
-        fresh = replace(fresh, subgraphs=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
+        fresh = replace(fresh, subgraphs=None, stages=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
 
     def sized(self, sizes: Mapping[str, int]) -> Placing:
@@ -253,6 +263,8 @@ class Placing:
         index = {device.name: i for i, device in enumerate(after)}
         kept = (replace(pin, devices=tuple(name for name in pin.devices if name in index)) for pin in self.pins)
         found = replace(found, pins=tuple(pin for pin in kept if pin.devices), outcome=None)
+        if self.layout is not None:  # stages go round all devices, so none stays where it is
+            return replace(found, assignment=None, stages=None)
         if self.assignment is None:
             return found
         names = (tuple(before[device].name for device in on) for on in self.assignment)
@@ -268,7 +280,7 @@ class Placing:
     @property
     def _cleared(self) -> Placing:
         """With nothing placed or pinned."""
-        return replace(self, assignment=None, subgraphs=None, pins=(), by_hand=False, outcome=None)
+        return replace(self, assignment=None, subgraphs=None, stages=None, pins=(), by_hand=False, outcome=None)
 
     def with_micro_batches(self, count: int) -> Placing:
         """With so many micro-batches a step, which stages may hold."""
@@ -284,29 +296,37 @@ class Placing:
             and self.contiguous in each.contiguous
             and (each.keeps_branches_apart or not self.branches_apart)
             and (self.replicas is not None) in each.replicates
+            and each.several_stages == (self.layout is not None)
             and not each.judges
         )
 
-    def wanting(self, objective: str, *, contiguous: bool, branches_apart: bool = False) -> Placing:
+    def wanting(
+        self, objective: str, *, contiguous: bool, branches_apart: bool = False, layout: StageLayout | None = None
+    ) -> Placing:
         """With another objective, or on other placements, by a placer that serves it.
 
-        Stages are replicated in contiguous placements for the throughput only.
+        Stages are replicated in contiguous placements for the throughput only, with one stage per device.
         """
         contiguous = contiguous or objective == LATENCY
         branches_apart = branches_apart and contiguous and objective == THROUGHPUT
-        if (objective, contiguous, branches_apart) == (self.objective, self.contiguous, self.branches_apart):
+        layout = layout if contiguous and objective == THROUGHPUT and not branches_apart else None
+        asked = (objective, contiguous, branches_apart, layout)
+        if asked == (self.objective, self.contiguous, self.branches_apart, self.layout):
             return self
-        found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, outcome=None)
+        found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
+        found = replace(found, outcome=None)
+        found = found if found.can_replicate else found.replicating(None)
+        if layout != self.layout:  # operators of one stage per device have no stages to keep, and others not these
+            found = replace(found, assignment=None, stages=None, by_hand=False)
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
             found = replace(found, subgraphs=(0,) * len(self.assignment))
-        found = replace(found, placer=placer)
-        return found if found.can_replicate else found.replicating(None)
+        return replace(found, placer=placer)
 
     @property
     def can_replicate(self) -> bool:
         """Whether what is asked for allows replicated stages."""
-        return self.contiguous and self.objective == THROUGHPUT
+        return self.contiguous and self.objective == THROUGHPUT and self.layout is None
 
     def replicating(self, replicas: ReplicaOptions | None) -> Placing:
         """With stages on several devices counted by these options, or on one device each, by a placer that does so.
@@ -332,7 +352,8 @@ class Placing:
         if report.solution is None:
             return replace(self, outcome=outcome)
         found = report.solution
-        return replace(self, assignment=found.assignment, subgraphs=found.subgraphs, by_hand=False, outcome=outcome)
+        places = replace(self, assignment=found.assignment, subgraphs=found.subgraphs, stages=found.stages)
+        return replace(places, by_hand=False, outcome=outcome)
 
     def moved(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
@@ -348,7 +369,14 @@ class Placing:
         at = self._stage_at(names.index(device))
         before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
-        return self if assignment == self.assignment else replace(self, assignment=assignment, by_hand=True)
+        if assignment == self.assignment:
+            return self
+        placement, stages = self.placement, None
+        if placement is not None:
+            stages = stages_after_move(placement, to, at[0])
+        elif self.layout is not None:
+            stages = (0,) * len(assignment)
+        return replace(self, assignment=assignment, stages=stages, by_hand=True)
 
     def _stage_at(self, device: int) -> tuple[int, ...]:
         """The device with the replicas of its stage."""
@@ -408,9 +436,12 @@ def _check(placing: Placing) -> None:
     if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
         raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
     if placing.replicas is not None and not placing.can_replicate:
-        raise InputError("placing.replicas", "are for contiguous placements and the throughput")
+        raise InputError("placing.replicas", FOR_REPLICAS)
+    if placing.layout is not None and placing.layout.stages_per_device > MOST_STAGES_PER_DEVICE:
+        count = placing.layout.stages_per_device
+        raise InputError("placing.layout", f"has {count} stages per device, {MOST_STAGES_PER_DEVICE} at most")
     if placing.graph is None:
-        if placing.pins or placing.assignment is not None or placing.subgraphs is not None:
+        if placing.pins or any(each is not None for each in (placing.assignment, placing.subgraphs, placing.stages)):
             raise InputError("placing", "places operators of a graph that is not there")
         return
     graph = placing._graph
@@ -420,7 +451,10 @@ def _check(placing: Placing) -> None:
         if pin.operator not in graph.names or unknown is not None:
             what = "there is no such operator" if unknown is None else f"unknown device {unknown!r}"
             raise InputError(f"placing.pins.{pin.operator}", what)
-    for name, each in (("subgraphs", placing.subgraphs), ("assignment", placing.assignment)):
+    if (placing.assignment is not None and placing.layout is not None) != (placing.stages is not None):
+        raise InputError("placing.stages", "belong to a placement with several stages per device, and it to them")
+    numbers = ("subgraphs", placing.subgraphs), ("stages", placing.stages), ("assignment", placing.assignment)
+    for name, each in numbers:
         if each is not None and len(each) != count:
             raise InputError(f"placing.{name}", f"has {len(each)} entries, the graph has {count} operators")
     for i, on in enumerate(placing.assignment or ()):

@@ -4,10 +4,10 @@
     python tests/benchmarks/baselines.py --no-search  # seconds
     python tests/benchmarks/baselines.py --peer DIR   # DIR: a checkout of the published zero-bubble generators
 
-Bubbles are shares of the makespan and of the steady state, as DESIGN.md defines them.  Without `--peer` the generators'
-figures are those that were measured once; with it their orders are made anew and timed on the very same plan.  The
-searches get the memory that the published schedule holds.  The exit status is 1 where a schedule idles or holds more
-than its publication says; what the searches find is shown and not judged.
+Bubbles are shares of the makespan and of the steady state, as docs/reference/numbers.md defines them.  Without `--peer`
+the generators' figures are those that were measured once; with it their orders are made anew and timed on the very same
+plan.  The searches get the memory that the published schedule holds.  The exit status is 1 where a schedule idles or
+holds more than its publication says; what the searches find is shown and not judged.
 """
 
 from __future__ import annotations

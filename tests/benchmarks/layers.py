@@ -5,8 +5,8 @@
 `h100.csv` beside this file was written by `tools/measure_h100.py` on one NVIDIA H100 80GB HBM3 with PyTorch 2.11 and
 CUDA 13: forward and backward of a layer of 8B and of 70B, 8,192 tokens a sample, in eager mode, compiled, and compiled
 with FP8 products.  The predicted layer is what one more layer adds to the simulated pass.  No parameter is fitted to
-the layers; FP8's share of its peak is (`_FP8_SHARE` in `costs/fit.py`).  The exit status is 1 where the median error of
-layers is above `REACH`.
+the layers; FP8's share of its peak is (`_FP8_SHARE` in `costs/fit.py`), and from rows of attention by two kernels how
+much longer one of them takes (`FLASH2_TIMES`).  The exit status is 1 where the median error of layers is above `REACH`.
 """
 
 from __future__ import annotations

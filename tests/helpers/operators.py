@@ -53,6 +53,7 @@ EXAMPLES: Examples = {
     "identity": ((X,), ()),
     "add": ((X, X), ()),
     "accumulate": ((X, X), ()),
+    "add_in_place": ((X, X), ()),
     "after": ((X, BITS), ()),
     "concat": ((X, X, X), (("axis", 1),)),
     "split": ((X,), (("axis", 1), ("parts", 3))),

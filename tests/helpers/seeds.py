@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _SHARE, _LEAST = 20, 3
@@ -16,6 +16,17 @@ def seeds(start: int, stop: int | None = None) -> range:
     """As `range`; only the first ones where not all are tried."""
     every = range(start) if stop is None else range(start, stop)
     return every if _ALL else every[: max(_LEAST, len(every) // _SHARE)]
+
+
+_APART = 100_003
+"""Between the seeds that stand in for each other, so that those of neighbouring cases differ."""
+_MOST_TRIED = 10_000
+"""Where none of so many reaches its law, the test is wrong."""
+
+
+def reaching(seed: int, reaches: Callable[[int], bool]) -> int:
+    """The seed itself where the law says something of its instance, else the first that does of those far apart."""
+    return next(each for each in range(seed, seed + _MOST_TRIED * _APART, _APART) if reaches(each))
 
 
 def examples(most: int) -> int:

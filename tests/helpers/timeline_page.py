@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 
-from pages.shared.timeline.component import _WAITING, MODULES, one_module, text_of
+from pages.shared.timeline.component import STYLE, WAITING
+from tessel_core.charts.timeline_script import timeline_module
 
 THEMES = {
     "light": ("#1b232c", "#ffffff", "#f3f5f8", "#0072b2"),
@@ -36,8 +37,7 @@ def show_timeline(page, data: bytes, height: int, theme: str = "light") -> float
     colours = f"--st-text-color:{text};--st-background-color:{ground};--st-secondary-background-color:{raised}"
     look = f"{colours};--st-primary-color:{accent};--st-font:sans-serif;background:{ground};margin:16px"
     page.set_content(f'<body style="{look}"><div id="host"></div></body>')
-    script = one_module([text_of(name) for name in MODULES])
-    given = [_WAITING, text_of("timeline.css"), script, base64.b64encode(data).decode(), height]
+    given = [WAITING, STYLE, timeline_module(), base64.b64encode(data).decode(), height]
     found: float = page.evaluate(_BEGIN, given)
     return found
 

@@ -29,7 +29,7 @@ from tessel_core.networks import build_shape
 from tessel_core.options import Option, options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.scheduling import SCHEDULERS, Comparison, Question, find_scheduler, solve_schedule
-from tessel_core.workbench.outcome import Outcome
+from tessel_core.workbench.outcome import PlacerAnswer
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 from tessel_core.workbench.workspace import Workspace, workspace_file
 
@@ -120,7 +120,7 @@ def placings(draw: strategies.DrawFn) -> Placing:
 _COMMUNICATIONS = strategies.sampled_from(Communication)
 amounts = strategies.none() | strategies.floats(0, 1e300)
 outcomes = strategies.builds(
-    Outcome,
+    PlacerAnswer,
     strategies.sampled_from(list(PLACERS)),
     *(strategies.sampled_from(Status), names, amounts, amounts, strategies.floats(0, 9e9), texts),
 )

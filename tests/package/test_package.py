@@ -42,7 +42,7 @@ def run(*command: object, **named: object) -> str:
 
 
 def test_the_wheel_holds_one_package_and_nothing_else() -> None:
-    (wheel,) = PACKAGED.glob("*.whl")
+    (wheel,) = PACKAGED.glob("tessel_explorer-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tessel_core"}
@@ -58,6 +58,12 @@ def test_samples_are_known_by_name_anywhere(anywhere: Path) -> None:
     assert run(TESSEL, "check", "found.json") == "found.json: valid\n"
     assert "m-shape-4" in run(PYTHON, "-m", "tessel_core", "samples")
     assert Path(run(PYTHON, "-c", "import tessel_core; print(tessel_core.__file__)")).is_relative_to(PACKAGED)
+
+
+def test_a_package_that_is_installed_beside_it_extends_it(anywhere: Path) -> None:
+    command = [TESSEL, "schedule", "v-shape-4", "--scheduler", "longest-queue", "--memory", "64", "--json"]
+    assert json.loads(run(*command))["makespan"] >= 136
+    assert "bottleneck-24" in run(TESSEL, "graph")
 
 
 def test_what_the_first_search_began_to_compile_is_there_for_a_later_one(anywhere: Path) -> None:

@@ -10,6 +10,8 @@ from helpers.workspaces import published_graph
 
 from pages.shared.session import Session
 from tessel_core.formats.graph_file import graph_file_text
+from tessel_core.model import LayoutShape, StageLayout
+from tessel_core.model.layout import layout_of
 
 pytestmark = pytest.mark.usefixtures("restart")
 
@@ -253,3 +255,23 @@ def test_stages_are_replicated_by_a_switch_and_moved_as_one(placed) -> None:
     switch.set_value(False)
     placed.run()
     assert all(len(on) == 1 for on in placed.work.placing.assignment)
+
+
+@pytest.mark.parametrize(("goal", "shape"), [("Throughput, loop of stages", "loop"), ("Throughput, V of stages", "v")])
+def test_stages_go_round_the_devices_or_down_and_up(app, goal: str, shape: str) -> None:
+    tab = app("placement", graph="mlp-8-training").choose("Objective", goal)
+    tab.choose("Stages per device", 2)
+    assert tab.work.placing.layout == StageLayout(2, LayoutShape(shape))
+    tab.place()
+    assert tab.says("proved optimal: no layout of 2 stages per device")
+    placement = tab.work.placing.placement
+    assert layout_of(placement) == StageLayout(2, LayoutShape(shape))
+    (lanes,) = tab.timelines()
+    chunks = {(block["devices"][0], block["chunk"]) for block in lanes["blocks"]}
+    assert chunks == {(device, chunk) for device in range(8) for chunk in range(2)}
+    assert {block["short"].split(":")[0] for block in lanes["blocks"]} == set(map(str, range(16)))
+    moved = select(tab, placement.graph.operators[0].name).choose("Device", "gpu3").press("Move")
+    assert moved.says("in stage 3" if shape == "loop" else "and follows")
+    moved.press("Undo").choose("Objective", "Throughput, contiguous")
+    assert moved.work.placing.layout is None
+    assert moved.work.placing.assignment is None

@@ -20,6 +20,7 @@ class Rows {
     this.list = root.querySelector("ol");
     this.status = root.querySelector("[role=status]");
     this.items = new Map();
+    this.send = (_name, _value) => {};
     this.sent = "";
   }
 

@@ -23,6 +23,7 @@ class Sliders {
     this.flying = 0;
     this.sent = "";
     this.rows = new Map();
+    this.send = (_name, _value) => {};
     root.textContent = "";
     this.forget();
     this.hear = (event) => this.key(event);
@@ -31,7 +32,9 @@ class Sliders {
 
   /** Moves that are taken back no more. */
   forget() {
-    Object.assign(this, { past: [], future: [], moving: false });
+    this.past = [];
+    this.future = [];
+    this.moving = false;
   }
 
   key(event) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -15,6 +16,7 @@ from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
 from pages.shared.widgets import button, choose, complain, literal
+from tessel_core.charts.timeline import Titled
 from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
 from tessel_core.editing.which_wins import Axis, Cell, Standing, WhichWins, comparable, standing
 from tessel_core.errors import InputError
@@ -55,12 +57,17 @@ def _asked(everything: Comparison, chosen: Sequence[int] = ()) -> list[int]:
     return [i for i in (chosen or range(len(pairs))) if isinstance(pairs[i], Question)]
 
 
+def _questions(comparison: Comparison) -> tuple[Question, ...]:
+    """The pairs of a comparison without schedules made by hand."""
+    return tuple(pair for pair in comparison.pairs if isinstance(pair, Question))
+
+
 def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
-    state, pairs = session().of(WhatIfState), comparison.pairs
+    state, pairs = session().of(WhatIfState), _questions(comparison)
     devices = [each.name for each in pairs[0].plan.devices]
     state.values = settled(pairs, state.values)
-    told, state.told = state.told, state.values
-    if told not in (None, state.values):  # a run of the whole page writes the address at its end
+    before, state.told = state.told, state.values
+    if before not in (None, state.values):  # a run of the whole page writes the address at its end
         keep_address()
     shown, state.opened = sliders(pairs, state.values.device), False
     left, right = st.columns([4, 5], gap="medium")
@@ -94,7 +101,7 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         _ways(comparison)
     _timelines(comparison, answers, found)
     if state.resting and now != comparison:
-        solve([now.pairs[i] for i in waiting])
+        solve([_questions(now)[i] for i in waiting])
 
 
 def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
@@ -106,13 +113,14 @@ def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
 
 def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
     """The answers to the pairs as the sliders have them; None where a search is needed that is not made yet."""
-    state, quick, found = session().of(WhatIfState), at_once(now.pairs), list[Answer | None]()
-    for run in map(answer, set(state.asked) - {*now.pairs, *comparison.pairs}):
+    state, pairs, found = session().of(WhatIfState), _questions(now), list[Answer | None]()
+    quick = at_once(pairs)
+    for run in map(answer, set(state.asked) - {*pairs, *comparison.pairs}):
         if run is not None and run.running:
             run.cancel()
     state.before = {pair: each for pair, each in state.before.items() if pair in comparison.pairs}
-    state.asked = tuple(pair for pair in now.pairs if pair not in quick)
-    for was, pair in zip(comparison.pairs, now.pairs, strict=True):
+    state.asked = tuple(pair for pair in pairs if pair not in quick)
+    for was, pair in zip(_questions(comparison), pairs, strict=True):
         each = Answer.to(pair) if pair in quick else known_answer(pair)
         if each == Answer() and _follows(state.before.get(was)):
             start_search(pair).wait(_WAITED_S)
@@ -164,8 +172,8 @@ def _set(values: WhatIf) -> None:
 
 def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: Standing) -> None:
     """Every schedule, those whose search is to come pale as they were before."""
-    state, shown, past = session().of(WhatIfState), [], []
-    for i, (label, pair, each) in enumerate(zip(comparison.labels(), comparison.pairs, answers, strict=True)):
+    state, shown, past = session().of(WhatIfState), list[Titled](), list[int]()
+    for i, (label, pair, each) in enumerate(zip(comparison.labels(), _questions(comparison), answers, strict=True)):
         drawn = each or state.before.get(pair, Answer())
         if drawn.report is None or drawn.report.drawable is None:
             continue
@@ -180,7 +188,7 @@ def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: 
 
 def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     """What the map is of, the button that solves it, and its cells so far."""
-    state, shown = session().of(WhatIfState), sliders(comparison.pairs, session().of(WhatIfState).values.device)
+    state, shown = session().of(WhatIfState), sliders(_questions(comparison), session().of(WhatIfState).values.device)
     titles = {each.field: each.title for each in shown}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         linked = state.map_asked.split(".") if state.map is None and state.map_asked else []
@@ -189,7 +197,7 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         others = {field: title for field, title in titles.items() if field != across}
         down = choose("Down", others, second, key=f"what-if-down-{across}", width=150)
         searched = sum(1 for pair in comparison.pairs if pair.scheduler not in BASELINES)
-        look = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
+        look: dict[str, Any] = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
         on = kinds == ALL if kinds else 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)
         searches = st.toggle("Searches too", on, key=f"what-if-searches-{searched}", **look)
         some = searches or searched < len(comparison.pairs)
@@ -224,11 +232,11 @@ def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: s
     if former is not None:
         former.cancel()
     chosen = [i for i, pair in enumerate(comparison.pairs) if searches or pair.scheduler in BASELINES]
-    of = {each.field: each for each in sliders(comparison.pairs, state.values.device)}
+    of = {each.field: each for each in sliders(_questions(comparison), state.values.device)}
     sides = Axis.of(of[across], _COLUMNS), Axis.of(of[down], _ROWS)
     left = tuple(n for n, i in enumerate(chosen) if i in rivals)
-    state.map = WhichWins(comparison.only(chosen).pairs, left, state.values, *sides, _CELL_S)
-    state.map_of, state.map_asked = (comparison.pairs, rivals), f"{across}.{down}.{ALL if searches else BUILT}"
+    state.map = WhichWins(_questions(comparison.only(chosen)), left, state.values, *sides, _CELL_S)
+    state.map_of, state.map_asked = (_questions(comparison), rivals), f"{across}.{down}.{ALL if searches else BUILT}"
     start_search(state.map).wait(_FIRST_CELLS_S)
 
 
@@ -237,7 +245,7 @@ def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, runn
     if running and state.opened:
         st.rerun()  # the sliders stand outside of what is drawn anew while cells come
     part = comparison.only([comparison.pairs.index(pair) for pair in of.pairs])
-    map_widget(part, sliders(comparison.pairs, of.base.device), of, cells, of.find(state.values), _open)
+    map_widget(part, sliders(_questions(comparison), of.base.device), of, cells, of.find(state.values), _open)
 
 
 def _open(column: int, row: int) -> None:

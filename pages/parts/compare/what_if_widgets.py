@@ -96,8 +96,8 @@ def map_widget(
         drawn.append({"column": cell.column, "row": cell.row, **asdict(text), **look})
     legend = [{"name": labels[i], "colour": slot_colour(i)} for i in sorted(won)]
     data = {"caption": map_caption(shown, of), "columns": columns, "rows": rows, "cells": drawn, "legend": legend}
-    data["here"] = None if here is None else {"column": here[0], "row": here[1]}
-    _MAP(key=key, data=data, on_opened_change=partial(_opened, key, opened))
+    marked = {"here": None if here is None else {"column": here[0], "row": here[1]}}
+    _MAP(key=key, data=data | marked, on_opened_change=partial(_opened, key, opened))
 
 
 @unbroken

@@ -29,7 +29,13 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
 class Board {
   constructor(root, data) {
-    Object.assign(this, { root, level: data.level, past: [], hinted: 0, active: "", pending: "", drag: null });
+    this.root = root;
+    this.level = data.level;
+    this.past = [];
+    this.hinted = 0;
+    this.active = this.pending = "";
+    this.drag = null;
+    this.report = this.ask = (_moves) => {};
     this.data = data;
     this.puzzle = new Puzzle(data.plan);
     const fine = this.puzzle.begin(data.placed);
@@ -252,7 +258,7 @@ class Board {
   key(event) {
     const named = { Backspace: "back", h: "hint", s: "step" }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey || (!named && !/^[1-9]$/.test(event.key) && !/^(Arrow(Left|Right)|Delete)$/.test(event.key))) return;
-    const key = document.activeElement?.dataset?.run ?? this.root.getRootNode().activeElement?.dataset?.run;
+    const key = /** @type {HTMLElement} */ (document.activeElement)?.dataset?.run ?? this.root.getRootNode().activeElement?.dataset?.run;
     const run = key ? runOf(key) : null;
     const start = run && this.puzzle.start(...run);
     if (event.key === "Delete" && start !== undefined && run) this.takeOut(...run);

@@ -11,8 +11,8 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.session import session, unbroken
-from pages.shared.timeline.component import one_module
 from tessel_core.charts.palette import SHADES, ink, shade
+from tessel_core.charts.timeline_script import one_module
 from tessel_core.editing.asked import number_of
 from tessel_core.learning import Puzzle
 from tessel_core.learning.coach import Advice, Placed
@@ -73,7 +73,7 @@ def board(
         "stamp": stamp,
         "advice": None if advice is None else _told(*advice),
     }
-    listened = {
+    listened: dict[str, Any] = {
         "on_moves_change": partial(_heard, key, "moves", moved),
         "on_ask_change": partial(_heard, key, "ask", asked),
     }

@@ -13,7 +13,7 @@ from pages.shared.run_panel import start_search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import timeline, trace_timeline
 from pages.shared.widgets import button, literal
-from tessel_core.learning import Knob, KnobAnswers, Level, Outcome
+from tessel_core.learning import Knob, KnobAnswers, Level, StopResult
 from tessel_core.units import share
 
 _WAITED_S = 1.0
@@ -56,7 +56,7 @@ def _hints(level: Level) -> None:
             st.markdown(literal(hint))
 
 
-def _shown(level: Level, knob: Knob, outcomes: tuple[Outcome, ...], chosen: int) -> None:
+def _shown(level: Level, knob: Knob, outcomes: tuple[StopResult, ...], chosen: int) -> None:
     right, outcome = chosen in knob.answers(outcomes), outcomes[chosen]
     if right:
         reach(level.name, right)

@@ -55,8 +55,8 @@ def level_list(shown: Level | Deck | str) -> None:
 def _entry(name: str, title: str, *, chosen: bool, icon: str = "circle") -> None:
     play = workspace().play(name)
     icon = "check_circle" if play.reached else "pending" if play.placed or play.chosen is not None else icon
-    look = {"type": "secondary" if chosen else "tertiary", "icon": f":material/{icon}:", "width": "stretch"}
-    if button(title, key=f"level-{name}", **look):
+    kind = "secondary" if chosen else "tertiary"
+    if button(title, key=f"level-{name}", type=kind, icon=f":material/{icon}:", width="stretch"):
         session().of(LearnState).open(name)
         st.rerun()
 

@@ -18,7 +18,7 @@ from pages.shared.timeline.component import timeline
 from pages.shared.widgets import button, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, Puzzle
-from tessel_core.learning.coach import Coaching, Placed, runs_kept
+from tessel_core.learning.coach import Advice, Coaching, Placed, runs_kept
 from tessel_core.learning.verdict import Judged, best_line, judge, schedule_of, target_of
 from tessel_core.model import ScheduleReport, Status
 from tessel_core.workbench.messages.schedule import verdict
@@ -71,7 +71,7 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         _verdict(level, puzzle, judged, best)
 
 
-def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], object] | None:
+def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], Advice] | None:
     asked = session().of(CoachState).asked
     if asked is None or asked.plan != puzzle.plan or asked.micro_batches != puzzle.micro_batches:
         return None

@@ -3,7 +3,10 @@
 /** A plan and where its runs are placed: `placed` maps the name of a run, block · micro-batch, to its start. */
 export class Puzzle {
   constructor({ blocks, devices, dependencies, microBatches, timeUnit }) {
-    Object.assign(this, { blocks, devices, microBatches, timeUnit });
+    this.blocks = blocks;
+    this.devices = devices;
+    this.microBatches = microBatches;
+    this.timeUnit = timeUnit;
     this.needs = blocks.map((_, b) => dependencies.filter(([, after]) => after === b).map(([before, , lag]) => [before, lag]));
     this.feeds = blocks.map((_, b) => dependencies.filter(([before]) => before === b).map(([, after, lag]) => [after, lag]));
     this.on = devices.map((_, d) => blocks.flatMap((each, b) => (each.devices.includes(d) ? [b] : [])));

@@ -9,8 +9,12 @@ const MOVES = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1, Home: -In
 
 /** Show a deck in `root`, with what draws a timeline in an element; `moved` hears of the slide that is shown. */
 export class Slides {
-  constructor(root, deck, showTimeline, moved = () => {}) {
-    Object.assign(this, { root, deck, showTimeline, moved, at: 0 });
+  constructor(root, deck, showTimeline, moved = (_at) => {}) {
+    this.root = root;
+    this.deck = deck;
+    this.showTimeline = showTimeline;
+    this.moved = moved;
+    this.at = 0;
     root.tabIndex = 0;
     root.setAttribute("role", "group");
     root.setAttribute("aria-roledescription", "slides");

@@ -12,9 +12,11 @@ import streamlit as st
 
 from pages.parts.learn.waiting import result_of, waiting
 from pages.shared.run_panel import Solvable
-from pages.shared.timeline.component import MODULES, STYLE, one_module, text_of
+from pages.shared.timeline.component import STYLE
 from pages.shared.widgets import download, literal
-from tessel_core.learning.deck import Deck, DeckQuestion
+from tessel_core.charts.timeline_script import one_module, timeline_function, with_begin
+from tessel_core.learning.deck import Deck
+from tessel_core.learning.questions import DeckQuestion
 from tessel_core.units import share
 
 _WAITED_S = 1.0
@@ -26,14 +28,7 @@ def _text(name: str) -> str:
 
 
 _LOOK = STYLE + _text("slides.css")
-_DEFAULT = "export default function ("
-_TIMELINE = one_module([text_of(name) for name in MODULES]).replace(_DEFAULT, "function begin(")
-_SCRIPT = "\n".join(
-    [
-        f"const showTimeline = (() => {{\n{_TIMELINE}\nreturn begin;\n}})();",
-        one_module([_text("slides.mjs")]),
-    ]
-)
+_SCRIPT = "\n".join([f"const showTimeline = {timeline_function()};", one_module([_text("slides.mjs")])])
 _SLIDES = st.components.v2.component("tessel_slides", html='<div class="slides"></div>', css=_LOOK, js=_SCRIPT)
 
 _PAGE = """<!doctype html>
@@ -82,6 +77,6 @@ def show_slides(
 
 def deck_page(data: Mapping[str, Any]) -> str:
     """A deck, as its question answers, as one HTML file."""
-    script = _SCRIPT.replace(_DEFAULT, "function begin(").replace("</", "<\\/")
+    script = with_begin(_SCRIPT).replace("</", "<\\/")
     deck = json.dumps(data).replace("<", "\\u003c")
     return _PAGE.format(title=escape(data["title"]), look=_LOOK, deck=deck, script=script)

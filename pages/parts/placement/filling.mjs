@@ -17,7 +17,11 @@ export default function ({ data, parentElement }) {
 
 class Filling {
   constructor(root, data) {
-    Object.assign(this, { root, data, at: 0, cells: data.ideals.length, devices: data.best.length - 1 });
+    this.root = root;
+    this.data = data;
+    this.at = 0;
+    this.cells = data.ideals.length;
+    this.devices = data.best.length - 1;
     root.addEventListener("keydown", (event) => this.key(event));
     this.line = put(root, "p", "line", { role: "status" });
     const tools = put(root, "div", "tools");

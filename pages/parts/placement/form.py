@@ -11,7 +11,8 @@ from pages.shared.widgets import button, choose, config_form, form, labelled, li
 from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
-from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
+from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication, LayoutShape, StageLayout
+from tessel_core.model.layout import MOST_STAGES_PER_DEVICE
 from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.workbench.placing import Placing
@@ -58,33 +59,43 @@ def why_not(placing: Placing) -> str:
 
 
 _GOALS = {
-    "Throughput, contiguous": (THROUGHPUT, True, False),
-    "Throughput, branches apart": (THROUGHPUT, True, True),
-    "Throughput, any sets": (THROUGHPUT, False, False),
-    "Forward + backward, contiguous": (FORWARD_BACKWARD, True, False),
-    "Forward + backward, any sets": (FORWARD_BACKWARD, False, False),
-    "Latency of one sample": (LATENCY, True, False),
+    "Throughput, contiguous": (THROUGHPUT, True, False, None),
+    "Throughput, loop of stages": (THROUGHPUT, True, False, LayoutShape.LOOP),
+    "Throughput, V of stages": (THROUGHPUT, True, False, LayoutShape.V),
+    "Throughput, branches apart": (THROUGHPUT, True, True, None),
+    "Throughput, any sets": (THROUGHPUT, False, False, None),
+    "Forward + backward, contiguous": (FORWARD_BACKWARD, True, False, None),
+    "Forward + backward, any sets": (FORWARD_BACKWARD, False, False, None),
+    "Latency of one sample": (LATENCY, True, False, None),
 }
+_FIRST_STAGES = 2
+"""Stages per device when a loop or a V is first chosen."""
 
 
 def _objective(placing: Placing) -> Placing:
-    now = list(_GOALS.values()).index((placing.objective, placing.contiguous, placing.branches_apart))
+    shape = None if placing.layout is None else placing.layout.shape
+    now = list(_GOALS.values()).index((placing.objective, placing.contiguous, placing.branches_apart, shape))
     chosen = st.selectbox("Objective", list(_GOALS), now, key=session().key("objective"), help=_OBJECTIVE)
-    objective, contiguous, branches_apart = _GOALS[chosen]
-    return placing.wanting(objective, contiguous=contiguous, branches_apart=branches_apart)
+    objective, contiguous, branches_apart, shape = _GOALS[chosen]
+    count = _FIRST_STAGES if placing.layout is None else placing.layout.stages_per_device
+    layout = None if shape is None else StageLayout(count, shape)
+    return placing.wanting(objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
 
 
 _OBJECTIVE = (
     "What is to be least. Throughput: the largest load of a device. Forward + backward: the sum of the largest "
     "loads of the two passes. Contiguous: devices follow each other, and no tensor flows back. Branches apart: also "
-    "no device has parts of two branches that run side by side, such as the two encoders of CLIP."
+    "no device has parts of two branches that run side by side, such as the two encoders of CLIP. Loop and V of "
+    "stages: each device has several stages, and these go round the devices, or down and up again; Devices says how "
+    "many."
 )
 
 
 def _placer(placing: Placing) -> str:
     titles = {name: PLACERS[name].title for name in placing.placers}
-    replicated = placing.replicas is not None
-    key = session().key(f"placer-{placing.objective}-{placing.contiguous}-{placing.branches_apart}-{replicated}")
+    varied = (placing.objective, placing.contiguous, placing.branches_apart)
+    stages = (placing.replicas is not None, placing.layout is not None)
+    key = session().key(f"placer-{'-'.join(map(str, (*varied, *stages)))}")
     about = "How operators get their devices: proved best, searched, or as published."
     return choose("Placer", titles, placing.placer, key=key, help=about)
 
@@ -97,7 +108,14 @@ def _devices_label(placing: Placing) -> str:
 
 
 def _devices(placing: Placing) -> Placing:
-    key, pool = session().key, placing.pool
+    key = session().key
+    if placing.layout is not None:
+        now = placing.layout.stages_per_device
+        count = st.number_input(
+            "Stages per device", 2, MOST_STAGES_PER_DEVICE, now, key=key("stages-per-device"), help=_STAGES
+        )
+        placing = placing.wanting(THROUGHPUT, contiguous=True, layout=replace(placing.layout, stages_per_device=count))
+    pool = placing.pool
     where = st.radio("Devices", (ON_MESH, ON_POOL), index=0 if placing.on_mesh else 1, key=key("on"), horizontal=True)
     if where == ON_MESH:
         mesh = placing.mesh.mesh
@@ -106,11 +124,11 @@ def _devices(placing: Placing) -> Placing:
     st.caption("The graph's own times, and what its edges say that transfers cost.")
     accelerators = st.number_input("Accelerators", 0, 1024, pool.accelerators, key=key("accelerators"))
     cpus = st.number_input("CPU hosts", 0, 1024, pool.cpus, key=key("cpus"))
-    label, now = "Memory of an accelerator (GB)", shown_pool(pool)
-    memory = st.number_input(label, 0.0, value=now, key=key("memory"), help="Empty: unlimited.")
+    label, shown = "Memory of an accelerator (GB)", shown_pool(pool)
+    memory = st.number_input(label, 0.0, value=shown, key=key("memory"), help="Empty: unlimited.")
     try:
         same = replace(pool, accelerators=accelerators, cpus=cpus)
-        wanted = same if memory == now else typed_pool(accelerators, cpus, memory)
+        wanted = same if memory == shown else typed_pool(accelerators, cpus, memory)
         return placing.with_devices(on_mesh=False, pool=wanted)
     except InputError as error:
         st.error(literal(f"{error}."))
@@ -131,8 +149,12 @@ def _replicas(placing: Placing) -> Placing:
 
 _REPLICAS = (
     "A stage may have several devices of one kind. Each takes a part of every micro-batch, holds all of the stage's "
-    "weights, and in training reduces their gradients with the others. For contiguous placements and the throughput."
+    "weights, and in training reduces their gradients with the others. For contiguous placements for the throughput, "
+    "with one stage per device."
 )
+
+
+_STAGES = "More stages fill and empty a pipeline faster, and hold the activations of more micro-batches."
 
 
 def _costs(placing: Placing) -> Placing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
@@ -12,6 +13,7 @@ from pages.shared.tables import edit_table, part_of
 from pages.shared.widgets import complain, literal
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_tables import row_pages
+from tessel_core.formats.tables import Row
 from tessel_core.model import OperatorGraph
 from tessel_core.workbench.messages.placement import OPERATOR_COLUMNS, placed_rows, with_rows
 from tessel_core.workbench.placing import Placing
@@ -70,7 +72,7 @@ def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str])
     base, edits = edit_table(
         f"placed-{at}-{hash(part)}",
         workspace().placing,
-        lambda placing: placed_rows(placing, placing.placement, part),
+        partial(_rows, part),
         {column: _column(column, names) for column in OPERATOR_COLUMNS},
         fixed=True,
         height=_HEIGHT,
@@ -85,6 +87,12 @@ def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str])
     if placing != workspace().placing:
         session().change_placing(placing)
         st.rerun()
+
+
+def _rows(part: tuple[int, ...], placing: Placing) -> tuple[Row, ...]:
+    placement = placing.placement
+    assert placement is not None, "the table is shown once operators have devices"
+    return placed_rows(placing, placement, part)
 
 
 def _column(column: str, names: list[str]) -> object:

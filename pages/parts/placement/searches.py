@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -16,6 +17,7 @@ from pages.shared.tables import row_table
 from pages.shared.widgets import button, complain, config_form
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, PlacementReport
+from tessel_core.model.layout import layout_of
 from tessel_core.placement import PlacementQuestion
 from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport, ranked
 from tessel_core.workbench.jobs import Run
@@ -86,7 +88,7 @@ def _row(name: str, question: PlacementQuestion) -> tuple[str, PlacementReport |
     return name, run.result, run.complaint
 
 
-def _columns(rows: list[dict[str, object]], names: tuple[str, ...]) -> dict[str, list[object]]:
+def _columns(rows: Sequence[Mapping[str, object]], names: tuple[str, ...]) -> dict[str, list[object]]:
     return {name: [row[name] for row in rows] for name in names}
 
 
@@ -121,7 +123,8 @@ _ONLY_THROUGHPUT = (
 )
 _WHY_BOTH = (
     "Placements near the best, each with its schedule: one whose largest load is not the least may leave "
-    "room for more micro-batches in flight, and repeat sooner."
+    "room for more micro-batches in flight, and repeat sooner. With several stages per device: the layouts with as "
+    "many or fewer, in both shapes, ranked by makespan."
 )
 
 
@@ -144,6 +147,9 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
         st.caption(whose, width="stretch")
     if entry is not None and take:
         placing = workspace().placing.with_micro_batches(question.config.micro_batches)
+        if placing.layout is not None:
+            layout = layout_of(entry.candidate.placement)
+            placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout)
         session().change_placing(placing.answered(report.placement_report(entry)))
         st.rerun()
     if entry is not None and follow:

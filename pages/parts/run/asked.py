@@ -13,6 +13,7 @@ from pages.shared.session import session, workspace
 from pages.shared.widgets import button, choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
+from tessel_core.hosting import hosted
 from tessel_core.model import MeasuredRun, Schedule, ScheduleReport
 from tessel_core.torch_extra import why_no_torch
 from tessel_core.workbench.jobs import Run
@@ -63,7 +64,7 @@ def run_form(report: ScheduleReport, schedule: Schedule) -> None:
         pressed = button("Run", place=places[3], disabled=bool(objection), key=session().key("run"), **about)
         if objection:
             st.warning(literal(f"{objection}."), icon=":material/block:")
-    if pressed:
+    if pressed and not objection:  # a browser can send the press of a disabled button
         state.number, state.complaint = state.number + 1, ""
         state.question = RunQuestion(schedule, state.config, state.measure, state.number)
         start_search(state.question)
@@ -102,6 +103,8 @@ _MEASURE = (
 
 def why_not(schedule: Schedule, config: RunConfig) -> str:
     """Why it cannot run here, in a sentence without its full stop; empty where it can."""
+    if hosted():
+        return "A hosted app starts no processes; recorded runs are shown"
     if why := why_no_torch():
         return f"Running {why}; recorded runs are shown without it"
     if len(schedule.start) > _MOST_RUNS:

@@ -170,7 +170,8 @@ def _table(name: str, rows: tuple[Row, ...], columns: tuple[str, ...], config: d
     for column in columns:
         frame[column] = frame[column].astype("Int64" if column in NUMBER_COLUMNS else "object")
     edited = st.data_editor(frame, key=session().key(name), num_rows="dynamic", column_config=config, height=_HEIGHT)
-    return tuple({column: _cell(value) for column, value in row.items()} for row in edited.to_dict("records"))
+    records = edited.to_dict("records")
+    return tuple({str(column): _cell(value) for column, value in row.items()} for row in records)
 
 
 def _cell(value: object) -> object:

@@ -102,7 +102,7 @@ def _idle(schedule: Schedule | None) -> str:
 @st.cache_resource(show_spinner=False)
 def _nothing_yet() -> Schedule:
     """The devices of the searched half, before anything runs on them."""
-    return Schedule(_searched().plan, MICRO_BATCHES, [], [], [])
+    return Schedule.empty(_searched().plan, MICRO_BATCHES)
 
 
 @st.cache_resource(show_spinner=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -48,7 +49,7 @@ def points(found: GridResult, shown: int | None) -> None:
                 st.markdown("against", width="content")
                 x = _axis("Across", x, picture)
             axes.append((x, y))
-            look = {"on_select": "rerun", "selection_mode": "points", "config": MODE_BAR}
+            look: dict[str, Any] = {"on_select": "rerun", "selection_mode": "points", "config": MODE_BAR}
             st.plotly_chart(pareto_chart(found, x, y, shown), key=_plot_key(found, picture), **look)
     tab.axes = tuple(axes)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -14,6 +12,7 @@ from pages.shared.session import session, unbroken
 from pages.shared.timeline.state import TimelineState
 from pages.shared.widgets import literal
 from tessel_core.charts.timeline import Look, Titled, timeline_data, timeline_frames, timeline_height
+from tessel_core.charts.timeline_script import SMALLER, text_of, timeline_module
 from tessel_core.editing.plan import stages
 from tessel_core.model import DeviceMesh, MicroBatchPlan, Schedule
 from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
@@ -22,10 +21,7 @@ if TYPE_CHECKING:  # pages of schedules load no simulation
     from tessel_core.charts.run_timeline import Laid
     from tessel_core.simulation import Trace
 
-_HERE = Path(__file__).parent
-MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs", "timeline.mjs")
-"""In the order in which they need each other."""
-_WAITING = (
+WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
     "The timeline could not be loaded in this browser. Choose Picture to see a schedule.</p></div>"
 )
@@ -33,40 +29,20 @@ _PICTURE = ", so this is the picture"
 _TRACE_INSTEAD = "; Trace on the page Program saves the same for ui.perfetto.dev"
 
 
-def one_module(texts: list[str]) -> str:
-    """Modules as one, which a browser can load without asking for the others.
-
-    >>> one_module(["export const a = 1;", 'import { a } from "./a.mjs";\\nexport default a;'])
-    'const a = 1;\\nexport default a;'
-    """
-    joined = "\n".join(re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE) for text in texts)
-    return re.sub(r"^export (?!default)", "", joined, flags=re.MULTILINE)
-
-
-def text_of(name: str) -> str:
-    """One of the component's files."""
-    return _HERE.joinpath(name).read_text(encoding="utf-8")
-
-
-_SMALLER = """
-.timeline :is(.views, .choices, .details) { display: none; }
-.timeline .legend { display: inline-flex; }
-"""
-
 STYLE = text_of("timeline.css")
 
 _COMPONENT = st.components.v2.component(
     "tessel_timeline",
-    html=_WAITING,
+    html=WAITING,
     css=STYLE,
-    js=one_module([text_of(name) for name in MODULES]),
+    js=timeline_module(),
 )
 
 _SMALL = st.components.v2.component(
     "tessel_timeline_small",
-    html=_WAITING,
-    css=STYLE + _SMALLER,
-    js=one_module([text_of(name) for name in MODULES]),
+    html=WAITING,
+    css=STYLE + SMALLER,
+    js=timeline_module(),
 )
 """The same without what stands over and under the lanes, but for the legend."""
 
@@ -200,7 +176,7 @@ def _timeline(
         state.about(digests)
     if not state.failed:
         shown, pixels = _SMALL if answer is None else _COMPONENT, timeline_height(data, tools=answer is not None)
-        listened = {f"on_{name}_change": _nothing for name in ("look", "failed")}
+        listened: dict[str, Any] = {f"on_{name}_change": _nothing for name in ("look", "failed")}
         if change is not None:
             listened["on_edit_change"] = partial(_edited, key, digests, change)
         reported = shown(key=key, data=data, height=pixels, **listened)
@@ -225,7 +201,7 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
     arrives, it is not shown.
     """
     answer = {"asked": state.asked, "place": found.place, "complaint": found.complaint} if found else None
-    about_it = {"of": state.of, "at": state.selected, "lines": known.lines}
+    about_it: dict[str, object] = {"of": state.of, "at": state.selected, "lines": known.lines}
     about_it |= {"chain": known.chain, "after": known.after}
     _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
 

@@ -300,7 +300,10 @@ export class Painter {
     });
   }
 
-  /** Every lane as one row of pixels, of the runs without room of their own. */
+  /**
+   * Every lane as one row of pixels, of the runs without room of their own.
+   * @param {(lane: number, row: number, left: number, right: number) => void} alone hears of the others
+   */
   stripOf(view, strip, least, alone = () => {}) {
     const { model, sums, wide } = this;
     strip.width = wide;

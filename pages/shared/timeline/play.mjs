@@ -6,6 +6,7 @@ import { below, computing, heldAt, neighbours, upTo } from "./data.mjs";
  * What a lane does at a moment: the row that `runs`; or the row that comes `next`, and what keeps it from beginning: a row
  * that it `needs` and that has not ended, one that is `sent`, a device that is `full` or `busy`, or nothing, so that it `may`;
  * nothing at its end, and no reason in a picture that does not know what needs what.
+ * @returns {{runs?: number, next?: number, needs?: number, sent?: number, full?: number, busy?: number, may?: boolean}}
  */
 export function doingAt(model, lane, tick) {
   const at = upTo(lane.start, tick);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pages.shared.in_address import Address, InAddress, Read
 from tessel_core.errors import InputError
@@ -44,7 +45,7 @@ class TimelineState(InAddress):
     """Why this tab's browser could not draw the timeline; empty where it could."""
 
     def follow(self, address: Address, read: Read) -> None:
-        found = {key: read(lambda key=key: _part(key, address)) for key in PARTS}
+        found = {key: read(partial(_part, key, address)) for key in PARTS}
         self.look = {key: value for key, value in found.items() if value}
         named = {each.lower(): each for each in DRAWINGS}
         self.drawing = named.get(address.get("drawing", ""), TIMELINE)

@@ -15,7 +15,12 @@ export class SvgPen {
     this.d = this.clipped = "";
     this.dash = [];
     this.ruler = document.createElement("canvas").getContext("2d");
-    Object.assign(this, { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, font: "10px sans-serif", textAlign: "left" });
+    /** @type {any} a colour, or a pattern with its `tile` */
+    this.fillStyle = "#000";
+    this.strokeStyle = "#000";
+    this.lineWidth = this.globalAlpha = 1;
+    this.font = "10px sans-serif";
+    this.textAlign = "left";
   }
 
   setTransform() {} // all is drawn in CSS pixels

@@ -176,6 +176,7 @@ class Panel {
 class Timeline {
   constructor(root) {
     this.root = root;
+    this.report = this.send = (_name, _value) => {};
     this.panels = [];
     this.marks = [];
     this.pointers = new Map();
@@ -1316,7 +1317,7 @@ function shortName(name) {
 /** Whether the page runs or is about to: a report would interrupt what somebody has just pressed, and Streamlit then
  * forgets the press.  Without a connection the page would never hear that a run has ended. */
 function pageRuns() {
-  const { testScriptState, testConnectionState } = document.querySelector("[data-testid=stApp]")?.dataset ?? {};
+  const { testScriptState, testConnectionState } = /** @type {HTMLElement} */ (document.querySelector("[data-testid=stApp]"))?.dataset ?? {};
   return performance.now() - pressedAt < PRESS_MS || (testConnectionState === "CONNECTED" && testScriptState !== "notRunning");
 }
 

@@ -49,7 +49,7 @@ def _adam_of_one(tensors: Tensors, step: int, values: Values) -> None:
 
 
 IN_PLACE: dict[str, Meaning] = {
-    "accumulate": lambda tensors, values: [tensors[0].add_(tensors[1])],
+    **dict.fromkeys(("accumulate", "add_in_place"), lambda tensors, values: [tensors[0].add_(tensors[1])]),
     "write": _write,
     "sgd": _sgd,
     "adam": _adam,

@@ -8,7 +8,7 @@ from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.dropout import DROPOUT
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.experts import EXPERTS
-from tessel_core.ir.operators.formats import CASTS, FORMAT, FUSED, check_costs
+from tessel_core.ir.operators.formats import CASTS, FORMAT, FUSED, KERNEL, check_costs
 from tessel_core.ir.operators.normalization import NORMALIZATION, NORMALIZATION_GRADIENTS
 from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
@@ -28,7 +28,7 @@ _TABLES = (
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""
-_OF_COSTS = (CASTS, FORMAT, FUSED)
+_OF_COSTS = (CASTS, FORMAT, FUSED, KERNEL)
 """Attributes that every operator on one device may have besides."""
 
 

@@ -355,6 +355,7 @@ BASIC = (
     Operator(
         "add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work(), gradient=_add_gradients
     ),
+    Operator("add_in_place", alike, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work(), in_place=True),
     Operator("accumulate", alike, lambda arrays, values: [arrays[0] + arrays[1]], no_work, in_place=True),
     Operator("after", _after, lambda arrays, values: [arrays[0]], no_work, view=True),
     Operator("concat", _concat, _concat_compute, copying, ("axis",), gradient=_concat_gradients),
@@ -439,6 +440,6 @@ BASIC = (
 alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `matmul_transposed` one
 with the rows of a table, `residual` a stream and what is
 added to it with its bias.  `bias` adds a tensor to each of several, and the gradient of one with so many `axes` is
-their sum.  `loss` is squared, per element over the batch size.  `accumulate`
-adds to a sum in place; it takes no time, since the kernel that makes the summand does it.  `after` passes its first
+their sum.  `loss` is squared, per element over the batch size.  `add_in_place` adds to a sum in its own memory.
+`accumulate` does so, too, and takes no time, since the kernel that makes the summand does it.  `after` passes its first
 tensor on once the others are there."""

@@ -1,12 +1,15 @@
-"""Attributes that change what an operation costs and not what it means: the format of a product, and fused kernels."""
+"""Attributes that change what an operation costs and not what it means: formats, casts, kernels."""
 
 from __future__ import annotations
 
 from tessel_core.ir.operators.attributes import integers
 from tessel_core.ir.operators.operator import Types, Values, need
 
-FORMAT, CASTS, FUSED = "format", "casts", "fused"
+FORMAT, CASTS, FUSED, KERNEL = "format", "casts", "fused", "attention_kernel"
 FP8 = "fp8"
+FLASH2 = "flash2"
+ATTENTIONS = ("attention", "attention_bias", "attention_block")
+"""Attention that one kernel computes; gradients of these have kernels, too."""
 OPERANDS = {
     **dict.fromkeys(("matmul", "linear", "matmul_input_grad"), (0, 1)),
     "matmul_weight_grad": (0, 2),
@@ -27,6 +30,7 @@ def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None
     `format` of a product is "fp8".  `casts` are the bytes moved per number of each of its inputs to cast it; without
     them every operand is scaled and cast.  `fused` are the launches of a kernel that does several operations, counted
     at the first of them, then how many times the operation reads each input from memory and writes each output to it.
+    `attention_kernel` of fused attention is "flash2".
     """
     if FORMAT in values:
         need(kind in OPERANDS, f"takes no {FORMAT}: only products of linear layers and experts have one")
@@ -34,6 +38,9 @@ def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None
     for name, room in ((CASTS, len(types)), (FUSED, 1 + len(types) + len(outputs))):
         if name in values:
             need(len(integers(values, name, 0)) == room, f"{name} must be {room} numbers, got {values[name]}")
+    if KERNEL in values:
+        fits = kind.removesuffix("_grad") in ATTENTIONS and values[KERNEL] == FLASH2
+        need(fits, f"{KERNEL} must be {FLASH2}, of fused attention, got {values[KERNEL]!r}")
     need(CASTS not in values or FORMAT in values, f"{CASTS} are of products with a {FORMAT}")
 
 

@@ -10,6 +10,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.formats import ATTENTIONS, FLASH2, KERNEL
 from tessel_core.ir.program import Op
 
 
@@ -17,14 +18,28 @@ class AttentionKernel(StrEnum):
     """How devices compute attention."""
 
     FUSED = "fused"
-    """One kernel, whose scores never reach memory [Dao 2022, FlashAttention]."""
+    """One kernel, whose scores never reach memory [Dao 2022, FlashAttention]: the fastest of the device."""
+    FLASH2 = FLASH2
+    """FlashAttention 2, one kernel, too [Dao 2023, arXiv 2307.08691].  It makes no use of what GPUs of the Hopper
+    generation have for it [Shah 2024, arXiv 2407.08608].  PyTorch takes it there before cuDNN 9.15."""
     UNFUSED = "unfused"
     """Products, softmax and dropout as single kernels, as Megatron-LM without FlashAttention [Korthikanti 2022]."""
 
 
 def with_attention(kernel: AttentionKernel, model: Distributed) -> Distributed:
     """The forward pass with this kernel for each attention; raises InputError as `UnfusedAttention` does."""
-    return model if kernel == AttentionKernel.FUSED else UnfusedAttention()(model)
+    if kernel == AttentionKernel.UNFUSED:
+        return UnfusedAttention()(model)
+    return _by_flash2(model) if kernel == AttentionKernel.FLASH2 else model
+
+
+def _by_flash2(model: Distributed) -> Distributed:
+    """The same operations; attributes say the kernel of each attention, from which its gradient takes it over."""
+    ops = (
+        replace(op, attributes=tuple(sorted((*op.attributes, (KERNEL, FLASH2))))) if op.kind in ATTENTIONS else op
+        for op in model.program.ops
+    )
+    return replace(model, program=replace(model.program, ops=tuple(ops)))
 
 
 @dataclass(frozen=True, slots=True)

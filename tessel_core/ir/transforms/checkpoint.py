@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -73,6 +73,27 @@ def recomputing(how: Recompute, model: Distributed) -> Distributed:
         return Checkpoint(lambda op: core.isdisjoint(op.outputs))(model)
     kept = _every_second_product(model.program)
     return Checkpoint(lambda op: not kept.isdisjoint(op.outputs))(model)
+
+
+def holding_selected(model: Distributed) -> Distributed:
+    """The model on one device whose layers hold all that `SELECTIVE` keeps until their backward, taken or not.
+
+    Eager PyTorch stores what selected operators make without a look at who takes it [torch/utils/checkpoint.py,
+    `_CachingTorchDispatchMode`]; a compiler drops it.  Comes after the cuts of a layer.
+    """
+    source, build = model.program, ProgramBuilder(model.program.name)
+    maker = {value: op for op in source.ops for value in op.outputs}
+    held: dict[Scope, list[int]] = defaultdict(list)
+    for value in sorted(_every_second_product(source)):
+        held[maker[value].tag.scope].append(value)
+    value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
+    for op in source.ops:
+        taken = [value_of[value] for value in op.inputs]
+        if op.tag.phase in _BACK and op.tag.scope in held:
+            kept = [value_of[value] for value in held.pop(op.tag.scope)]
+            taken[0] = build.one("after", [taken[0], *kept], op.tag)
+        value_of.update(zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True))
+    return replace(model, program=build.finish([value_of[value] for value in source.outputs]))
 
 
 def keeping_products(model: Distributed) -> Distributed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from tessel_core.ir.distributed import Distributed
@@ -26,6 +27,7 @@ FUSIBLE = (
     | {"pack_qkv", "strided_slice_grad"}
 )
 """Operators for which Inductor writes kernels.  Products, attention and the choice of experts have their own."""
+_LOSSES = {"cross_entropy", "cross_entropy_grad", "loss", "loss_grad"}
 MOST_READS = 4
 """Tensors from which a pointwise value is computed again, at most, rather than kept in memory: Inductor's
 `realize_reads_threshold` [PyTorch, torch/_inductor/config.py]."""
@@ -46,9 +48,13 @@ class Compiled:
     is known from the forward pass; else they are read for it.
     """
 
+    loss: bool = True
+    """Whether the loss is compiled, too."""
+
     def __call__(self, model: Distributed) -> Distributed:
         """The model on its devices, with attributes that say which operations share a kernel."""
-        return replace(model, program=_Fusion(model.program).program())
+        fusible = FUSIBLE if self.loss else FUSIBLE - _LOSSES
+        return replace(model, program=_Fusion(model.program, fusible).program())
 
 
 def kernels_of(program: Program) -> dict[int, int]:
@@ -57,8 +63,8 @@ def kernels_of(program: Program) -> dict[int, int]:
 
 
 class _Fusion:
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, fusible: Set[str] = FUSIBLE) -> None:
+        self._program, self._fusible = program, fusible
         self._base = _without_views(program)
         self._region = [_region(program, op) for op in program.ops]
         self._maker: dict[int, int] = {}
@@ -93,12 +99,12 @@ class _Fusion:
     def _taken_outside(self) -> set[int]:
         """Outputs, and values that operations take which are not compiled with their maker."""
         for i, op in enumerate(self._program.ops):
-            if op.kind in FUSIBLE:
+            if op.kind in self._fusible:
                 self._maker.update(dict.fromkeys(op.outputs, i))
         found = {self._base[value] for value in self._program.outputs}
         for i, op in enumerate(self._program.ops):
             if not _is_view(self._program, op):
-                inside = self._region[i] if op.kind in FUSIBLE else None
+                inside = self._region[i] if op.kind in self._fusible else None
                 taken = (value for value in self._bases(op) if value in self._maker)
                 found.update(value for value in taken if self._region[self._maker[value]] != inside)
         return found
@@ -121,7 +127,7 @@ class _Fusion:
             mine = frozenset(each for each in makers if self._region[each][1:] == phase)
             passed = frozenset().union(*(before[each] for each in mine), *(behind.get(value, ()) for value in taken))
             passed = frozenset(each for each in passed if self._region[each][1:] == phase)
-            if op.kind not in FUSIBLE:
+            if op.kind not in self._fusible:
                 left |= mine
                 behind.update(dict.fromkeys(op.outputs, passed | mine))
                 continue
@@ -140,7 +146,7 @@ class _Fusion:
     def _inlined(self) -> dict[int, tuple[int, ...]]:
         found: dict[int, tuple[int, ...]] = {}
         for op in self._program.ops:
-            if op.kind in POINTWISE and self._stored.isdisjoint(op.outputs):
+            if op.kind in self._fusible & POINTWISE and self._stored.isdisjoint(op.outputs):
                 sources = dict.fromkeys(each for value in self._bases(op) for each in found.get(value, (value,)))
                 if len(sources) <= MOST_READS:
                     found.update(dict.fromkeys(op.outputs, tuple(sources)))

@@ -107,16 +107,17 @@ class DataParallel:
         if not self.bucket_bytes:
             return [[i] for i in mine]
         made_at = {value: at for at, op in enumerate(program.ops) for value in op.outputs}
-        full, open_ones = list[list[int]](), dict[int, list[int]]()
-        held = defaultdict[int, int](int)
+        full, open_ones = list[list[int]](), dict[tuple[int, bool], list[int]]()
+        held = defaultdict[tuple[int, bool], int](int)
         for i in sorted(mine, key=lambda i: (made_at[outputs[i][0]], i)):
-            value = outputs[i][0]
-            device = program.types[value].device
-            open_ones.setdefault(device, []).append(i)
-            held[device] += program.types[value].bytes
-            if held[device] >= self.bucket_bytes:
-                full.append(open_ones.pop(device))
-                held[device] = 0
+            value, piece = outputs[i]
+            # Sums over tensor parallelism come last in its stream, and only gradients that need them wait for them.
+            key = program.types[value].device, TENSOR in piece.sums
+            open_ones.setdefault(key, []).append(i)
+            held[key] += program.types[value].bytes
+            if held[key] >= self.bucket_bytes:
+                full.append(open_ones.pop(key))
+                held[key] = 0
         return [*full, *open_ones.values()]
 
 

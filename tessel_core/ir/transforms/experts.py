@@ -16,12 +16,12 @@ EXPERTS = State("part", 0)
 EXCHANGED = State("exchanged")
 """Rows with the device of their expert, sorted by expert there."""
 _GROUPED = {
-    "grouped_matmul": ((0, 1, 2), (EXCHANGED,)),
-    "grouped_matmul_input_grad": ((2, 1, 0), (EXCHANGED,)),
-    "grouped_matmul_weight_grad": ((0, 1, 2), (EXPERTS,)),
-    "grouped_matmul_grad": ((0, 1, 2), (EXCHANGED, EXPERTS)),
+    "grouped_matmul": ((1, 2), (EXCHANGED,)),
+    "grouped_matmul_input_grad": ((1, 0), (EXCHANGED,)),
+    "grouped_matmul_weight_grad": ((1, 2), (EXPERTS,)),
+    "grouped_matmul_grad": ((1, 2), (EXCHANGED, EXPERTS)),
 }
-"""Places of the rows, the choice and the weights among the inputs, and states of the outputs."""
+"""Places of the choice and the weights among the inputs, and states of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class _Experts(Sharding):
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
         if op.kind in _GROUPED:
-            (rows, choice, weights), made = _GROUPED[op.kind]
-            self._choice |= dict.fromkeys((op.inputs[rows], *op.outputs), op.inputs[choice])
-            # The gradient of the output, where there is one, has rows too.
+            (choice, weights), made = _GROUPED[op.kind]
             needed = [EXPERTS if place == weights else EXCHANGED for place in range(len(states))]
-            self._choice |= {value: op.inputs[choice] for value in op.inputs if value != op.inputs[weights]}
+            # The gradient of the output, where there is one, has rows too.
+            sorted_rows = (value for value in (*op.inputs, *op.outputs) if value != op.inputs[weights])
+            self._choice |= dict.fromkeys(sorted_rows, op.inputs[choice])
             return needed, list(made)
         if EXCHANGED in states and all(each.shape == types[0].shape for each in types):
             choice = next(self._choice[v] for v, state in zip(op.inputs, states, strict=True) if state == EXCHANGED)
@@ -82,7 +82,7 @@ class _Experts(Sharding):
     def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
         mine, choice = self.values[value], self._choice[value]
         chosen = self.values[choice]
-        how = self._exchange(value, choice)
+        how = self._exchange(choice)
         if value == choice:
             return self.build.one("exchange_choice", [mine], tag, **how)
         there = self.converted(choice, EXCHANGED, tag)
@@ -92,7 +92,7 @@ class _Experts(Sharding):
         rows = self.build.one("dispatch_grad", [there, mine], tag)
         return self.build.one("return_rows", [rows, chosen], tag, **how)
 
-    def _exchange(self, value: int, choice: int) -> dict[str, AttributeValue]:
+    def _exchange(self, choice: int) -> dict[str, AttributeValue]:
         experts = next(
             self.source.types[v].shape[role.expert_axis]
             for v, piece in self.model.piece_of.items()

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import NamedTuple
 
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, divided, elsewhere
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Op, Tag
+from tessel_core.ir.program import Op, Scope, Tag
 from tessel_core.model import Schedule
 
 Run = tuple[int, int, int]
 """Start, block and micro-batch."""
 ANYWHERE = -1
+_IN_EXCHANGE = 2
+"""Layers whose gradients are being scattered while the next layers run."""
 ChooseSender = Callable[[Sequence[int], int], int]
 """Of several devices that have a tensor, the one that sends it to another device."""
 
@@ -48,6 +51,9 @@ class Partition:
     has arrived, on all of its devices together, and sends when it has ended.  Nothing else runs beside its collectives.
     Gradients are added up by the products that make them, as Megatron-LM's fused accumulation does, and results of
     samples stay apart."""
+    sums_in_place: bool = False
+    """Whether micro-batches are added up in the memory of their sum, as in a buffer for gradients of their own format
+    [Megatron-LM, param_and_grad_buffer.py; PyTorch, _fsdp_param.py]."""
     shares: bool = False
     """Whether each block is on as many devices as the model has, and device h of the model is the block's h-th one.
     Device p of the plan is then 1 + p."""
@@ -69,6 +75,16 @@ def runs_by_start(schedule: Schedule) -> Iterator[Run]:
         yield start, b, micro_batch
 
 
+class _Pending(NamedTuple):
+    """A value that is still to be added up."""
+
+    output: int
+    micro_batch: int
+    made: int
+    layer: tuple[Scope, int] | None
+    """Of what is scattered over devices, the layer and the micro-batch."""
+
+
 class _Partitioning:
     def __init__(self, model: Distributed, how: Partition) -> None:
         self._model, self._schedule, self._how = model, how.schedule, how
@@ -82,8 +98,8 @@ class _Partitioning:
         """The same for the source's inputs; those that all micro-batches share are filed under micro-batch -1."""
         self._sums: dict[int, dict[int, dict[tuple[int, int], int]]] = defaultdict(lambda: defaultdict(dict))
         """Per output and device, the sum or the joined parts of the micro-batches from one to before another."""
-        self._pending: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        """Per device, the (output, micro-batch, value) that are still to be added up."""
+        self._pending: dict[int, list[_Pending]] = defaultdict(list)
+        """Per device, what is still to be added up."""
         self._arrived: dict[int, set[int]] = defaultdict(set)
         """Per device, what the next operation there waits for."""
         self._latest: dict[tuple[int, int, int], int] = {}
@@ -142,6 +158,7 @@ class _Partitioning:
                 self._add_up()
             for _, block, micro_batch in ran:
                 self._send(block, micro_batch)
+        self._add_up(last=True)
         outputs, pieces = list[int](), list[Piece]()
         for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
             for _, sums in sorted(self._sums[value].items()):
@@ -227,14 +244,24 @@ class _Partitioning:
             if communicates and self._how.as_planned:
                 self._arrived[device].add(made)
             if value in self._place_of:
-                self._pending[device].append((value, micro_batch, made))
+                layer = (op.tag.scope, micro_batch) if op.kind == "reduce_scatter" else None
+                self._pending[device].append(_Pending(value, micro_batch, made, layer))
 
-    def _add_up(self, only: int | None = None) -> None:
-        """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then."""
+    def _add_up(self, only: int | None = None, *, last: bool = False) -> None:
+        """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then.
+
+        But for the last time, what the two latest layers have scattered stays for later, so that nothing waits for it.
+        """
         for device in [only] if only is not None else list(self._pending):
-            pending = sorted(self._pending.pop(device, []), key=lambda each: self._place_of[each[0]])
-            for value, micro_batch, made in pending:
-                self._combine(value, micro_batch, made)
+            every = self._pending.pop(device, [])
+            exchanged = list(dict.fromkeys(each.layer for each in every if each.layer is not None))
+            latest = [] if last or self._how.as_planned else exchanged[-_IN_EXCHANGE:]
+            waiting = [each for each in every if each.layer in latest]
+            if waiting:
+                self._pending[device] = waiting
+            ready = (each for each in every if each not in waiting)
+            for each in sorted(ready, key=lambda each: self._place_of[each.output]):
+                self._combine(each.output, each.micro_batch, each.made)
 
     @cached_property
     def _place_of(self) -> dict[int, int]:
@@ -255,7 +282,7 @@ class _Partitioning:
             made = self._build.one("identity", [made], tag)
         elif axis is None and parts:
             ((first, _), before) = parts.popitem()
-            add = "accumulate" if self._how.as_planned else "add"
+            add = "accumulate" if self._how.as_planned else "add_in_place" if self._how.sums_in_place else "add"
             made, micro_batch = self._build.one(add, [before, made], tag), first
         span = micro_batch, micro_batch + 1
         for part in list(parts) if axis is not None else []:

@@ -32,19 +32,36 @@ class Pipeline:
     """
 
     schedule: Schedule
+    layout: tuple[int, ...] = ()
+    """Layers of each stage; empty for `layers_of_stages`."""
+    sums_in_place: bool = False
+    """As of `Partition`."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model, of devices 1 … H, on those of P stages each: device (h, p) is 1 + h P + p."""
         plan = self.schedule.plan
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
         if len(chains) == 1:
-            apart = with_parts_apart(model, stages_of_layers(model, 1 + max(stage_of)))
-            found = Partition(self.schedule, _blocks_of(apart, plan, chains[0], stage_of), stage_of)(apart)
+            apart = with_parts_apart(model, stages_of_layers(model, 1 + max(stage_of), self.layout))
+            found = self._partition(self._blocks_of(apart, chains[0], stage_of), stage_of)(apart)
             return with_parts_summed(found, _parts(apart, found))
-        down, up = (_blocks_of(model, plan, chain, stage_of) for chain in chains)
+        down, up = (self._blocks_of(model, chain, stage_of) for chain in chains)
         both = mirrored(model)
-        found = Partition(self.schedule, (*down, *up), stage_of)(both)
+        found = self._partition((*down, *up), stage_of)(both)
         return with_parts_summed(found, _parts(both, found))
+
+    def _blocks_of(self, model: Distributed, chain: list[int], stage_of: tuple[int, ...]) -> tuple[int, ...]:
+        """Per operation, its block."""
+        plan, ops = self.schedule.plan, model.program.ops
+        stage_of_layer = stages_of_layers(model, 1 + max(stage_of), self.layout)
+        found = {(stage_of[b], plan.blocks[b].kind): b for b in chain}
+        kinds = dict(_KINDS)
+        if not any(block.kind is BlockKind.WEIGHT for block in plan.blocks):
+            kinds[WEIGHT_PHASE] = BlockKind.BACKWARD
+        return tuple(found[stage_of_layer[op.tag.stage or 0], kinds.get(op.tag.phase, BlockKind.FORWARD)] for op in ops)
+
+    def _partition(self, block_of: tuple[int, ...], stage_of: tuple[int, ...]) -> Partition:
+        return Partition(self.schedule, block_of, stage_of, sums_in_place=self.sums_in_place)
 
 
 def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed:
@@ -100,26 +117,15 @@ def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
     return list(chains.values())
 
 
-def _blocks_of(
-    model: Distributed, plan: MicroBatchPlan, chain: list[int], stage_of: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Per operation, its block."""
-    ops = model.program.ops
-    stages = 1 + max(stage_of)
-    stage_of_layer = stages_of_layers(model, stages)
-    found = {(stage_of[b], plan.blocks[b].kind): b for b in chain}
-    kinds = dict(_KINDS)
-    if not any(block.kind is BlockKind.WEIGHT for block in plan.blocks):
-        kinds[WEIGHT_PHASE] = BlockKind.BACKWARD
-    return tuple(found[stage_of_layer[op.tag.stage or 0], kinds.get(op.tag.phase, BlockKind.FORWARD)] for op in ops)
+def stages_of_layers(model: Distributed, stages: int, layout: tuple[int, ...] = ()) -> list[int]:
+    """Per layer, its stage, by the layers of each stage that `layout` says, else by `layers_of_stages`.
 
-
-def stages_of_layers(model: Distributed, stages: int) -> list[int]:
-    """Per layer, its stage; raises InputError where there are more stages than layers."""
+    Raises InputError where there are more stages than layers.
+    """
     layers = 1 + max((op.tag.stage or 0 for op in model.program.ops), default=0)
     if stages > layers:
         raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
-    return [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
+    return [stage for stage, count in enumerate(layout or layers_of_stages(layers, stages)) for _ in range(count)]
 
 
 def stages_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:

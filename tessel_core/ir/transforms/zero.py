@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece
@@ -13,9 +14,12 @@ from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import Degrees, along, collective
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.transforms.update import scatter_axis
+from tessel_core.ir.types import TensorType
 
 Unit = tuple[Scope, int, bool]
 """A layer, the stage of the pipeline it is in, and whether its backward runs."""
+Key = tuple[Scope, bool]
+"""A layer, or the root of a stage, and whether weights are gathered again for the backward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,10 @@ class ShardedReplicas:
     """Stage 2: gradients are scattered over the replicas as soon as a layer's are there.  Stage 3: weights, too.
 
     A layer's weights are gathered together before it runs, while the layer before it runs, and again before its
-    backward unless they are kept (`reshard`) [Zhao 2023, PyTorch FSDP, arXiv 2304.11277].  Comes after the other cuts
-    of a layer and before the pipeline, so that every micro-batch gathers and scatters.
+    backward unless they are kept (`reshard`) [Zhao 2023, PyTorch FSDP, arXiv 2304.11277].  They are copied out of the
+    buffer that they were gathered into [PyTorch, torch/distributed/fsdp/_fully_shard].  What comes before and behind
+    all layers, as embedding and head, is gathered together and kept, as the root's weights are there.  Comes after the
+    other cuts of a layer and before the pipeline, so that every micro-batch gathers and scatters.
     """
 
     degrees: Degrees
@@ -47,7 +53,9 @@ class _Sharded:
         self._value: dict[int, int] = {}
         self._cut: dict[int, tuple[int, str, int]] = {}
         """Per weight that is cut, the axis, the dimension and the number of parts."""
-        self._gathered: dict[tuple[Scope, bool], dict[int, int]] = {}
+        self._gathered: dict[Key, dict[int, int]] = {}
+        """Per layer and direction, the buffers of its whole weights."""
+        self._whole: dict[Key, dict[int, int]] = {}
         """Per layer and direction, its whole weights."""
 
     def _axis(self, value: int, piece: Piece) -> tuple[int, str, int] | None:
@@ -63,8 +71,8 @@ class _Sharded:
         outputs = dict(zip(self._source.outputs, self._model.outputs, strict=True))
         for number, (unit, ops) in enumerate(runs):
             self._gather_ahead(runs, number)
+            known = self._copied_out(unit, ops)
             for op in ops:
-                known = self._gathered.get((unit[0], unit[2] and self._how.reshard), {})
                 taken = [known[value] if value in known else self._value[value] for value in op.inputs]
                 made = self._build.append(op.kind, taken, op.attributes, op.tag)
                 self._value |= zip(op.outputs, made, strict=True)
@@ -81,6 +89,31 @@ class _Sharded:
             of_type, piece = of_type.resized(axis, of_type.shape[axis] // parts), along(piece, axis, over, parts)
         self._value[value] = self._build.input(self._source.value_name(value), of_type)
         return piece
+
+    def _copied_out(self, unit: Unit, ops: list[Op]) -> dict[int, int]:
+        """Per weight that a layer takes, the whole of it, out of the buffer that it was gathered into."""
+        key, tag = self._key(unit), replace(_first(ops).tag, name=f"{unit[0]}/copy_out")
+        whole = self._whole.setdefault(key, {})
+        for value, buffer in self._gathered.get(key, {}).items():
+            if value not in whole:
+                whole[value] = self._build.one("identity", [buffer], tag)
+        return whole
+
+    def _key(self, unit: Unit) -> Key:
+        """For what weights are gathered together; the root's are gathered once for both directions."""
+        scope, stage, backward = unit
+        return (f"/{stage}", False) if unit[:2] in self._roots else (scope, backward and self._how.reshard)
+
+    @cached_property
+    def _roots(self) -> set[tuple[Scope, int]]:
+        """What comes before and behind all layers: the first and the last, where no other has weights like them."""
+        weights: dict[tuple[Scope, int], dict[int, TensorType]] = defaultdict(dict)
+        for op in self._source.ops:
+            if op.tag.phase == "forward":
+                weights[self._unit(op)[:2]] |= {v: self._source.types[v] for v in op.inputs if v in self._cut}
+        kinds = Counter(tuple(sorted(map(str, each.values()))) for each in weights.values())
+        ends = list(weights)[:1] + list(weights)[-1:]
+        return {each for each in ends if kinds[tuple(sorted(map(str, weights[each].values())))] == 1}
 
     def _unit(self, op: Op) -> Unit:
         return op.tag.scope, self._how.stage_of(op.tag.stage or 0), op.tag.phase != "forward"
@@ -102,20 +135,22 @@ class _Sharded:
             before = runs[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
             if runs[number + 1][0][0] == runs[number][0][0]:
                 # The last layer's backward follows its forward at once, so its weights are still there.
-                there = self._gathered[runs[number][0][0], False]
-                self._gathered[runs[number][0][0], self._how.reshard] = dict(there)
+                forward, backward = self._key(runs[number][0]), self._key(runs[number + 1][0])
+                self._whole[backward] = self._copied_out(*runs[number])
+                self._gathered[backward] = self._gathered[forward]
             self._gather(*runs[number + 1], before)
 
     def _gather(self, unit: Unit, ops: list[Op], after: tuple[Unit, list[Op]] | None) -> None:
         """The weights of a layer, once what came `after` which it comes has ended."""
-        scope, _, backward = unit
-        known = self._gathered.setdefault((scope, backward and self._how.reshard), {})
+        scope, key = unit[0], self._key(unit)
+        known = self._gathered.setdefault(key, {})
+        if unit[:2] in self._roots:
+            ops = [op for op in self._source.ops if self._key(self._unit(op)) == key]
         wanted = dict.fromkeys(v for op in ops for v in op.inputs if v in self._cut and v not in known)
         by_group: dict[tuple[str, int], list[int]] = defaultdict(list)
         for value in wanted:
             by_group[self._cut[value][1:]].append(value)
-        first = next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])
-        tag = replace(first.tag, name=f"{scope}/gather")
+        tag = replace(_first(ops).tag, name=f"{scope}/gather")
         for (over, parts), values in by_group.items():
             axes = [self._cut[value][0] for value in values]
             taken = [self._value[value] for value in values]
@@ -149,3 +184,8 @@ class _Sharded:
     def _left(self, piece: Piece) -> tuple[str, ...]:
         """Sums that are still to be done: those over tensor parallelism."""
         return tuple(name for name in piece.sums if name == "tensor")
+
+
+def _first(ops: list[Op]) -> Op:
+    """The first operation of a layer that does not run in a later block, as gradients of weights that are apart do."""
+    return next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])

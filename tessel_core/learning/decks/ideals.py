@@ -8,7 +8,7 @@ from itertools import pairwise
 from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.lattice import Ideal, Lattice
 from tessel_core.learning.lattice_picture import graph_picture, lattice_picture
-from tessel_core.learning.level import Facts
+from tessel_core.learning.task import Facts
 from tessel_core.model import DevicePool, DeviceTime, Edge, Operator, OperatorGraph, PlacementReport
 from tessel_core.placement import solve_placement
 from tessel_core.placement.problem import placement_problem

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tessel_core.learning.deck import Deck, Slide
-from tessel_core.learning.level import Facts
 from tessel_core.learning.program_picture import program_picture
+from tessel_core.learning.task import Facts
 from tessel_core.units import show_memory
 
 if TYPE_CHECKING:  # a list of decks loads no simulation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tessel_core.inspection import IdleSplit
 from tessel_core.learning.deck import Deck, Slide
-from tessel_core.learning.level import Facts, Titled
 from tessel_core.learning.levels.repetend import plan, refused, repetend_of
 from tessel_core.learning.solved import drawn, percent, searched
+from tessel_core.learning.task import Facts, Titled
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.networks import build_shape
 from tessel_core.samples import load_sample

@@ -7,8 +7,8 @@ from tessel_core.learning.deck import Deck, Slide
 from tessel_core.learning.decks.ideals import lattice, stages
 from tessel_core.learning.decks.tessel_idea import best_schedule, found, slow_schedule
 from tessel_core.learning.lattice_picture import graph_picture
-from tessel_core.learning.level import Facts, Titled
 from tessel_core.learning.solved import drawn, percent
+from tessel_core.learning.task import Facts, Titled
 from tessel_core.model import MemoryProfile
 from tessel_core.networks import build_shape
 from tessel_core.units import show_memory, show_time

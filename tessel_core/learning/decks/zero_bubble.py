@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessel_core.learning.deck import Deck, Slide
-from tessel_core.learning.level import Facts, Titled
 from tessel_core.learning.solved import drawn, idle, percent, searched
+from tessel_core.learning.task import Facts, Titled
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tessel_core.learning.level import Facts, Level, Puzzle
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import drawn, searched, waits
+from tessel_core.learning.task import Facts, Puzzle
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
 

@@ -9,8 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tessel_core.learning.assignment import Assignment, Given, nanoseconds
-from tessel_core.learning.level import Facts, Level, Traced
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import percent
+from tessel_core.learning.task import Facts, Traced
 from tessel_core.units import show_time
 
 if TYPE_CHECKING:  # levels load no simulation before they are played

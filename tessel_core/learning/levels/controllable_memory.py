@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import drawn, percent
+from tessel_core.learning.task import Facts, Knob, StopResult, first_below
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 
@@ -25,13 +26,13 @@ def held(scheduler: str, devices: int) -> int:
     return max(MemoryProfile.of(_schedule(scheduler, devices)).peaks)
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     devices = _DEVICES[stop]
     less, more = held("v-half", devices), held("zb-v", devices)
     share = Fraction(less, more)
     says = f"On {devices} devices V-Half holds {less} slots, and ZB-V {more}: {percent(share)} of what ZB-V holds."
     shown = tuple((title, _schedule(name, devices)) for title, name in (("ZB-V", "zb-v"), ("V-Half", "v-half")))
-    return Outcome(share, str(share), says, shown)
+    return StopResult(share, str(share), says, shown)
 
 
 def _task() -> Knob:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tessel_core.deadlock.actions import Action, ActionKind
-from tessel_core.learning.level import Facts, Level
+from tessel_core.learning.level import Level
 from tessel_core.learning.ordering import Ordering
+from tessel_core.learning.task import Facts
 
 _FORWARD, _BACKWARD = "activations", "gradients"
 _FIRST = (f"send {_FORWARD} 0", f"send {_FORWARD} 1", f"receive {_BACKWARD} 0", f"receive {_BACKWARD} 1")

@@ -8,8 +8,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, Traced, least
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import percent
+from tessel_core.learning.task import Facts, Knob, StopResult, Traced, least
 from tessel_core.units import counted, show_memory
 
 if TYPE_CHECKING:  # levels load no simulation before they are played
@@ -87,16 +88,16 @@ def _called(stop: int) -> str:
     return f"{'Free' if reshard else 'Keep'}, {counted(count, 'micro-batch')}"
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     trace, _ = traced(stop)
     times = gathers(trace)
     often = f"{_called(stop)}: each layer's weights are gathered {counted(times, 'time')}"
     if not fits(stop):
         says = f"{often}. This does not fit: a device needs {_held(stop)} and has {_capacity()}."
-        return Outcome(_NEVER, "does not fit", says, traced=lambda: traced(stop))
+        return StopResult(_NEVER, "does not fit", says, traced=lambda: traced(stop))
     cost = f"For {percent(exposed(trace))} of it a device communicates without computing"
     says = f"{often}, and a step takes {_step(stop)}. {cost}; the fullest device holds {_held(stop)}."
-    return Outcome(Fraction(trace.latency), _step(stop), says, traced=lambda: traced(stop))
+    return StopResult(Fraction(trace.latency), _step(stop), says, traced=lambda: traced(stop))
 
 
 def _task() -> Knob:

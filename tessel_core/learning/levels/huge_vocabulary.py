@@ -7,8 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tessel_core.inspection import IdleSplit
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import percent, searched
+from tessel_core.learning.task import Facts, Knob, StopResult, first_below
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.units import show_time
 
@@ -40,14 +41,14 @@ def schedules(vocabulary: int) -> tuple[Schedule, Schedule]:
     return v, m
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     vocabulary = _VOCABULARIES[stop]
     v, m = schedules(vocabulary)
     ratio = Fraction(m.makespan, v.makespan)
     times = " and ".join(show_time(each.makespan, "ns") for each in (v, m))
     idle = percent(IdleSplit.of(v).imbalance)
     says = f"With {vocabulary:,} tokens V and M take {times}; {idle} of the V's time is imbalance."
-    return Outcome(ratio, f"{float(ratio):.3f}", says, (("V, searched", v), ("M, searched", m)))
+    return StopResult(ratio, f"{float(ratio):.3f}", says, (("V, searched", v), ("M, searched", m)))
 
 
 def _task() -> Knob:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import drawn, messages, with_links
+from tessel_core.learning.task import Facts, Knob, StopResult, least
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 
@@ -33,12 +34,12 @@ def schedule_of(chunks: int, micro_batches: int = _MICRO_BATCHES, link: int = _L
     return drawn("1f1b" if chunks == 1 else "interleaved", chunked(chunks, link), micro_batches)
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     chunks = _CHUNKS[stop]
     schedule = schedule_of(chunks)
     title = "1F1B" if chunks == 1 else f"Interleaved, {chunks} chunks a device"
     says = f"{title}: {schedule.makespan} steps, and {messages(schedule.plan)} messages for each micro-batch."
-    return Outcome(Fraction(schedule.makespan), f"{schedule.makespan} steps", says, ((title, schedule),))
+    return StopResult(Fraction(schedule.makespan), f"{schedule.makespan} steps", says, ((title, schedule),))
 
 
 def _task() -> Knob:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.level import Level
 from tessel_core.learning.levels.interleaving import chunked, schedule_of
 from tessel_core.learning.solved import messages
+from tessel_core.learning.task import Facts, Knob, StopResult, first_below
 from tessel_core.units import counted
 
 _LINKS, _MICRO_BATCHES, _CHUNKS = (0, 1, 2, 3, 4, 5, 6), 4, 2
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     link = _LINKS[stop]
     plain, cut = (schedule_of(chunks, _MICRO_BATCHES, link) for chunks in (1, _CHUNKS))
     ahead = Fraction(plain.makespan - cut.makespan)
     wins = "they tie" if not ahead else f"{'interleaving' if ahead > 0 else '1F1B'} wins by {abs(ahead)}"
     lengths = f"1F1B takes {plain.makespan} steps and interleaving {cut.makespan}"
     says = f"With {counted(link, 'step')} per message, {lengths}: {wins}."
-    return Outcome(ahead, f"{plain.makespan} and {cut.makespan} steps", says, (("1F1B", plain), ("Interleaved", cut)))
+    return StopResult(
+        ahead, f"{plain.makespan} and {cut.makespan} steps", says, (("1F1B", plain), ("Interleaved", cut))
+    )
 
 
 def _task() -> Knob:

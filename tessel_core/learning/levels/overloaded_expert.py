@@ -7,8 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tessel_core.learning.assignment import Assignment, Given, nanoseconds
-from tessel_core.learning.level import Facts, Level, Traced
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import percent
+from tessel_core.learning.task import Facts, Traced
 from tessel_core.units import show_time
 
 _MODEL, _MESH, _LAYERS, _DEVICES, _TOKENS = "mixtral-8x7b", "h100-4", 2, 4, 4096

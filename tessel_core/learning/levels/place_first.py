@@ -5,8 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import drawn, searched
+from tessel_core.learning.task import Facts, Knob, StopResult, least
 from tessel_core.model import (
     Block,
     BlockKind,
@@ -55,13 +56,13 @@ def period(cut: int) -> Fraction:
     return found
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     cut = stop + 1
     works = cut_plan(cut).work
     says = f"Cut after layer {cut}, the devices work {works[0]} and {works[1]} steps: {period(cut)} per micro-batch."
     schedule = searched(cut_plan(cut), _MICRO_BATCHES).drawable
     assert schedule is not None
-    return Outcome(period(cut), f"{period(cut)} steps", says, ((f"Cut after layer {cut}", schedule),))
+    return StopResult(period(cut), f"{period(cut)} steps", says, ((f"Cut after layer {cut}", schedule),))
 
 
 def _task() -> Knob:

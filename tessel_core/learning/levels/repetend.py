@@ -7,8 +7,9 @@ from itertools import count
 from math import ceil
 
 from tessel_core.control import Control
-from tessel_core.learning.level import Facts, Level
+from tessel_core.learning.level import Level
 from tessel_core.learning.stamping import Stamping
+from tessel_core.learning.task import Facts
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling.bounds import period_bound

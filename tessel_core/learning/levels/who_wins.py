@@ -6,7 +6,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, least
+from tessel_core.learning.level import Level
+from tessel_core.learning.task import Facts, Knob, StopResult, least
 from tessel_core.units import counted, show_memory
 
 if TYPE_CHECKING:  # levels load no simulation before they are played
@@ -65,18 +66,18 @@ def _held(degrees: tuple[int, int, int]) -> str:
     return show_memory(min(peaks), "B")
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     degrees = _STOPS[stop]
     number = best_of(degrees)
     if number is None:
-        return Outcome(
+        return StopResult(
             _NEVER, "does not fit", f"{_called(degrees)} does not fit: a device would hold {_held(degrees)}."
         )
     found, parts = grid().outcomes[number], grid().configurations[number].strategy.micro_batches
     step, peak = _step(number), show_memory(max(found.peaks), "B")
     many = counted(parts, "micro-batch")
     says = f"{_called(degrees)}: {step} a step with {many}, its best number; the fullest device holds {peak}."
-    return Outcome(Fraction(found.latency), step, says)
+    return StopResult(Fraction(found.latency), step, says)
 
 
 def _task() -> Knob:

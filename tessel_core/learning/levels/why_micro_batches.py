@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tessel_core.learning.level import Facts, Knob, Level, Outcome, first_below
+from tessel_core.learning.level import Level
 from tessel_core.learning.solved import drawn, idle, percent
+from tessel_core.learning.task import Facts, Knob, StopResult, first_below
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.units import counted
 
@@ -17,7 +18,7 @@ def bubble(devices: int, micro_batches: int) -> Fraction:
     return Fraction(devices - 1, micro_batches + devices - 1)
 
 
-def _outcome(stop: int) -> Outcome:
+def _outcome(stop: int) -> StopResult:
     count = _STOPS[stop]
     plan = build_shape("v-shape", ShapeParameters(devices=_DEVICES, forward=1, backward=1, capacity=max(_STOPS)))
     schedule = drawn("gpipe", plan, count)
@@ -25,7 +26,7 @@ def _outcome(stop: int) -> Outcome:
     formula = f"({_DEVICES} − 1) / ({count} + {_DEVICES} − 1) = {percent(bubble(_DEVICES, count))}"
     micro_batches = counted(count, "micro-batch")
     says = f"With {micro_batches} the devices are idle {percent(share)} of the time. The formula says {formula}."
-    return Outcome(share, percent(share), says, ((f"GPipe, {micro_batches}", schedule),))
+    return StopResult(share, percent(share), says, ((f"GPipe, {micro_batches}", schedule),))
 
 
 def _task() -> Knob:

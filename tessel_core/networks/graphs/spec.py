@@ -11,7 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
-from tessel_core.options import Option, option
+from tessel_core.options import Option, option, options_of
 
 OPERATORS, LAYERS = "operators", "layers"
 
@@ -41,7 +41,7 @@ class GraphSpec:
         str(AttentionKernel.FUSED),
         Option(
             "Attention",
-            "One fused kernel, or an operator for each step, which keeps scores in memory",
+            "The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory",
             choices=tuple(AttentionKernel),
         ),
     )
@@ -75,3 +75,13 @@ class GraphFamily:
     """Specs of published sizes by name."""
     program: Callable[[Any], Distributed]
     """The forward pass on one device: in training up to its losses, else up to its results."""
+
+
+def check_family(family: GraphFamily) -> None:
+    """Raise InputError for a family without presets, or whose specs are no `GraphSpec` of options."""
+    if not family.presets:
+        raise InputError("presets", "must name at least one size")
+    for name, spec in {"": family.spec(), **family.presets}.items():
+        if not isinstance(spec, GraphSpec):
+            raise InputError(f"presets {name}".strip(), f"must be a GraphSpec, got {type(spec).__name__}")
+        options_of(spec)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
-from tessel_core.errors import InputError, find
+from tessel_core.errors import InputError
+from tessel_core.extensions import Extended
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
 from tessel_core.ir.transforms.checkpoint import Recompute, recomputing
@@ -20,7 +21,7 @@ from tessel_core.networks.flava import FLAVA
 from tessel_core.networks.gpt import GPT
 from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
-from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec
+from tessel_core.networks.graphs.spec import LAYERS, GraphFamily, GraphSpec, check_family
 from tessel_core.networks.llama import LLAMA
 from tessel_core.networks.mlp import MLP
 from tessel_core.networks.moe import MOE
@@ -31,10 +32,9 @@ from tessel_core.networks.swin import SWIN
 from tessel_core.networks.vit import CLIP, VIT
 from tessel_core.options import changed_options, check_options, config_from
 
-GRAPHS: dict[str, GraphFamily] = {
-    family.name: family for family in (GPT, LLAMA, MOE, VIT, CLIP, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)
-}
-"""Forms, command line, samples and tests follow this table."""
+_OWN = {family.name: family for family in (GPT, LLAMA, MOE, VIT, CLIP, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
+GRAPHS = Extended("tessel.networks", "network", GraphFamily, _OWN, check_family)
+"""Every family by name, those of other packages last; forms, command line, samples and tests follow this table."""
 
 
 def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> OperatorGraph:
@@ -49,7 +49,7 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     Raises InputError for an unknown family, an option out of range, sizes that do not fit together, or too many
     operators.
     """
-    known = find(GRAPHS, family, "network")
+    known = GRAPHS.find(family)
     spec = known.spec() if spec is None else spec
     check_options(spec)
     recomputes = spec.recompute != Recompute.NONE
@@ -113,14 +113,22 @@ def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
     # Files from before there were several ways to recompute.
     graph = replace(graph, network=graph.network.replace("recompute=true", f"recompute={Recompute.FULL}"))
     name, *words = graph.network.split()
-    family = find(GRAPHS, name, "network")
+    family = GRAPHS.find(name)
     try:
         spec: Any = config_from(family.spec, dict(word.split("=", 1) for word in words))
     except ValueError:
         raise InputError(where, f"has no network of this form: {graph.network[:80]!r}") from None
-    if replace(build_graph(name, spec), name=graph.name) != graph:
+    built = replace(build_graph(name, spec), name=graph.name)
+    if built != graph and _timed_on(built, graph.kinds) != _timed_on(graph, built.kinds):
         raise InputError(where, f"was changed, so it does not show the network {name} any more")
     return family, spec
+
+
+def _timed_on(graph: OperatorGraph, kinds: Collection[str]) -> OperatorGraph:
+    """The graph without times on other kinds of devices: packages that are installed later may add kinds."""
+    times = (tuple(each for each in operator.times if each.kind in kinds) for operator in graph.operators)
+    operators = (replace(operator, times=kept) for operator, kept in zip(graph.operators, times, strict=True))
+    return replace(graph, operators=tuple(operators))
 
 
 def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> Distributed:

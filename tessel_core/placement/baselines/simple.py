@@ -189,7 +189,7 @@ def evaluate_by_hand(problem: PlacementProblem, config: NoOptions, control: Cont
     """
     if problem.by_hand is None:
         raise InputError("placer expert", "judges a placement made by hand, and there is none")
-    return evaluate(problem, problem.placement(problem.by_hand))
+    return evaluate(problem, problem.placement(problem.by_hand, problem.stages_by_hand))
 
 
 BY_HAND = Placer(

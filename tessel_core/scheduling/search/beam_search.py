@@ -26,7 +26,7 @@ _MOST_SOLE = 62
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BeamResult:
     """What a beam came to."""
 
     starts: IntColumn | None
@@ -56,13 +56,13 @@ class BeamSearch:
         runs = self.micro_batches * len(self.plan.blocks)
         return tuple(width for width in WIDTHS if width == WIDTHS[0] or width * runs <= _MOST_ROOM)
 
-    def search(self, width: int, limit: int, seed: int, stopped: Callable[[], bool]) -> Outcome:
+    def search(self, width: int, limit: int, seed: int, stopped: Callable[[], bool]) -> BeamResult:
         """A schedule that ends by `limit`, where one is found before it is `stopped`.
 
         A `seed` above 0 blurs the scores.
         """
         if any(start < 0 or start + self._tail(b) > limit for (b, _), start in self._pinned.items()):
-            return Outcome(None, excluded=True)
+            return BeamResult(None, excluded=True)
         beam, after, steps = self._beginning(width), self._beginning(width), _room_for(width)
         scratch = self._scratch()
         chance = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ class BeamSearch:
             while (count := next_steps(self._tables, self._pins, self._ways, beam, alive, limit, steps, scratch)) < 0:
                 steps = _room_for(2 * steps.run.size)
             if not count or stopped():
-                return Outcome(None, excluded=whole and not count)
+                return BeamResult(None, excluded=whole and not count)
             score = steps.score[:count]
             order = np.lexsort((score, steps.start[:count], steps.key[:count]))
             kept = np.empty_like(order)
@@ -84,9 +84,9 @@ class BeamSearch:
         found = beam.starts[:alive].reshape(alive, self.micro_batches, len(self.plan.blocks))
         ends = (found + self._tables.duration).max(axis=(1, 2))
         starts = found[ends.argmin()]
-        return Outcome(None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts)
+        return BeamResult(None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts)
 
-    def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> Outcome:
+    def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> BeamResult:
         """As `search`, from the limit down: where pinned runs are late, fewer beginnings come to them."""
         pinned = {(b, m): limit - start - self._duration(b) for (b, m), start in self._pinned.items()}
         orders = [(second, first) for first, second in self._orders]
@@ -96,7 +96,7 @@ class BeamSearch:
             return outcome
         starts, alike = limit - outcome.starts - self._tables.duration, self._pins.alike
         starts[alike] = starts[alike[::-1]]  # the last one came first
-        return Outcome(self._earliest(starts))
+        return BeamResult(self._earliest(starts))
 
     def _earliest(self, starts: IntColumn) -> IntColumn:
         """The same orders on all devices, each run as early as they and the pins allow."""

@@ -52,7 +52,7 @@ def find_repetend(
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
-    """A range of k large enough to conclude that a period is infeasible: DESIGN.md, "How schedules are searched"."""
+    """A range of k large enough to conclude that a period is infeasible: docs/explanation/schedule_search.md."""
     longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
     return max(1, (len(plan.blocks) * unroll - 1) * (2 + ceil(longest_lag / period)))
 

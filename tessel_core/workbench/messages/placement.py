@@ -13,6 +13,7 @@ from tessel_core.model import (
     LATENCY,
     OBJECTIVES,
     THROUGHPUT,
+    LayoutShape,
     OperatorGraph,
     Placement,
     PlacementLoads,
@@ -24,7 +25,7 @@ from tessel_core.model import (
 from tessel_core.placement import find_placer
 from tessel_core.units import show_gap, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber, fullest, sentence
-from tessel_core.workbench.outcome import Outcome
+from tessel_core.workbench.outcome import PlacerAnswer
 from tessel_core.workbench.placing import Placing
 
 _MOST_TOLD = 3
@@ -92,7 +93,7 @@ def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> floa
         return None
 
 
-def outcome_verdict(outcome: Outcome) -> Verdict | None:
+def outcome_verdict(outcome: PlacerAnswer) -> Verdict | None:
     """Why a placer's last answer holds no placement; None where it holds one."""
     if outcome.objective is not None:
         return None
@@ -108,6 +109,9 @@ def outcome_verdict(outcome: Outcome) -> Verdict | None:
 def _kind(placing: Placing) -> str:
     pinned = " with these pins" if placing.pins else ""
     apart = " with branches apart" if placing.branches_apart else ""
+    if placing.layout is not None:
+        shape = "a V" if placing.layout.shape is LayoutShape.V else "a loop"
+        return f"layout of {placing.layout.stages_per_device} stages per device in {shape}{pinned}"
     replicated = " with replicas of stages or without" if placing.replicas is not None else ""
     return f"contiguous placement{replicated}{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
 

@@ -14,6 +14,7 @@ from itertools import count
 
 from tessel_core.errors import InputError
 from tessel_core.formats.workspace_file import LONGEST_NAME, WorkspaceFile, check_name, read_workspace, workspace_text
+from tessel_core.hosting import MOST_WORKSPACES, hosted
 from tessel_core.workbench.store.database import Database
 from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts, without_parts
 
@@ -30,6 +31,9 @@ SELECT w.token, w.name, w.revision, w.saved_at,
 FROM workspace w JOIN revision r ON r.token = w.token AND r.number = w.revision
 """
 _PARENT = "SELECT parent FROM revision WHERE token = ? AND number = ?"
+_OLD = """\
+DELETE FROM workspace WHERE token NOT IN (SELECT token FROM workspace ORDER BY saved_at DESC, rowid DESC LIMIT ?)
+"""
 _SIZES = """\
 SELECT r.number, LENGTH(r.document), r.graph, LENGTH(p.document)
 FROM revision r LEFT JOIN part p ON p.digest = r.graph WHERE r.token = ? ORDER BY r.number DESC
@@ -87,7 +91,11 @@ class Workspaces:
             there = _find(connection, token)
             if there is not None and _says(connection, there, work):
                 return there
-            return _create(connection, token, work, work.name)
+            made = _create(connection, token, work, work.name)
+            if hosted():
+                connection.execute(_OLD, (MOST_WORKSPACES,))
+                _forget_parts(connection)
+            return made
 
     def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> SavedWorkspace | Conflict:
         """Keep the next state of the workspace, made from revision `base`; its name stays as the store has it.

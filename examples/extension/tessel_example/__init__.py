@@ -1,0 +1,1 @@
+"""Entries that this package adds to Tessel Explorer's tables."""

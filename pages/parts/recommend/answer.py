@@ -1,0 +1,157 @@
+"""The answer of the page Recommend: the fastest strategy, the others on the front, and what one of them is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from pages.shared.contents import go_to
+from pages.shared.session import session, workspace
+from pages.shared.timeline.component import small_timeline
+from pages.shared.widgets import button, download, file_name, literal, verdict
+from tessel_core.exports.launch import LAUNCHERS, Job
+from tessel_core.inspection import IdleSplit
+from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
+from tessel_core.strategies.closely import Look, look_at
+from tessel_core.strategies.rates import step_rates
+from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
+from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.jobs import Run
+from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
+
+_SHOWN = 12
+
+
+def show_progress(run: Run[Any]) -> None:
+    """How far a search is, and the best step so far."""
+    news = run.progress
+    best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"
+    st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'begins')}{literal(best)}")
+
+
+def show_answer(found: Recommendation, name: str) -> None:
+    """Everything about a recommendation."""
+    if found.best is None:
+        first, *rest = refusal(found)
+        st.warning(literal(first), icon=":material/block:")
+        for line in rest:
+            st.markdown(literal(line))
+        return
+    front = found.front[:_SHOWN]
+    numbers, table = st.columns([5, 7], gap="large")
+    with table:
+        chosen = _table(found.question, front)
+    with numbers:
+        _figures(found.question, chosen, fastest=chosen is found.best)
+    first, *rest = proof_sentences(found)
+    verdict(first, proved=found.complete, found=True)
+    for line in rest:
+        st.caption(literal(line))
+    _closely(found.question, chosen, name)
+
+
+def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
+    """The front as a table; the chosen row, at first the fastest."""
+    st.markdown("**Faster or leaner: no configuration is both**")
+    rows = pd.DataFrame([_row(each) for each in front])
+    key = session().key(f"recommend-front-{len(front)}-{front[0].strategy}")
+    state = st.dataframe(rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", height=330)
+    taken = state["selection"]["rows"]
+    return front[taken[0] if taken else 0]
+
+
+def _row(each: Candidate) -> dict[str, object]:
+    """A line of the table."""
+    strategy = each.strategy
+    degrees = {"data": strategy.data, "tensor": strategy.tensor, "context": strategy.context, "expert": strategy.expert}
+    stages = f"{strategy.pipeline}" + (f" x {strategy.stages_per_device}" if strategy.stages_per_device > 1 else "")
+    return {
+        "step": show_time(each.outcome.latency, "s"),
+        "memory": show_memory(each.peak, "B"),
+        **degrees,
+        "pipeline": stages,
+        "micro-batches": strategy.micro_batches,
+        "ZeRO": strategy.zero,
+        "recompute": str(strategy.recompute),
+    }
+
+
+def _figures(question: Question, chosen: Candidate, *, fastest: bool) -> None:
+    """What a step takes, and the strategy in words."""
+    strategy, seconds = chosen.strategy, chosen.outcome.latency
+    rates = step_rates(question.family, question.spec, strategy, question.mesh, seconds)
+    st.markdown("**The fastest strategy**" if fastest else "**The chosen strategy**")
+    tokens, share = rates.tokens_per_s_per_device, rates.model_flops_utilization
+    with st.container(horizontal=True):
+        st.metric("Step", show_time(seconds, "s"))
+        if tokens is not None:
+            st.metric("Tokens/s per GPU", f"{tokens:,.0f}")
+        if share is not None:
+            st.metric("Model FLOPs utilisation", f"{share:.1%}")
+        st.metric("Memory", show_memory(chosen.peak, "B"))
+    st.markdown(literal(strategy.summary))
+
+
+@lru_cache(maxsize=32)
+def _look(question: Question, chosen: Candidate) -> Look:
+    return look_at(question, chosen)
+
+
+def _closely(question: Question, chosen: Candidate, name: str) -> None:
+    """The memory by part, the timeline and the files."""
+    known = _look(question, chosen)
+    memory, files = st.columns([7, 5], gap="large")
+    with memory:
+        stage = f", at stage {known.fullest}" if chosen.strategy.pipeline > 1 else ""
+        st.markdown(f"**Memory of the fullest GPU{stage}**")
+        with st.container(horizontal=True):
+            for part, amount in known.memory_parts.items():
+                st.metric(part.capitalize(), show_memory(amount, "B"))
+    with files:
+        _files(question, chosen, name)
+    if known.plan is not None and known.schedule is not None:
+        _timeline(known, chosen)
+
+
+def _files(question: Question, chosen: Candidate, name: str) -> None:
+    """Settings for each framework that can run the strategy; the others say why they cannot."""
+    st.markdown("**Ready to launch**")
+    job = Job(name, question.family, question.spec, chosen.strategy)
+    notes = list[str]()
+    with st.container(horizontal=True):
+        for key, launcher in LAUNCHERS.items():
+            objection = launcher.objection(job)
+            if objection:
+                st.button(launcher.title, key=f"launch-{key}", disabled=True, help=literal(f"{objection}."))
+                continue
+            launch = launcher.write(job)
+            notes += launch.left_out
+            download(launcher.title, launch.text, f"{file_name(name)}-{key}{launcher.suffix}", "text/plain")
+    for note in dict.fromkeys(notes):
+        st.caption(literal(f"{note}."))
+
+
+def _timeline(known: Look, chosen: Candidate) -> None:
+    """The schedule of the pipeline, and the ways on."""
+    plan, schedule, strategy = known.plan, known.schedule, chosen.strategy
+    assert plan is not None
+    assert schedule is not None
+    idle = IdleSplit.of(schedule)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words = f"idle {float(idle.idle):.1%} of the time, imbalance {float(idle.imbalance):.1%}"
+        st.markdown(f"**Timeline of the pipeline** :gray[{literal(f'{strategy.schedule}, {words}')}]", width="stretch")
+        opens = button("Search a better order", icon=":material/view_timeline:", help=_SEARCH)
+    small_timeline(((strategy.schedule, schedule),), "recommend")
+    if opens:
+        tab = session()
+        tab.open_plan(plan, "a recommendation")
+        config = find_scheduler(DEFAULT_SCHEDULER).config()
+        tab.change(replace(workspace().asking(DEFAULT_SCHEDULER, strategy.micro_batches, config)))
+        go_to("schedule")
+
+
+_SEARCH = "Open the stages on Schedule, where Tessel's search finds a shorter order or proves that there is none."

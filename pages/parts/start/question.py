@@ -1,0 +1,45 @@
+"""The question that people arrive with, and a worked answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.contents import go_to
+from pages.shared.widgets import button, literal
+from tessel_core.samples import WORKED_ANSWER
+from tessel_core.units import show_memory, show_time
+
+
+def first_question() -> None:
+    """The answer for one model on one cluster, and the way to the reader's own."""
+    known = _worked()
+    asked, best = known["asked"], known["best"]
+    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+        with st.container():
+            st.markdown("**My model, my cluster: how do I cut it, does it fit, how long is a step?**")
+            st.markdown(f"{literal(_question(asked))} :gray[{literal(_answer(best, known['configurations']))}]")
+        if button("Find yours", type="primary", icon=":material/rocket_launch:"):
+            go_to("recommend")
+
+
+@st.cache_resource(show_spinner=False)
+def _worked() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(WORKED_ANSWER.read_bytes())
+    return found
+
+
+def _question(asked: dict[str, Any]) -> str:
+    batch, tokens = f"{asked['global_batch']:,} samples", f"{asked['sequence']:,} tokens"
+    return f"{asked['model']} on {asked['mesh']}, {batch} of {tokens}:"
+
+
+def _answer(best: dict[str, Any], configurations: int) -> str:
+    names = ("data", "tensor", "context", "expert", "pipeline")
+    cut = ", ".join(f"{name} {best[name]}" for name in names if best[name] > 1)
+    zero = f", ZeRO-{best['zero']}" if best["zero"] else ""
+    step, memory = show_time(best["latency_s"], "s"), show_memory(max(best["peak_memory"]), "B")
+    rate = f"{best['tokens_per_s_per_device']:,.0f} tokens/s per GPU"
+    return f"{cut}{zero} takes {step} a step, {rate} and {memory}: the fastest of {configurations:,} configurations."

@@ -1,0 +1,29 @@
+"""Recommend: the fastest strategy for a model on a cluster, what was proved about it, and the files to launch it."""
+
+from functools import partial
+
+import streamlit as st
+
+from pages.parts.recommend.answer import show_answer, show_progress
+from pages.parts.recommend.asked import asked_question
+from pages.shared.run_panel import answer, start_search, watch
+from pages.shared.widgets import complain, literal
+from tessel_core.errors import InputError
+
+question = None
+try:
+    question, name, pressed = asked_question()
+    if pressed:
+        start_search(question)
+except InputError as error:
+    complain(error)
+if question is not None:
+    run = answer(question)
+    if run is None:
+        st.caption("Press *Find the fastest* to search every configuration of the ranges.")
+    elif run.running:
+        watch(run, partial(show_progress, run))
+    elif run.result is None:
+        st.error(literal(run.complaint), icon=":material/error:")
+    else:
+        show_answer(run.result, name)

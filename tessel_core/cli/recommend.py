@@ -1,0 +1,212 @@
+"""`tessel recommend`: the fastest strategy of a network on a cluster, with what is proved about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from tessel_core.cli import options
+from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
+from tessel_core.cli.problem import find_mesh_file
+from tessel_core.cli.simulation_problem import assignments, given_sizes, named_family
+from tessel_core.cli.solving import solve
+from tessel_core.errors import InputError, find
+from tessel_core.exports.launch import LAUNCHERS, Job
+from tessel_core.exports.recommendation import recommendation_document
+from tessel_core.formats import write_file
+from tessel_core.formats.files import check_place
+from tessel_core.ir.operators.formats import FP8
+from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
+from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.grid import read_range
+from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.rates import step_rates
+from tessel_core.strategies.recommendation import Candidate, Question, Recommendation, SearchRanges
+from tessel_core.strategies.recommendation import recommend as search
+from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
+
+_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
+_SHOWN = 3
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class AskedRanges:
+    """The ranges to search, an attribute each; what is not said follows from the network and the cluster."""
+
+    tensor: _Range = None
+    context: _Range = None
+    expert: _Range = None
+    pipeline: _Range = None
+    stages_per_device: _Range = None
+    micro_batch_size: _Range = None
+    recompute: Annotated[
+        str | None, typer.Option(metavar="LIST", help=f"Some of {', '.join(Recompute)}. Default: all.")
+    ] = None
+    zero: Annotated[str | None, typer.Option(metavar="RANGE", help="Stages of ZeRO. Default: 1,2,3.")] = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help=f"Orders of one stage per device, some of {', '.join(chain_schedulers())}. Default: 1f1b.",
+        ),
+    ] = None
+    context_method: Annotated[
+        str | None, typer.Option(metavar="LIST", help=f"Some of {', '.join(ContextMethod)}. Default: ring.")
+    ] = None
+    grad_dtype: Annotated[str, typer.Option(help="Number format in which gradients are summed.")] = "fp32"
+    compiled: Annotated[bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it.")] = False
+
+    def ranges(self, *, fp8: bool) -> SearchRanges:
+        """InputError for what is no range."""
+        numbers = ("tensor", "context", "expert", "pipeline", "stages_per_device", "micro_batch_size", "zero")
+        said: dict[str, Any] = {}
+        for name in numbers:
+            text = getattr(self, name)
+            if text is not None:
+                said[name] = read_range(text, f"--{name.replace('_', '-')}")
+        if self.recompute is not None:
+            said["recompute"] = _some(Recompute, self.recompute, "--recompute")
+        if self.context_method is not None:
+            said["context_method"] = _some(ContextMethod, self.context_method, "--context-method")
+        if self.schedule is not None:
+            said["schedule"] = tuple(_names(self.schedule))
+        return SearchRanges(**said, grad_dtype=self.grad_dtype, fp8=fp8, compiled=self.compiled)
+
+
+def _names(text: str) -> Iterable[str]:
+    return dict.fromkeys(name for each in text.split(",") if (name := each.strip()))
+
+
+def _some(kind: type[_Kind], text: str, flag: str) -> tuple[_Kind, ...]:
+    """Members of an enumeration by their names."""
+    return tuple(find({str(each): each for each in kind}, name, flag) for name in _names(text))
+
+
+@options.field_by_field
+def recommend(
+    model: Annotated[
+        str, typer.Argument(help="A preset, such as llama-3.1-70b, a family, or a Hugging Face config.json.")
+    ],
+    mesh: Annotated[str, typer.Option(help="The cluster: KIND-COUNT such as h100-64, a sample or a file.")],
+    global_batch: Annotated[int, typer.Option(min=1, help="Samples of one step, over all replicas.")],
+    *,
+    sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample. Default: the model's own.")] = None,
+    dtype: Annotated[str, typer.Option(help="Number format: bf16, fp16, fp32, or fp8 for its linear layers.")] = "bf16",
+    sizes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the model; repeatable.")
+    ] = None,
+    per_node: options.PerNode = None,
+    memory: Annotated[float | None, typer.Option(min=1, help="Bytes of each device. Default: the cluster's.")] = None,
+    asked: AskedRanges,
+    launch: Annotated[
+        str | None, typer.Option(help=f"Write settings of the fastest strategy for one of {', '.join(LAUNCHERS)}.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File for --launch.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds; the best so far counts then.")] = 600.0,
+    json: Json = False,
+) -> None:
+    """Find the fastest strategy for a model on a cluster, with what is proved about it."""
+    if (launch is None) != (out is None):
+        raise InputError("--launch", "and --out go together: settings are written to a file")
+    launcher = None if launch is None else find(LAUNCHERS, launch, "--launch")
+    if out is not None:
+        check_place(out)
+    family, spec = _network(model, global_batch, sequence, dtype, sizes or ())
+    place = find_mesh_file(mesh, per_node).mesh
+    place = place if memory is None else place.with_capacity(round(memory))
+    question = Question(family, spec, place, asked.ranges(fp8=dtype == FP8))
+    blocks = BlockTable(family, spec, place)
+    found = solve(lambda control: search(question, control, blocks), "s", time_limit)
+    half = _half(question, blocks, time_limit) if found.best else None
+    if launcher is not None and out is not None and found.best is not None:
+        job = Job(Path(model).stem if Path(model).is_file() else model, family, spec, found.best.strategy)
+        if objection := launcher.objection(job):
+            raise InputError("--launch", objection)
+        written = launcher.write(job)
+        write_file(out, written.text.encode())
+        print_notes(str(out), written.left_out)
+    if json:
+        print_json(recommendation_document(found, half))
+    else:
+        _show(found, half)
+    raise typer.Exit(0 if found.best else 1)
+
+
+def _network(model: str, batch: int, sequence: int | None, dtype: str, sizes: Iterable[str]) -> tuple[Family, Spec]:
+    """The family and the network of it; InputError for sizes that it does not have."""
+    named = named_family(model)
+    if named is None:
+        raise InputError(model, "is no preset, no family and no Hugging Face config")
+    family, said = named
+    given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype == FP8 else dtype, "sequence": sequence}
+    given |= {name: _number(value) for name, value in assignments(sizes).items()}
+    with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
+        return family, family.spec(**{**said, **given_sizes(family, given)})
+
+
+def _number(text: str) -> float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommendation | None:
+    """The answer for half of the devices; None where there is none."""
+    if question.devices % 2:
+        return None
+    asked = replace(question, first=question.devices // 2)
+    try:
+        return solve(lambda control: search(asked, control, blocks), "s", time_limit)
+    except InputError:
+        return None
+
+
+def _show(found: Recommendation, half: Recommendation | None) -> None:
+    question = found.question
+    screen = console(f"{question.family.describe(question.spec)} on {question.devices} devices of {question.mesh.name}")
+    if found.best is None:
+        for line in refusal(found):
+            screen.print(line, soft_wrap=True)
+        return
+    rows = table("", "step", "tokens/s", "MFU", "memory", "strategy", padding=(0, 1))
+    named = [("fastest", question, found.best)]
+    if half is not None and half.best is not None:
+        named.append(("half the devices", half.question, half.best))
+    named += [("less memory", question, each) for each in _spread(found.front[1:-1], _SHOWN)]
+    named += [("least memory", question, each) for each in found.front[1:][-1:]]
+    for title, of, candidate in named:
+        rows.add_row(title, *_row(of, candidate))
+    screen.print(rows)
+    for line in proof_sentences(found):
+        screen.print(line, soft_wrap=True)
+
+
+def _spread(every: Sequence[Candidate], most: int) -> Sequence[Candidate]:
+    """At most so many of them, evenly apart."""
+    return every if len(every) <= most else [every[i * len(every) // most] for i in range(most)]
+
+
+def _row(question: Question, candidate: Candidate) -> tuple[str, ...]:
+    """Step, tokens per second and device, utilisation, memory and the strategy."""
+    strategy, seconds = candidate.strategy, candidate.outcome.latency
+    rates = step_rates(question.family, question.spec, strategy, question.mesh, seconds)
+    tokens, share = rates.tokens_per_s_per_device, rates.model_flops_utilization
+    return (
+        show_time(seconds, "s"),
+        "" if tokens is None else f"{tokens:,.0f}",
+        "" if share is None else f"{share:.1%}",
+        show_memory(candidate.peak, "B"),
+        strategy.summary,
+    )

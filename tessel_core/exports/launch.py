@@ -1,0 +1,284 @@
+"""A strategy as settings of a framework: torchtitan, Megatron-LM or DeepSpeed.
+
+Field and option names are those of torchtitan's `torchtitan/config/configs.py` (August 2026), Megatron-LM's
+`megatron/training/arguments.py` and DeepSpeed's configuration JSON.  What a framework cannot do is left out and named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from tessel_core.formats.megatron_layout import layout_text
+from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
+from tessel_core.ir.transforms.pipeline import layers_of_stages
+from tessel_core.strategies.families import Family, Spec, Value
+from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
+from tessel_core.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Job:
+    """A network under a strategy; `spec.batch` samples make a step."""
+
+    name: str
+    """As people call the network: a preset, or the name of a file."""
+    family: Family
+    spec: Spec
+    strategy: Strategy
+
+    @property
+    def sizes(self) -> Mapping[str, Value]:
+        """Of the network, by name."""
+        return self.family.sizes_of(self.spec)
+
+    @property
+    def rows(self) -> int:
+        """Samples of a micro-batch."""
+        return self.spec.batch // (self.strategy.data * self.strategy.micro_batches)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Of each stage."""
+        return self.strategy.layout or layers_of_stages(self.spec.layers, self.strategy.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A file, and what the framework does otherwise than was simulated, a sentence each."""
+
+    text: str
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """How a framework is told a strategy."""
+
+    title: str
+    suffix: str
+    write: Callable[[Job], Launch]
+    objection: Callable[[Job], str]
+    """Why it cannot run the strategy at all, as one sentence; empty where it can."""
+
+
+_TITAN_BASES = {
+    **dict.fromkeys(("llama-3-8b", "llama-3.1-8b"), ("llama3", "llama3_8b")),
+    **dict.fromkeys(("llama-3-70b", "llama-3.1-70b"), ("llama3", "llama3_70b")),
+    **dict.fromkeys(("llama-3-405b", "llama-3.1-405b"), ("llama3", "llama3_405b")),
+    "qwen3-32b": ("qwen3", "qwen3_32b"),
+    "qwen3-30b-a3b": ("qwen3", "qwen3_30b_a3b"),
+    "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
+}
+"""Configurations that torchtitan ships, by our preset: a model and a function of its `config_registry`."""
+_TITAN_ORDERS = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zb-v": "ZBVZeroBubble"}
+_TITAN_RECOMPUTING = {Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FULL: "FullAC.Config()"}
+
+
+def _titan_objection(job: Job) -> str:
+    strategy = job.strategy
+    if strategy.pipeline > 1 and strategy.schedule not in _TITAN_ORDERS:
+        return f"torchtitan has no schedule {strategy.schedule}; export the schedule as a PyTorch CSV instead"
+    if job.family.tokens(job.spec) is None:
+        return "torchtitan trains networks of tokens"
+    return ""
+
+
+def _titan(job: Job) -> Launch:
+    """A module for `--module`, whose function `recommended` is the `--config`."""
+    model, function = _TITAN_BASES.get(job.name, ("llama3", "llama3_8b"))
+    left_out = list(_left_out(job, "torchtitan", contexts=(ContextMethod.RING,), zeros=(0, 3)))
+    if job.name not in _TITAN_BASES:
+        left_out.append(f"torchtitan ships no configuration of {job.name}: replace `base` by one of your own")
+    fields = dict(_titan_fields(job))
+    policy = _TITAN_RECOMPUTING.get(job.strategy.recompute, "").removesuffix(".Config()")
+    imports = f"from torchtitan.distributed.activation_checkpoint import {policy}\n" if policy else ""
+    lines = [f"    config.{name} = {value}" for name, value in fields.items()]
+    text = (
+        f'"""{job.name} on {job.strategy.devices} devices: {job.strategy.summary}."""\n\n'
+        f"{imports}from torchtitan.models.{model}.config_registry import {function} as base\n\n\n"
+        "def recommended():\n"
+        '    """The configuration for `python -m torchtitan.train --module recommended --config recommended`."""\n'
+        "    config = base()\n" + "\n".join(lines) + "\n    return config\n"
+    )
+    return Launch(text, tuple(left_out))
+
+
+def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
+    strategy, tokens = job.strategy, job.family.tokens(job.spec) or 0
+    sharded = strategy.zero > 0
+    yield "training.max_context_length", tokens
+    yield "training.num_tokens_per_microbatch_per_dp_rank", job.rows * tokens
+    yield "training.num_tokens_per_train_step", job.spec.batch * tokens
+    yield "parallelism.data_parallel_replicate_degree", 1 if sharded else strategy.data
+    yield "parallelism.data_parallel_shard_degree", strategy.data if sharded else 1
+    if sharded:
+        always = strategy.zero == 3 and strategy.reshard
+        yield "parallelism.fsdp_reshard_after_forward", repr("always" if always else "never")
+    yield "parallelism.tensor_parallel_degree", strategy.tensor
+    yield "parallelism.enable_sequence_parallel", strategy.sequence_parallel
+    yield "parallelism.context_parallel_degree", strategy.context
+    yield "parallelism.expert_parallel_degree", strategy.expert
+    yield "parallelism.pipeline_parallel_degree", strategy.pipeline
+    if strategy.pipeline > 1:
+        yield "parallelism.pipeline_parallel_schedule", repr(_TITAN_ORDERS[strategy.schedule])
+        yield "parallelism.num_pp_microbatches", strategy.micro_batches
+        yield "parallelism.module_fqns_per_model_part", _module_names(job.layers)
+    recompute = _TITAN_RECOMPUTING.get(strategy.recompute)
+    yield "activation_checkpoint", recompute
+    yield "compile.enable", strategy.compiled
+
+
+def _module_names(layers: tuple[int, ...]) -> list[list[str]]:
+    """The modules of each stage: the embedding comes first, the norm and the head come last."""
+    bounds = [0, *accumulate(layers)]
+    stages = [[f"layers.{i}" for i in range(first, last)] for first, last in pairwise(bounds)]
+    stages[0].insert(0, "tok_embeddings")
+    stages[-1] += ["norm", "lm_head"]
+    return stages
+
+
+_MEGATRON_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def _megatron_objection(job: Job) -> str:
+    strategy = job.strategy
+    if job.family.name not in ("gpt", "llama", "moe"):
+        return "Megatron-LM's arguments describe decoders: GPT, Llama's, and mixtures of experts"
+    if strategy.pipeline > 1 and strategy.schedule not in ("1f1b", "interleaved"):
+        return f"Megatron-LM runs 1F1B, interleaved where devices have several stages, and no {strategy.schedule}"
+    return ""
+
+
+def _megatron(job: Job) -> Launch:
+    """Arguments of `pretrain_gpt.py`, one to a line."""
+    left_out = list(_left_out(job, "Megatron-LM", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
+    if job.sizes.get("latent"):
+        left_out.append("sizes of latent attention are for you to add (--multi-latent-attention)")
+    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in _megatron_arguments(job)]
+    return Launch(" \\\n".join(words) + "\n", tuple(left_out))
+
+
+def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
+    yield from _megatron_network(job)
+    strategy = job.strategy
+    yield "micro-batch-size", job.rows
+    yield "global-batch-size", job.spec.batch
+    if job.spec.dtype in ("bf16", "fp16"):
+        yield job.spec.dtype, True
+    yield "tensor-model-parallel-size", strategy.tensor
+    yield "context-parallel-size", strategy.context
+    yield "pipeline-model-parallel-size", strategy.pipeline
+    if strategy.sequence_parallel and strategy.tensor > 1:
+        yield "sequence-parallel", True
+    if strategy.context > 1:
+        yield "cp-comm-type", "p2p" if strategy.context_method == ContextMethod.RING else "a2a"
+    if strategy.pipeline > 1:
+        letters = ["t" * count for count in job.layers]
+        letters[0], letters[-1] = f"E{letters[0]}", f"{letters[-1]}L"
+        yield "pipeline-model-parallel-layout", f"'{layout_text(letters)}'"
+    if strategy.expert > 1:
+        yield "expert-model-parallel-size", strategy.expert
+        yield "expert-tensor-parallel-size", 1
+    if strategy.zero == 1:
+        yield "use-distributed-optimizer", True
+        yield "overlap-param-gather", True
+    if strategy.zero > 1:
+        yield "use-megatron-fsdp", True
+        yield "data-parallel-sharding-strategy", _MEGATRON_SHARDING[strategy.zero]
+    if strategy.data > 1:
+        yield "overlap-grad-reduce", True
+    if strategy.grad_dtype == "fp32":
+        yield "accumulate-allreduce-grads-in-fp32", True
+    if strategy.recompute == Recompute.FULL:
+        yield "recompute-granularity", "full"
+        yield "recompute-method", "uniform"
+        yield "recompute-num-layers", 1
+    if strategy.recompute == Recompute.SELECTIVE:
+        yield "recompute-granularity", "selective"
+    if strategy.fp8:
+        yield "fp8-format", "hybrid"
+
+
+def _megatron_network(job: Job) -> Iterator[tuple[str, object]]:
+    """The sizes of the network."""
+    sizes = job.sizes
+    for name, ours in (("num-layers", "layers"), ("hidden-size", "hidden"), ("num-attention-heads", "heads")):
+        yield name, sizes[ours]
+    yield "seq-length", sizes["sequence"]
+    yield "max-position-embeddings", sizes["sequence"]
+    yield "padded-vocab-size", sizes["vocabulary"]
+    if job.family.name == "gpt":
+        return
+    yield "ffn-hidden-size", sizes["inner"]
+    yield "swiglu", True
+    yield "normalization", "RMSNorm"
+    yield "position-embedding-type", "rope"
+    yield "rotary-base", int(sizes["rotary_base"])
+    yield "disable-bias-linear", True
+    if sizes["kv_heads"] != sizes["heads"]:
+        yield "group-query-attention", True
+        yield "num-query-groups", sizes["kv_heads"]
+    if not sizes["tied"]:
+        yield "untie-embeddings-and-output-weights", True
+    if job.family.name == "moe":
+        yield "num-experts", sizes["experts"]
+        yield "moe-router-topk", sizes["active"]
+        yield "moe-ffn-hidden-size", sizes["expert_inner"]
+        yield "moe-grouped-gemm", True
+
+
+def _deepspeed_objection(job: Job) -> str:
+    strategy = job.strategy
+    others = {"tensor": strategy.tensor, "context": strategy.context, "pipeline": strategy.pipeline}
+    cut = [name for name, degree in others.items() if degree > 1]
+    return f"a DeepSpeed config says ZeRO and micro-batches, and no {' or '.join(cut)} parallelism" if cut else ""
+
+
+def _deepspeed(job: Job) -> Launch:
+    """The JSON for `deepspeed --deepspeed_config`."""
+    strategy = job.strategy
+    config = {
+        "train_batch_size": job.spec.batch,
+        "train_micro_batch_size_per_gpu": job.rows,
+        "gradient_accumulation_steps": strategy.micro_batches,
+        "bf16": {"enabled": job.spec.dtype == "bf16"},
+        "fp16": {"enabled": job.spec.dtype == "fp16"},
+        "zero_optimization": {
+            "stage": strategy.zero,
+            "overlap_comm": True,
+            "contiguous_gradients": True,
+            "reduce_bucket_size": max(1, strategy.bucket_bytes // 2),
+        },
+    }
+    if strategy.grad_dtype:
+        config["data_types"] = {"grad_accum_dtype": strategy.grad_dtype}
+    left_out = list(_left_out(job, "DeepSpeed", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
+    if strategy.recompute != Recompute.NONE:
+        left_out.append("recomputation is switched on in the model's code, not in DeepSpeed's config")
+    return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
+
+
+def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zeros: tuple[int, ...]) -> Iterator[str]:
+    """What the framework does in another way than was simulated."""
+    strategy = job.strategy
+    if strategy.context > 1 and strategy.context_method not in contexts:
+        yield f"{framework} chooses how context parallelism meets itself; {strategy.context_method} was simulated"
+    if strategy.zero not in zeros:
+        yield f"{framework} has no ZeRO-{strategy.zero}: weights are shared as well and kept after the forward"
+    if strategy.rank_order not in (None, DEFAULT_RANK_ORDER):
+        yield f"{framework} numbers ranks in its own order; {','.join(strategy.rank_order or ())} was simulated"
+    if strategy.compiled and framework != "torchtitan":
+        yield f"{framework} has kernels of its own; torch.compile was simulated"
+    if strategy.fp8 and framework != "Megatron-LM":
+        yield f"FP8 is switched on in {framework}'s model, not in these settings"
+
+
+LAUNCHERS: Mapping[str, Launcher] = {
+    "torchtitan": Launcher("torchtitan configuration", ".py", _titan, _titan_objection),
+    "megatron": Launcher("Megatron-LM arguments", ".txt", _megatron, _megatron_objection),
+    "deepspeed": Launcher("DeepSpeed config", ".json", _deepspeed, _deepspeed_objection),
+}

@@ -1,0 +1,49 @@
+"""A recommendation as a JSON document: strategies have the names of `tessel simulate`'s options."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
+from tessel_core.strategies.rates import step_rates
+from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
+
+_FIELDS = (
+    *("data", "tensor", "context", "expert", "pipeline", "stages_per_device", "micro_batches", "schedule", "zero"),
+    *("reshard", "sequence_parallel", "grad_dtype", "compiled"),
+)
+
+
+def recommendation_document(found: Recommendation, half: Recommendation | None = None) -> dict[str, object]:
+    """The answer; `half` is that for half of the devices."""
+    question = found.question
+    return {
+        "best": _strategy(question, found.best),
+        "front": [_strategy(question, each) for each in found.front],
+        "configurations": found.configurations,
+        "simulated": found.simulated,
+        "ruled_out": found.ruled_out,
+        "infeasible": dict(found.infeasible),
+        "bound_s": found.bound_s,
+        "proved": found.complete and found.best is not None,
+        "half_the_devices": None if half is None else _strategy(half.question, half.best),
+        "leanest": _strategy(question, found.leanest),
+        **({} if found.best else {"status": "INFEASIBLE"}),
+    }
+
+
+def _strategy(question: Question, candidate: Candidate | None) -> dict[str, object] | None:
+    if candidate is None:
+        return None
+    strategy, outcome = candidate.strategy, candidate.outcome
+    rates = asdict(step_rates(question.family, question.spec, strategy, question.mesh, outcome.latency))
+    return {
+        **{name: getattr(strategy, name) for name in _FIELDS},
+        "context_method": str(strategy.context_method),
+        "recompute": str(strategy.recompute),
+        "rank_order": ",".join(strategy.rank_order or DEFAULT_RANK_ORDER),
+        "layout": ",".join(map(str, strategy.layout)) or None,
+        "latency_s": outcome.latency,
+        **rates,
+        "peak_memory": list(outcome.peaks),
+    }

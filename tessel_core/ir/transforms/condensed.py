@@ -1,0 +1,156 @@
+"""A network without its repeated layers: of layers that follow each other and do the same, the first stands for all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.program import Op, Program
+
+Reference = tuple[object, ...]
+"""Where an operation finds an input, said in words that are the same for layers that do the same."""
+
+
+@dataclass(frozen=True)
+class Condensed:
+    """A shorter network, and the layer of it that stands for each layer of the whole one."""
+
+    model: Distributed
+    stands_for: tuple[int, ...]
+    """Per layer of the whole network, a layer of `model`."""
+
+
+def condensed(model: Distributed) -> Condensed:
+    """The forward pass of a network with one layer for each run of layers that do the same.
+
+    Two neighbours do the same where their operations, types and attributes are equal, and each takes values of its own
+    inputs, of inputs that all layers share, or of the layer before it.  A layer whose values others take as well stays.
+    """
+    return _Condensing(model).found()
+
+
+class _Condensing:
+    def __init__(self, model: Distributed) -> None:
+        self._model, self._program = model, model.program
+        self._layer_of = {value: _layer(op) for op in self._program.ops for value in op.outputs}
+
+    @cached_property
+    def _takers(self) -> dict[int, set[int]]:
+        """Per value, the layers that take it."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for op in self._program.ops:
+            for value in op.inputs:
+                found[value].add(_layer(op))
+        return found
+
+    @cached_property
+    def _ops_of(self) -> list[list[Op]]:
+        """Per layer."""
+        found: list[list[Op]] = [[] for _ in range(1 + max(map(_layer, self._program.ops), default=0))]
+        for op in self._program.ops:
+            found[_layer(op)].append(op)
+        return found
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        """Per value that a layer makes, its place among these."""
+        every = ([value for op in ops for value in op.outputs] for ops in self._ops_of)
+        return {value: place for made in every for place, value in enumerate(made)}
+
+    @cached_property
+    def _taken(self) -> list[dict[int, int]]:
+        """Per layer, the values that it does not make, each with its place among these."""
+        every = (dict.fromkeys(value for op in ops for value in op.inputs) for ops in self._ops_of)
+        others = ([v for v in taken if self._layer_of.get(v) != layer] for layer, taken in enumerate(every))
+        return [{value: place for place, value in enumerate(values)} for values in others]
+
+    def _reference(self, value: int, layer: int) -> Reference:
+        of_type, takers = self._program.types[value], self._takers[value]
+        maker = self._layer_of.get(value)
+        if maker == layer:
+            return "own", self._place[value]
+        if maker is None and takers == {layer}:
+            return "input", self._taken[layer][value], of_type
+        if maker == layer - 1 and takers <= {layer - 1, layer}:
+            return "before", self._taken[layer][value], of_type
+        return "shared", value
+
+    def _signature(self, layer: int) -> object:
+        outputs = set(self._program.outputs)
+        return tuple(
+            (
+                op.kind,
+                op.attributes,
+                tuple(self._reference(value, layer) for value in op.inputs),
+                tuple((self._program.types[value], value in outputs) for value in op.outputs),
+            )
+            for op in self._ops_of[layer]
+        )
+
+    def found(self) -> Condensed:
+        """The shorter network."""
+        signatures = [self._signature(layer) for layer in range(len(self._ops_of))]
+        kept, stands_for = list[int](), list[int]()
+        instead: dict[int, int] = {}
+        for layer, signature in enumerate(signatures):
+            if not kept or signature != signatures[layer - 1] or self._reaches_far(layer):
+                kept.append(layer)
+            else:
+                instead |= self._made(layer, kept[-1])
+            stands_for.append(len(kept) - 1)
+        return Condensed(self._shorter(kept, instead), tuple(stands_for))
+
+    def _reaches_far(self, layer: int) -> bool:
+        """Whether a layer other than the next takes what it makes."""
+        values = (value for op in self._ops_of[layer] for value in op.outputs)
+        return any(not self._takers[value] <= {layer, layer + 1} for value in values)
+
+    def _made(self, layer: int, kept: int) -> dict[int, int]:
+        """Per value that a layer makes, the value of the layer that stands for it."""
+        every = [[value for op in self._ops_of[each] for value in op.outputs] for each in (layer, kept)]
+        return dict(zip(*every, strict=True))
+
+    def _shorter(self, kept: list[int], instead: dict[int, int]) -> Distributed:
+        model, program, number = self._model, self._program, {layer: i for i, layer in enumerate(kept)}
+        ops = tuple(
+            replace(
+                op,
+                inputs=tuple(instead.get(value, value) for value in op.inputs),
+                tag=replace(op.tag, stage=number[layer]),
+            )
+            for layer in kept
+            for op in self._ops_of[layer]
+        )
+        used = {value for op in ops for value in op.inputs}
+        inputs = [(v, piece) for v, piece in model.piece_of.items() if v in used or v not in self._takers]
+        pairs = zip(program.outputs, model.outputs, strict=True)
+        outputs = [(value, piece) for value, piece in pairs if value not in instead]
+        short = renumbered(
+            replace(program, inputs=tuple(v for v, _ in inputs), ops=ops, outputs=tuple(v for v, _ in outputs))
+        )
+        return replace(
+            model,
+            program=short,
+            inputs=tuple(piece for _, piece in inputs),
+            outputs=tuple(piece for _, piece in outputs),
+        )
+
+
+def renumbered(program: Program) -> Program:
+    """The program with its values numbered from 0 in the order in which they appear."""
+    order = [*program.inputs, *(value for op in program.ops for value in op.outputs)]
+    number = {value: i for i, value in enumerate(order)}
+    ops = tuple(
+        replace(op, inputs=tuple(number[v] for v in op.inputs), outputs=tuple(number[v] for v in op.outputs))
+        for op in program.ops
+    )
+    types = tuple(program.types[value] for value in order)
+    names = {number[value]: name for value, name in program.names.items() if value in number}
+    ends = tuple(number[value] for value in program.inputs), tuple(number[value] for value in program.outputs)
+    return Program(program.name, types, ends[0], ops, ends[1], names)
+
+
+def _layer(op: Op) -> int:
+    return op.tag.stage or 0

@@ -1,0 +1,113 @@
+"""A lower bound on the largest load of a layout: groups spread over the devices without regard to the flow.
+
+Where groups repeat, as the layers of a network do, a device's share is a number of each kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.placement.layout_task import LayoutTask
+from tessel_core.placement.pipeline import EQUAL_LOADS, Floats
+
+_MOST_SHARES = 5_000
+"""Different shares of a device, beyond which the dynamic program takes longer than a second."""
+
+Counts = tuple[tuple[int, ...], ...]
+"""Numbers of groups, shape (kinds, places)."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The least largest load, infinite where no spread fits, and numbers of groups that have it."""
+
+    load: float
+    counts: Counts | None
+    """None where no spread fits."""
+
+
+def spread_freely(task: LayoutTask, most: float, control: Control) -> Spread | None:
+    """The best spread of load `most` or less; None where there are too many kinds, or `control` stopped.
+
+    best[p][shares] = min over the share x of place p of max(best[p - 1][shares - x], time of x on p)
+
+    Groups that have one stage to go to are there.  Transfers do not count, and of activations only what every stage
+    of the device holds, so the load is a bound.
+    """
+    shape = tuple(len(members) + 1 for members in _free(task))
+    if math.prod(shape) > _MOST_SHARES:
+        return None
+    best = np.full(shape, np.inf)
+    best[(0,) * len(shape)] = 0.0
+    stack = [best]
+    loads = [_loads(task, place, shape, most) for place in range(len(task.devices))]
+    for load in loads:
+        if control.stopped:
+            return None
+        stack.append(_with_one_more(stack[-1], load))
+    whole = tuple(size - 1 for size in shape)
+    largest = float(stack[-1][whole])
+    return Spread(largest, None if math.isinf(largest) else _counts(task, stack, loads))
+
+
+def _free(task: LayoutTask) -> list[tuple[int, ...]]:
+    """The kinds of groups that have several stages to go to."""
+    return [members for members in task.kinds if _stage(task, members) is None]
+
+
+def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
+    """The only stage of a group that is alone; None for other kinds."""
+    first, last = task.windows[members[0]]
+    return first if first == last else None
+
+
+def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
+    """Per share of the place its load; infinite where it is above `most`, holds too much or is not supported."""
+    time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
+    fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]
+    load, memory = np.full(shape, time[fixed].sum()), np.full(shape, held[fixed].sum())
+    for axis, members in enumerate(_free(task)):
+        number = np.arange(shape[axis]).reshape([-1 if each == axis else 1 for each in range(len(shape))])
+        load = load + np.where(number, number * time[members[0]] if np.isfinite(time[members[0]]) else np.inf, 0.0)
+        memory = memory + number * held[members[0]]
+    return np.where((load <= most * (1 + EQUAL_LOADS)) & (memory <= task.capacity[place]), load, np.inf)
+
+
+def _shares(load: Floats) -> Iterator[tuple[tuple[int, ...], float]]:
+    """The shares that a place may have, with their loads."""
+    for share in np.argwhere(np.isfinite(load)).tolist():
+        yield tuple(share), float(load[tuple(share)])
+
+
+def _with_one_more(best: Floats, load: Floats) -> Floats:
+    """`best` of the places so far and one with these loads."""
+    found = np.full(best.shape, np.inf)
+    for share, time in _shares(load):
+        more = tuple(slice(number, None) for number in share)
+        before = best[tuple(slice(0, size - number) for size, number in zip(best.shape, share, strict=True))]
+        found[more] = np.minimum(found[more], np.maximum(before, time))
+    return found
+
+
+def _counts(task: LayoutTask, stack: list[Floats], loads: list[Floats]) -> Counts:
+    """Walks back from the whole."""
+    left = tuple(size - 1 for size in stack[0].shape)
+    shares = [left] * len(loads)
+    for place in reversed(range(len(loads))):
+        target, before = stack[place + 1][left], stack[place]
+        for share, time in _shares(loads[place]):
+            rest = tuple(all_of - some for all_of, some in zip(left, share, strict=True))
+            if min(rest, default=0) >= 0 and max(float(before[rest]), time) <= target:
+                shares[place], left = share, rest
+                break
+    free, counts = iter(zip(*shares, strict=True)), list[tuple[int, ...]]()
+    for members in task.kinds:
+        stage = _stage(task, members)
+        there = None if stage is None else task.place_of[stage]
+        counts.append(next(free) if there is None else tuple(int(p == there) for p in range(len(loads))))
+    return tuple(counts)

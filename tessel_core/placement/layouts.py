@@ -1,0 +1,218 @@
+"""Layouts with several stages per device: the chain of stages with the least largest load, with proof."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.model import THROUGHPUT, PlacementReport
+from tessel_core.options import Option, option
+from tessel_core.placement.answer import answer, infeasible
+from tessel_core.placement.bounds import highest_load, lower_bound
+from tessel_core.placement.layout_bound import Counts, spread_freely
+from tessel_core.placement.layout_task import LayoutTask, cut_evenly
+from tessel_core.placement.pipeline import EQUAL_LOADS
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.shortage import least_bytes
+
+if TYPE_CHECKING:
+    from tessel_core.cpsat import Effort
+    from tessel_core.placement.layout_model import Units
+
+_COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
+"""Shares of the time limit: for the search in coarse units, and each time that stages are made even."""
+_EVEN_SECONDS = 2.0
+"""The most for even stages."""
+_ROOM_SECONDS = 2.0
+"""For the least capacity that would do."""
+_LARGEST_MODEL = 30_000
+"""Groups times stages of a model; larger ones take seconds to build, and find little that is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutConfig:
+    """Limits of the search."""
+
+    time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
+    workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
+    seed: int = option(0, Option("Seed", "Start of the random choices", 0, 2**31 - 1))
+
+
+def solve(problem: PlacementProblem, config: LayoutConfig, control: Control) -> PlacementReport:
+    """The least largest load over all cuts of the flow into the stages of the problem's layout."""
+    task = LayoutTask.of(problem)
+    why = _why_none(problem, task)
+    if why:
+        return infeasible(problem, why)
+    search = _Search(task, config, control.part(config.time_limit))
+    search.run()
+    if search.impossible:
+        return _no_room(problem, task, search, control)
+    placement = None if search.best is None else task.placement(problem, search.best)
+    return answer(problem, placement, search.bound, search.why_not_proved, control)
+
+
+def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
+    """Why no layout can exist, whatever the memory; empty where one may."""
+    if not task.devices:
+        return "there are no accelerators, and stages are on these"
+    nowhere = np.flatnonzero(~np.isfinite(task.time).any(axis=0))
+    if len(nowhere):
+        first = problem.graph.operators[task.pipeline.members[int(nowhere[0])][0]]
+        return f"operator {first.name} may go to no accelerator, and stages are on these"
+    groups = len(task.pipeline.members)
+    if groups < task.stages:
+        return f"the graph can be cut into {groups} stages at most, and the layout has {task.stages}"
+    return ""
+
+
+def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
+    """The report where no layout fits, with a layout that exceeds only the memory if there is one."""
+    if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
+        return infeasible(problem, f"no cut into {task.stages} stages has each operator on a device that it may go to")
+    stage_of, bound = search.least_room(control.part(_ROOM_SECONDS))
+    held = float(task.held(stage_of).max())
+    enough = f"{math.ceil(held):,} bytes on each device would do"
+    reason = f"the devices have no room for {task.stages} stages and the micro-batches in flight; {enough}"
+    return infeasible(problem, reason, least_bytes(held, bound), relaxed=task.placement(problem, stage_of))
+
+
+class _Search:
+    """The best stages so far and the bound, improved by one method after the other until they meet."""
+
+    def __init__(self, task: LayoutTask, config: LayoutConfig, control: Control) -> None:
+        self._task, self._config, self._control = task, config, control
+        self.start = cut_evenly(task, control)
+        self.best: tuple[int, ...] | None = None
+        self.load = math.inf
+        self.bound = lower_bound(task.pipeline, THROUGHPUT)
+        self.impossible = False
+
+    def run(self) -> None:
+        """Cut evenly, bound, search in coarse units, then in fine ones; at last make the stages even."""
+        from tessel_core.placement.layout_model import Units
+
+        self._take(self.start)
+        spread = None if self._is_done else spread_freely(self._task, self._upper, self._control)
+        if spread is not None:
+            self._learn(spread.load)
+            if spread.counts is not None and not self._is_done:
+                self._even_out(spread.load, spread.counts)
+        for units, share in ((Units.COARSE, _COARSE_SHARE), (Units.FINE, 1.0)):
+            if not self._is_done and (self._has_small_models or self.best is None):
+                self._ask(units, share)
+        if self.best is not None and self._has_small_models:
+            self._even_out(self.load)
+
+    @property
+    def why_not_proved(self) -> str:
+        """Why the bound may be below the load of the stages."""
+        if self.bound >= self.load * (1 - EQUAL_LOADS):
+            return "the bound holds for the fastest link between any two devices"
+        if self._has_small_models or self.best is None:
+            return "the time limit came before the proof"
+        return "there are too many operators for a proof; a graph of whole layers (--by-layer) has fewer"
+
+    @property
+    def _has_small_models(self) -> bool:
+        return len(self._task.pipeline.members) * self._task.stages <= _LARGEST_MODEL
+
+    @property
+    def _is_done(self) -> bool:
+        return self.impossible or self._control.stopped or self.bound >= self.load * (1 - EQUAL_LOADS)
+
+    @property
+    def _upper(self) -> float:
+        """A load that is enough."""
+        return self.load if math.isfinite(self.load) else highest_load(self._task.pipeline)
+
+    def _effort(self, share: float) -> Effort:
+        from tessel_core.cpsat import Effort
+
+        seconds = share * self._config.time_limit
+        return Effort(seconds, self._config.workers, self._config.seed, repeatable=self._config.workers == 1)
+
+    def _take(self, stage_of: tuple[int, ...]) -> None:
+        """Keep stages that fit and are better."""
+        load = float(self._task.loads(stage_of).max())
+        if load < self.load and self._task.fits(stage_of):
+            self.best, self.load = stage_of, load
+            self._tell()
+
+    def _tell(self) -> None:
+        load = None if self.best is None else Fraction(self.load)
+        self._control.report("layout", load, Fraction(self.bound))
+
+    def _ask(self, units: Units, share: float) -> None:
+        """One model, from what is known."""
+        from tessel_core.placement.layout_model import LayoutModel
+
+        model = LayoutModel(self._task, self._upper, units)
+        model.bound_from_below(self.bound)
+        if self.best is not None:
+            model.hint(self.best)
+        found = model.solve(self._effort(share), self._control)
+        if found.stage_of is not None:
+            self._take(found.stage_of)
+        self._learn(found.bound)
+
+    def _learn(self, bound: float) -> None:
+        """A bound, infinite where nothing fits; known stages do, if only by a rounding error."""
+        self.impossible = self.best is None and math.isinf(bound)
+        if not self.impossible:
+            self.bound = min(max(self.bound, bound), self.load)
+            self._tell()
+
+    def _even_out(self, load: float, counts: Counts | None = None) -> None:
+        """Among layouts of this load, one with even stages: a pipeline waits for its longest one.
+
+        With `counts`, among those with these numbers of groups, of which there may be none.
+        """
+        from tessel_core.placement.layout_model import LayoutModel, Units
+
+        model = LayoutModel(self._task, load, Units.COARSE)
+        model.even_out(load)
+        if counts is not None:
+            model.fix_counts(counts)
+        elif self.best is not None:
+            model.hint(self.best)
+        found = model.solve(self._effort(_EVEN_SHARE).within(_EVEN_SECONDS), self._control).stage_of
+        if found is None or not self._task.fits(found):
+            return
+        reached = float(self._task.loads(found).max())
+        if reached <= min(self.load, load) * (1 + EQUAL_LOADS):
+            self.best, self.load = found, reached
+            self._tell()
+
+    def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
+        """Stages that hold little on the fullest device, and a bound on that: in coarse units, then in fine ones."""
+        from tessel_core.placement.layout_model import LayoutModel, Units
+
+        best, bound = self.start, 0.0
+        for units, share in ((Units.COARSE, _COARSE_SHARE), (Units.FINE, 1.0)):
+            held = float(self._task.held(best).max())
+            model = LayoutModel(self._task, highest_load(self._task.pipeline), units, held)
+            model.hint(best)
+            found = model.solve(self._effort(1.0), control.part(share * _ROOM_SECONDS))
+            bound = max(bound, found.bound)
+            if found.stage_of is not None and self._task.held(found.stage_of).max() < held:
+                best = found.stage_of
+        return best, bound
+
+
+LAYOUT = Placer(
+    "layout",
+    "Layout",
+    "Integer programs over the cuts of a chain, with a bound from the numbers of equal layers per device",
+    solve,
+    LayoutConfig,
+    objectives=(THROUGHPUT,),
+    contiguous=(True,),
+    several_stages=True,
+)

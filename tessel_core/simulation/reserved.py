@@ -1,0 +1,34 @@
+"""Memory that PyTorch's caching allocator takes from a device, which is more than what is held at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS, over_of
+from tessel_core.simulation.trace import Trace
+
+_COMPUTE, _GATHERING, _SCATTERING = range(3)
+_POOL_OF = {"allgather": _GATHERING, "reduce_scatter": _SCATTERING}
+"""Pools of what the collectives of FSDP make; all else is made on the stream of the computation."""
+
+
+def reserved_bytes(trace: Trace) -> tuple[int, ...]:
+    """Per device of the trace, bytes of `torch.cuda.max_memory_reserved`, fragments left out.
+
+    The allocator has a pool of memory for each stream, which never lends to another one, so pools keep the most that
+    they ever held [PyTorch, c10/cuda/CUDACachingAllocator.cpp].  FSDP gathers weights and scatters gradients into
+    buffers of streams of their own [PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py].  All that other
+    operations make belongs to the stream of the computation.
+    """
+    program = trace.program
+    of_value = np.zeros(len(program.types) + len(program.ops), np.int64)
+    for op in program.ops:
+        if op.kind in _POOL_OF and over_of(op.attributes) in (DATA, REPLICAS, EXPERT_DATA):
+            of_value[list(op.outputs)] = _POOL_OF[op.kind]
+    pool = of_value[np.where(trace.memory_value < 0, -1 - trace.memory_value, trace.memory_value)]
+    found = []
+    for device in trace.devices:
+        here = trace.memory_device == device
+        change = np.diff(trace.memory_bytes[here], prepend=0)
+        found.append(sum(int(np.cumsum(change * (pool[here] == each)).max(initial=0)) for each in range(3)))
+    return tuple(found)

@@ -1,0 +1,53 @@
+"""How many layers each stage of a pipeline has, so that the slowest stage is as fast as it can be within memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+
+
+def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
+    """The layers of each stage, in order, of which the largest cost is least; None where no split is possible.
+
+    Among those with the least largest cost, the sum of squares is not looked at: the first found is returned.
+
+    Parameters
+    ----------
+    costs
+        Per stage, the cost of the layers from i to before j as [i, j]; infinite where they do not fit.
+    """
+    layers = len(costs[0]) - 1
+    best = np.full(layers + 1, np.inf)
+    best[0] = 0.0
+    choices = list[NDArray[np.int64]]()
+    later = np.triu(np.ones((layers + 1, layers + 1), bool), 1)
+    for cost in costs:
+        largest = np.where(later, np.maximum(best[:, None], cost), np.inf)
+        choices.append(largest.argmin(axis=0))
+        best = largest.min(axis=0)
+    if not np.isfinite(best[-1]):
+        return None
+    ends, end = [layers], layers
+    for choice in reversed(choices):
+        end = int(choice[end])
+        ends.append(end)
+    return tuple(int(size) for size in np.diff(ends[::-1]))
+
+
+def sums(column: NDArray[np.float64]) -> Matrix:
+    """The sum of a column from i to before j, as [i, j]."""
+    total = np.concatenate(([0.0], np.cumsum(column)))
+    return np.asarray(total[None, :] - total[:, None])
+
+
+def maxima(column: NDArray[np.float64]) -> Matrix:
+    """The maximum of a column from i to before j, as [i, j]; 0 where there is nothing between them."""
+    count = len(column)
+    found = np.zeros((count + 1, count + 1))
+    for first in range(count):
+        found[first, first + 1 :] = np.maximum.accumulate(column[first:])
+    return found

@@ -1,0 +1,343 @@
+"""The fastest strategy of a network on a cluster: every configuration of some ranges, timed or ruled out.
+
+Configurations are timed by the blocks of their layers (`block_engine.py`).  One is ruled out without being timed where
+a lower bound says that another one is at least as fast and takes no more memory.  The bound on time counts work alone:
+what the devices compute for all micro-batches, spread over the pipeline as evenly as can be.  The bound on memory
+counts weights, gradients and the optimizer's state, spread as evenly, and one micro-batch on one device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from itertools import product
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.ir.transforms.checkpoint import Recompute
+from tessel_core.ir.transforms.context import ContextMethod
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies.block_engine import BlockEngine, Staged
+from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.evaluation import Configuration, StrategyResult
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.grid import MOST_CONFIGURATIONS
+from tessel_core.strategies.orders import usual_order
+from tessel_core.strategies.ranks import RankOrder
+from tessel_core.strategies.strategy import CanBeShared, Semantics, Strategy, can_be_shared, why_not
+
+FAST_ORDER = "1f1b"
+_TOKENS_APART = 4096
+"""Fewest tokens of a sample on each device for which context parallelism is tried unless somebody asks for it."""
+_AT_FIRST, _AT_ONCE = 16, 256
+"""Configurations that are timed before the clock and the bounds are looked at again; few until there is an answer."""
+_NEWS = 64
+"""Configurations that are bounded between two pieces of news."""
+_TOO_LARGE = "it does not fit into the memory"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRanges:
+    """Values to try, a field of `Strategy` each; what is empty follows from the network and the cluster."""
+
+    tensor: tuple[int, ...] = ()
+    context: tuple[int, ...] = ()
+    expert: tuple[int, ...] = ()
+    pipeline: tuple[int, ...] = ()
+    stages_per_device: tuple[int, ...] = (1, 2, 4)
+    micro_batch_size: tuple[int, ...] = (1, 2, 4, 8)
+    recompute: tuple[Recompute, ...] = tuple(Recompute)
+    zero: tuple[int, ...] = (1, 2, 3)
+    """Stages of ZeRO where there are several replicas; where there is one, it is 0."""
+    schedule: tuple[str, ...] = (FAST_ORDER,)
+    """Orders of one stage per device; several take the usual order, interleaved 1F1B, too."""
+    rank_order: tuple[RankOrder | None, ...] = (None,)
+    context_method: tuple[ContextMethod, ...] = (ContextMethod.RING,)
+    grad_dtype: str = "fp32"
+    fp8: bool = False
+    compiled: bool = False
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            values = getattr(self, each.name)
+            numbers = [v for v in values if isinstance(v, int)] if isinstance(values, tuple) else []
+            if numbers and min(numbers) < (each.name != "zero"):
+                raise InputError(each.name.replace("_", "-"), f"must be at least 1, got {min(numbers)}")
+
+    def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
+        """The same with every range said."""
+        node = max(sum(d.node == node for d in mesh.devices) for node in {d.node for d in mesh.devices})
+        within = tuple(each for each in divisors(node) if devices % each == 0)
+        apart = tuple(each for each in divisors(node) if shared.sequence >= each * _TOKENS_APART) or (1,)
+        experts = tuple(each for each in divisors(shared.experts) if devices % each == 0) if shared.experts else (1,)
+        return replace(
+            self,
+            tensor=self.tensor or within,
+            context=self.context or apart,
+            expert=self.expert or experts,
+            pipeline=self.pipeline or tuple(each for each in divisors(devices) if each <= layers),
+        )
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Numbers that divide it, in order.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    return tuple(each for each in range(1, number + 1) if number % each == 0)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A network, of which `spec.batch` samples make a step, on all devices of a mesh, and what is tried."""
+
+    family: Family
+    spec: Spec
+    mesh: DeviceMesh
+    ranges: SearchRanges = field(default_factory=SearchRanges)
+    first: int | None = None
+    """So many devices of the mesh, the first ones; None for all."""
+
+    def solve(self, control: Control) -> Recommendation:
+        """The recommendation; a stop keeps the best so far."""
+        return recommend(self, control)
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that a strategy takes."""
+        return self.first or len(self.mesh.devices)
+
+    def strategies(self) -> Iterator[Strategy]:
+        """Every strategy of the ranges that takes all devices and whose micro-batches come out even."""
+        shared, devices = can_be_shared(self.family, self.family.with_batch(self.spec, 1)), self.devices
+        asked = self.ranges.filled(shared, self.mesh, devices, self.spec.layers)
+        for tensor, context, pipeline in product(asked.tensor, asked.context, asked.pipeline):
+            data, rest = divmod(devices, tensor * context * pipeline)
+            if rest or not data:
+                continue
+            usual = Strategy(
+                data,
+                tensor,
+                pipeline,
+                context=context,
+                sequence_parallel=tensor > 1 and shared.sequence > 0,
+                grad_dtype=asked.grad_dtype,
+                fp8=asked.fp8,
+                compiled=asked.compiled,
+            )
+            yield from self._variants(asked, usual)
+
+    @property
+    def least_batch(self) -> int | None:
+        """The least batch that some configuration of the ranges divides; None where there is no configuration."""
+        shared = can_be_shared(self.family, self.family.with_batch(self.spec, 1))
+        asked = self.ranges.filled(shared, self.mesh, self.devices, self.spec.layers)
+        groups = {math.prod(each) for each in product(asked.tensor, asked.context, asked.pipeline)}
+        whole = [self.devices // group for group in groups if self.devices % group == 0]
+        return min(whole) * min(asked.micro_batch_size) if whole else None
+
+    def _variants(self, asked: SearchRanges, usual: Strategy) -> Iterator[Strategy]:
+        """Every strategy of these degrees."""
+        zeros = asked.zero if usual.data * usual.context > 1 else (0,)
+        methods = asked.context_method if usual.context > 1 else asked.context_method[:1]
+        orders = self._orders(asked, usual.pipeline)
+        for size in asked.micro_batch_size:
+            count, left = divmod(self.spec.batch, usual.data * size)
+            if left or not count:
+                continue
+            axes = (asked.expert, methods, asked.recompute, zeros, asked.rank_order, orders)
+            for expert, method, recompute, zero, ranks, (schedule, several) in product(*axes):
+                yield replace(
+                    usual,
+                    micro_batches=count,
+                    expert=expert,
+                    context_method=method,
+                    recompute=recompute,
+                    zero=zero,
+                    rank_order=ranks,
+                    schedule=schedule,
+                    stages_per_device=several,
+                )
+
+    def _orders(self, asked: SearchRanges, pipeline: int) -> list[tuple[str, int]]:
+        """Schedules with their stages per device."""
+        if pipeline == 1:
+            return [(asked.schedule[0], 1)]
+        found = [(schedule, 1) for schedule in asked.schedule if 1 in asked.stages_per_device]
+        return found + [(usual_order(several), several) for several in asked.stages_per_device if several > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A strategy that fits, and what came of it."""
+
+    strategy: Strategy
+    outcome: StrategyResult
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the fullest device."""
+        return max(self.outcome.peaks)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What is known of every configuration of the ranges."""
+
+    question: Question
+    candidates: tuple[Candidate, ...]
+    """Those that were timed and fit, the fastest first."""
+    configurations: int
+    ruled_out: int
+    """Configurations that a lower bound shows to be no better than a candidate in time and memory."""
+    infeasible: Mapping[str, int]
+    """Why the others cannot be, and how many; the most frequent first."""
+    nearest: tuple[Strategy, float] | None
+    """Where nothing fits, the configuration that is least short of memory, and the bytes that it takes at least."""
+    bound_s: float
+    """Seconds that no configuration of the ranges that fits can be below: work alone."""
+    complete: bool
+    """Whether every configuration was timed or ruled out."""
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest."""
+        return self.candidates[0] if self.candidates else None
+
+    @property
+    def simulated(self) -> int:
+        """How many were timed."""
+        return self.configurations - self.ruled_out - sum(self.infeasible.values())
+
+    @property
+    def front(self) -> tuple[Candidate, ...]:
+        """Those that no other one equals or betters in time and memory, the fastest first."""
+        found = list[Candidate]()
+        for each in self.candidates:
+            if not found or each.peak < found[-1].peak:
+                found.append(each)
+        return tuple(found)
+
+    @property
+    def leanest(self) -> Candidate | None:
+        """The one that takes the least memory."""
+        return self.front[-1] if self.candidates else None
+
+
+def recommend(question: Question, control: Control | None = None, table: BlockTable | None = None) -> Recommendation:
+    """Time or rule out every configuration of the question; a stop keeps the best so far.
+
+    Raises InputError where the batch divides in no way, where tensor groups would mix kinds, and for more
+    configurations than are taken at once.
+    """
+    return _Search(question, Control() if control is None else control, table).found()
+
+
+class _Search:
+    def __init__(self, question: Question, control: Control, table: BlockTable | None) -> None:
+        self._question, self._control = question, control
+        family, mesh = question.family, question.mesh
+        self._table = table or BlockTable(family, question.spec, mesh)
+        self._engine = BlockEngine(self._table)
+        limits = [device.memory_capacity for device in mesh.devices]
+        self._room = min((limit for limit in limits if limit is not None), default=math.inf)
+        self._reasons: dict[str, int] = {}
+        self._nearest: tuple[Strategy, float] | None = None
+
+    def found(self) -> Recommendation:
+        """The recommendation."""
+        asked = list(self._question.strategies())
+        if not asked:
+            raise InputError("global-batch", self._no_division())
+        if len(asked) > MOST_CONFIGURATIONS:
+            why = f"have {len(asked):,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+            raise InputError("ranges", why)
+        every = sorted(((staged.least_seconds, staged) for staged in self._staged(asked)), key=lambda pair: pair[0])
+        timed, front, waiting, ruled_out = list[Candidate](), list[Candidate](), list[Staged](), 0
+        for seconds, staged in every:
+            if self._control.stopped:
+                break
+            least = staged.least_bytes
+            if least > self._room:
+                self._refused(_TOO_LARGE)
+                self._keep_nearest(staged.asked.strategy, least)
+            elif any(c.outcome.latency <= seconds and c.peak <= least for c in front):
+                ruled_out += 1
+            else:
+                waiting.append(staged)
+            if len(waiting) >= (_AT_ONCE if timed else _AT_FIRST):
+                front = self._time(waiting, timed, front)
+                waiting = []
+        self._time(waiting, timed, front)
+        timed.sort(key=lambda each: (each.outcome.latency, each.peak))
+        reasons = dict(sorted(self._reasons.items(), key=lambda pair: -pair[1]))
+        complete = ruled_out + len(timed) + sum(reasons.values()) == len(asked)
+        nearest = None if timed else self._nearest
+        fitting = (seconds for seconds, staged in every if staged.least_bytes <= self._room)
+        least = next(fitting, math.nan)
+        return Recommendation(self._question, tuple(timed), len(asked), ruled_out, reasons, nearest, least, complete)
+
+    def _no_division(self) -> str:
+        """Why no configuration divides the batch, and the nearest batches that one divides."""
+        question = self._question
+        batch, least = question.spec.batch, question.least_batch
+        if least is None:
+            return f"no degrees of these ranges multiply to {question.devices} devices"
+        below = batch // least * least
+        nearest = " and ".join(str(each) for each in (below, below + least) if each)
+        why = f"{batch} samples do not divide into micro-batches on {question.devices} devices of these ranges"
+        return f"{why}; the nearest that do: {nearest}"
+
+    def _refused(self, reason: str) -> None:
+        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+
+    def _staged(self, asked: Sequence[Strategy]) -> Iterator[Staged]:
+        """Configurations that can be, with their layouts, as stages."""
+        family, spec, mesh = self._question.family, self._question.spec, self._question.mesh
+        for number, strategy in enumerate(asked):
+            if self._control.stopped:
+                return
+            if number % _NEWS == 0:
+                self._control.report(f"{number:,} of {len(asked):,} configurations bounded", None, None)
+            reason = why_not(family, spec, strategy, mesh, Semantics.DEFAULT)
+            if reason:
+                self._refused(reason)
+                continue
+            try:
+                if self._engine.fits(strategy, spec.batch // (strategy.data * strategy.micro_batches)):
+                    yield self._engine.staged(self._engine.with_layout(Configuration(spec, strategy)))
+                else:
+                    self._refused(_TOO_LARGE)
+            except InputError as error:
+                self._refused(error.why)
+
+    def _time(self, some: Sequence[Staged], timed: list[Candidate], front: list[Candidate]) -> list[Candidate]:
+        """Adds those that fit to the timed ones; the new front."""
+        new = list[Candidate]()
+        for staged, outcome in zip(some, self._engine.timed(some), strict=True):
+            if outcome.reason:
+                self._refused(_TOO_LARGE)
+                self._keep_nearest(staged.asked.strategy, max(outcome.peaks))
+            else:
+                new.append(Candidate(staged.asked.strategy, outcome))
+        timed += new
+        if timed:
+            best = min(each.outcome.latency for each in timed)
+            self._control.report(f"{len(timed):,} configurations timed", Fraction(best), None)
+        return _front([*front, *new])
+
+    def _keep_nearest(self, strategy: Strategy, peak: float) -> None:
+        if self._nearest is None or peak < self._nearest[1]:
+            self._nearest = strategy, peak
+
+
+def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that no other one betters in both."""
+    found = list[Candidate]()
+    for each in sorted(candidates, key=lambda c: (c.outcome.latency, c.peak)):
+        if not found or each.peak < found[-1].peak:
+            found.append(each)
+    return found

@@ -1,0 +1,118 @@
+"""How the ranks of a strategy lie on a mesh, and how long they take to exchange something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.errors import InputError
+from tessel_core.ir.transforms.expansion import CONTEXT, DATA, EXPERT, EXPERT_DATA, REPLICAS, TENSOR
+from tessel_core.ir.types import TensorType
+from tessel_core.model import Link
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.ranks import RankCosts
+from tessel_core.strategies.ranks import Ranks
+
+Pattern = frozenset[bytes]
+"""The different ways in which groups lie on nodes."""
+
+
+class Wiring:
+    """The ranks of one strategy on a mesh.  Places of the pipeline that lie alike are one class.
+
+    Raises InputError where the ranks of one place are on devices of several kinds.
+    """
+
+    def __init__(self, costs: MeshCosts, ranks: Ranks) -> None:
+        self._costs, self.ranks = costs, ranks
+        self._nodes = np.array([device.node for device in costs.mesh.devices])
+        kinds = {kind: number for number, kind in enumerate(costs.mesh.kinds)}
+        self._kinds = np.array([kinds[device.kind] for device in costs.mesh.devices])
+        self._known: dict[tuple[str, int], dict[bytes, tuple[int, ...]]] = {}
+        self._seconds: dict[tuple[str, str, int, int], float] = {}
+        self._links: dict[tuple[int, int], list[Link]] = {}
+        self._rank_costs: dict[int, RankCosts] = {}
+
+    def _workers(self, place: int) -> NDArray[np.int64]:
+        """Positions of the ranks of a place, shaped (data, context, tensor)."""
+        ranks = self.ranks
+        axes = (range(getattr(ranks, name)) for name in (DATA, CONTEXT, TENSOR))
+        strides = (ranks.stride(name) for name in (DATA, CONTEXT, TENSOR))
+        offsets = [np.array(axis) * stride for axis, stride in zip(axes, strides, strict=True)]
+        found = offsets[0][:, None, None] + offsets[1][None, :, None] + offsets[2][None, None, :]
+        return np.asarray(found + place * ranks.stride("pipeline"), np.int64)
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """Per place of the pipeline, the first one that lies like it."""
+        first: dict[bytes, int] = {}
+        found = list[int]()
+        for place in range(self.ranks.pipeline):
+            workers = self._workers(place).ravel()
+            if len(set(self._kinds[workers].tolist())) > 1:
+                why = f"the devices of stage {place} are of several kinds, so no group of them is as fast as one kind"
+                raise InputError(f"mesh {self._costs.mesh.name}", why)
+            nodes = self._nodes[workers]
+            lie = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])
+            found.append(first.setdefault(lie, place))
+        return found
+
+    def kind(self, place: int) -> str:
+        """The kind of the devices of a place."""
+        return self._costs.mesh.devices[self.ranks.worker_of(0, place) - 1].kind
+
+    def pattern(self, over: str, place: int) -> Pattern:
+        """How the groups of a dimension lie on nodes at a place."""
+        return frozenset(self._groups(over, place))
+
+    def _groups(self, over: str, place: int) -> dict[bytes, tuple[int, ...]]:
+        """Per way in which groups of a dimension lie on nodes, the workers of one such group."""
+        key = over, self.classes[place]
+        if key not in self._known:
+            workers = self._workers(place)
+            if over in (EXPERT, EXPERT_DATA):
+                rows = workers.reshape(-1, self.ranks.expert)
+                rows = rows if over == EXPERT else rows.T
+            elif over == REPLICAS:
+                rows = workers.transpose(2, 0, 1).reshape(workers.shape[2], -1)
+            else:
+                axis = (DATA, CONTEXT, TENSOR).index(over)
+                rows = np.moveaxis(workers, axis, -1).reshape(-1, workers.shape[axis])
+            nodes = self._nodes[rows]
+            _, first = np.unique(nodes - nodes[:, :1], axis=0, return_index=True)
+            self._known[key] = {(nodes[i] - nodes[i, 0]).tobytes(): tuple((rows[i] + 1).tolist()) for i in first}
+        return self._known[key]
+
+    def costs(self, place: int) -> RankCosts:
+        """The costs of the ranks at a place of the pipeline, for programs whose first device is that place."""
+        place = self.classes[place]
+        if place not in self._rank_costs:
+            ranks, nodes = self.ranks, self._nodes.tolist()
+            self._rank_costs[place] = RankCosts(
+                self._costs, ranks.degrees, lambda rank, p: ranks.worker_of(rank, place + p), nodes
+            )
+        return self._rank_costs[place]
+
+    def collective(self, place: int, kind: str, over: str, amount: int) -> float:
+        """Seconds of a collective of so many bytes, all parts together, on the slowest group of a dimension."""
+        degree = self.ranks.degrees.of(over)
+        if degree == 1 or not amount:
+            return 0.0
+        key = kind, over, self.classes[place], amount
+        if key not in self._seconds:
+            groups = (self._costs.by_node(group) for group in self._groups(over, place).values())
+            rings = [tuple(worker for mine in nodes for worker in mine) for nodes in groups]
+            self._seconds[key] = max(self._costs.collective(kind, ring, amount).seconds for ring in rings)
+        return self._seconds[key]
+
+    def send(self, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
+        """Seconds until the tensors have gone from one place of the pipeline to another, on the slowest rank."""
+        if (place, onward) not in self._links:
+            pairs = zip(self._workers(place).ravel().tolist(), self._workers(onward).ravel().tolist(), strict=True)
+            known = {self._costs.link(one + 1, other + 1) for one, other in pairs}
+            self._links[place, onward] = [link for link in known if link is not None]
+        links = self._links[place, onward]
+        return max((sum(link.latency + each.bytes / link.bandwidth for each in tensors) for link in links), default=0.0)

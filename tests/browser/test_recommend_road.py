@@ -1,0 +1,24 @@
+"""From Start to a launch file in a real Chromium: ask for the fastest strategy, and take its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.browser import download, enter, no_wider_than_the_screen, press
+from helpers.looks import looks_right
+
+
+def test_the_road_from_start_to_a_launch_file(page, address: str) -> None:
+    page.goto(address)
+    press(page, "Find yours")
+    page.get_by_text("Find the fastest").wait_for()
+    page.get_by_text("Ranges", exact=True).click()
+    enter(page, "Pipeline", "2")
+    enter(page, "Micro-batch size", "1")
+    press(page, "Find the fastest")
+    page.get_by_text("Ready to launch").wait_for()
+    page.locator(".timeline canvas.over").first.wait_for()
+    no_wider_than_the_screen(page)
+    looks_right(page, "Recommend")
+    written = Path(download(page, "Megatron-LM arguments").path()).read_text(encoding="utf-8")
+    assert "--pipeline-model-parallel-size 2" in written

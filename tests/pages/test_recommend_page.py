@@ -1,0 +1,81 @@
+"""The Recommend page: three inputs, the fastest strategy with its proof, and what one of the front is made of."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import App
+
+from tessel_core.strategies.naming import preset_network
+from tessel_core.strategies.recommendation import Question, SearchRanges, recommend
+
+
+def asked(**ranges: str) -> App:
+    """The page with a small model, asked."""
+    tab = App("recommend")
+    tab.choose("Model", "gpt2-small")
+    tab.choose("Global batch", 16)
+    for label, text in {"Micro-batch size": "1", "Stages per device": "1", **ranges}.items():
+        next(each for each in tab.test.text_input if each.label == label.replace("_", " ")).set_value(text)
+    tab.press("Find the fastest")
+    return tab.wait(lambda: not any("hourglass" in text.value for text in tab.test.markdown))
+
+
+def texts(tab: App) -> str:
+    """All that the page says."""
+    every = (*tab.test.markdown, *tab.test.caption, *tab.test.success, *tab.test.warning, *tab.test.info)
+    return "\n".join(text.value for text in every)
+
+
+@pytest.fixture(scope="module")
+def question() -> Question:
+    """What the page asks."""
+    from tessel_core.costs.meshes import find_mesh
+
+    found = preset_network("gpt2-small")
+    assert found is not None
+    family, said = found
+    spec = family.spec(**{**said, "batch": 16, "dtype": "bf16", "sequence": 1024})
+    return Question(family, spec, find_mesh("h100-8"), SearchRanges(micro_batch_size=(1,), stages_per_device=(1,)))
+
+
+def test_the_page_says_what_the_search_says(question: Question) -> None:
+    tab, found = asked(), recommend(question)
+    assert found.best is not None
+    assert f"of the {found.configurations:,} configurations" in tab.test.success[0].value.replace("\\", "")
+    numbers = tab.numbers()
+    assert numbers["Memory"].startswith(f"{found.best.peak / 1e9:.3g}")
+    assert {"Step", "Tokens/s per GPU", "Weights", "Optimizer", "Activations"} <= set(numbers)
+    assert len(tab.test.dataframe[0].value) == min(12, len(found.front))
+
+
+def test_a_pipeline_has_a_timeline_that_goes_on_to_schedule() -> None:
+    tab = asked(Pipeline="4")
+    assert "Timeline of the pipeline" in texts(tab)
+    tab.press("Search a better order")
+    assert tab.work.question.micro_batches == tab.work.micro_batches == 8
+    assert len(tab.work.plan.devices) == 4
+
+
+def test_a_range_that_is_none_is_one_sentence() -> None:
+    tab = App("recommend")
+    next(each for each in tab.test.text_input if each.label == "ZeRO").set_value("all")
+    tab.run()
+    assert [error.value for error in tab.test.error] != []
+
+
+def test_a_batch_that_nothing_divides_is_one_sentence() -> None:
+    tab = App("recommend")
+    tab.choose("Model", "gpt2-small")
+    tab.choose("Global batch", 7)
+    for label, text in {"Pipeline": "1", "Tensor": "1"}.items():
+        next(each for each in tab.test.text_input if each.label == label).set_value(text)
+    tab.press("Find the fastest")
+    tab.wait(lambda: bool(tab.test.error))
+    assert "the nearest that do" in tab.test.error[0].value
+
+
+def test_start_leads_with_the_question() -> None:
+    tab = App()
+    assert "My model, my cluster" in texts(tab)
+    tab.press("Find yours")
+    assert any(button.label == "Find the fastest" for button in tab.test.button)
