@@ -12,7 +12,15 @@ import typer
 
 from tessel_core.cli.graph import asked_module
 from tessel_core.cli.output import as_typed, option, print_notes
-from tessel_core.cli.simulation_problem import BUCKET_MIB, Bucket, assignments, bucket_bytes, given_sizes, named_family
+from tessel_core.cli.simulation_problem import (
+    BUCKET_MIB,
+    Bucket,
+    assignments,
+    bucket_bytes,
+    given_sizes,
+    named_family,
+    number_or_text,
+)
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.onnx.sizes import open_sizes
@@ -142,16 +150,6 @@ def _names() -> list[str]:
     return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
 
 
-def _number(value: Any) -> Any:
-    """A number from its text, as the command line gives those of options; other texts as they are."""
-    for kind in (int, float) if isinstance(value, str) else ():
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
-
-
 @dataclass(frozen=True)
 class AskedNetwork:
     """The options, an attribute each."""
@@ -265,7 +263,7 @@ class AskedNetwork:
             given["dtype"] = "bf16"
         given |= assignments(self.sizes or ())
         if isinstance(family, ExampleFamily):
-            given = {name: _number(value) for name, value in given.items()}
+            given = {name: number_or_text(value) for name, value in given.items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:
             batch = self.data * self.micro_batches * self.micro_batch_size
             if self.batch not in (None, batch):

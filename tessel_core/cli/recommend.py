@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
 from tessel_core.cli.problem import find_mesh_file
-from tessel_core.cli.simulation_problem import assignments, given_sizes, named_family
+from tessel_core.cli.simulation_problem import assignments, given_sizes, listed, members, named_family, number_or_text
 from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError, find
 from tessel_core.exports.launch import LAUNCHERS, Job
@@ -35,7 +34,6 @@ from tessel_core.workbench.messages.recommendation import proof_sentences, refus
 
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
 _SHOWN = 3
-_Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 @dataclass(frozen=True)
@@ -74,21 +72,12 @@ class AskedRanges:
             if text is not None:
                 said[name] = read_range(text, f"--{name.replace('_', '-')}")
         if self.recompute is not None:
-            said["recompute"] = _some(Recompute, self.recompute, "--recompute")
+            said["recompute"] = members(Recompute, self.recompute, "--recompute")
         if self.context_method is not None:
-            said["context_method"] = _some(ContextMethod, self.context_method, "--context-method")
+            said["context_method"] = members(ContextMethod, self.context_method, "--context-method")
         if self.schedule is not None:
-            said["schedule"] = tuple(_names(self.schedule))
+            said["schedule"] = listed(self.schedule)
         return SearchRanges(**said, grad_dtype=self.grad_dtype, fp8=fp8, compiled=self.compiled)
-
-
-def _names(text: str) -> Iterable[str]:
-    return dict.fromkeys(name for each in text.split(",") if (name := each.strip()))
-
-
-def _some(kind: type[_Kind], text: str, flag: str) -> tuple[_Kind, ...]:
-    """Members of an enumeration by their names."""
-    return tuple(find({str(each): each for each in kind}, name, flag) for name in _names(text))
 
 
 @options.field_by_field
@@ -148,18 +137,9 @@ def _network(model: str, batch: int, sequence: int | None, dtype: str, sizes: It
         raise InputError(model, "is no preset, no family and no Hugging Face config")
     family, said = named
     given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype == FP8 else dtype, "sequence": sequence}
-    given |= {name: _number(value) for name, value in assignments(sizes).items()}
+    given |= {name: number_or_text(value) for name, value in assignments(sizes).items()}
     with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
         return family, family.spec(**{**said, **given_sizes(family, given)})
-
-
-def _number(text: str) -> float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommendation | None:

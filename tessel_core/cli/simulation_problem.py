@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -13,7 +14,7 @@ from tessel_core.cli.graph import asked_config
 from tessel_core.cli.output import option, print_notes
 from tessel_core.cli.problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import DeviceMesh
 from tessel_core.model.mesh import MOST_DEVICES
 from tessel_core.strategies.families import FAMILIES, Family, find_family
@@ -23,6 +24,7 @@ from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, equal_devic
 _DISTIR_MESH = "1.4e13,9e11,25"
 """The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
 _PER_NODE = 8
+Kind = TypeVar("Kind", bound=StrEnum)
 
 BUCKET_MIB = BUCKET_BYTES / 2**20
 Bucket = Annotated[
@@ -66,6 +68,26 @@ def assignments(given: Iterable[str]) -> dict[str, str]:
             raise InputError("--set", f"wants NAME=VALUE, got {each[:80]!r}")
         found[name.strip().replace("-", "_")] = value.strip()
     return found
+
+
+def number_or_text(value: Any) -> Any:
+    """A number from its text, as the command line gives those of options; other texts as they are."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The names of a list, each once."""
+    return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
+
+
+def members(kind: type[Kind], text: str, flag: str) -> tuple[Kind, ...]:
+    """Members of an enumeration by their names; InputError for another name."""
+    return tuple(find({str(each): each for each in kind}, name, flag) for name in listed(text))
 
 
 def size_option(name: str) -> str:

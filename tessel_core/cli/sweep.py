@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -21,6 +20,8 @@ from tessel_core.cli.simulation_problem import (
     bucket_bytes,
     given_mesh,
     given_sizes,
+    listed,
+    members,
     named_family,
     note_what_is_shared,
     semantics_of,
@@ -28,7 +29,7 @@ from tessel_core.cli.simulation_problem import (
 )
 from tessel_core.cli.solving import solve
 from tessel_core.cli.sweep_schedules import schedules
-from tessel_core.errors import InputError, find
+from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
@@ -50,7 +51,6 @@ _Degree = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as 
 _Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers.")]
 _Orders = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
 
-_Kind = TypeVar("_Kind", bound=StrEnum)
 _MOST_MICRO_BATCHES = 32
 _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
@@ -128,7 +128,7 @@ class AskedGrid:
         numbers = {each.name for each in network.sizes if not each.choices and each.name != "dtype"}
         sizes: dict[str, Sequence[Value]] = {name: (value,) for name, value in said.items()}
         for name, text in asked.items():
-            sizes[name] = read_range(text, size_option(name)) if name in numbers else _names(text)
+            sizes[name] = read_range(text, size_option(name)) if name in numbers else listed(text)
         micro_batches = _range_or_all(self.micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
         return Grid(
             ranges(**sizes),
@@ -136,18 +136,18 @@ class AskedGrid:
             tensor=_range_or_all(self.tensor, "--tensor", most),
             pipeline=_range_or_all(self.pipeline, "--pipeline", most),
             micro_batches=(1,) if self.micro_batch_size else micro_batches,
-            schedule=_names(self.schedule),
-            recompute=_some(Recompute, self.recompute, "--recompute"),
+            schedule=listed(self.schedule),
+            recompute=members(Recompute, self.recompute, "--recompute"),
             zero=read_range(self.zero, "--zero"),
             micro_batch_size=read_range(self.micro_batch_size or "", "--micro-batch-size"),
             stages_per_device=_range_or_1(self.stages_per_device, "--stages-per-device"),
             rank_order=_rank_orders(self.rank_order),
             bucket_bytes=(bucket_bytes(self.bucket),),
             context=_range_or_1(self.context, "--context"),
-            context_method=_some(ContextMethod, self.context_method, "--context-method"),
+            context_method=members(ContextMethod, self.context_method, "--context-method"),
             expert=_range_or_1(self.expert, "--expert"),
-            grad_dtype=("",) if self.grad_dtype is None else _names(self.grad_dtype),
-            attention=_some(AttentionKernel, self.attention, "--attention"),
+            grad_dtype=("",) if self.grad_dtype is None else listed(self.grad_dtype),
+            attention=members(AttentionKernel, self.attention, "--attention"),
             sequence_parallel=self.sequence_parallel,
             compiled=self.compiled,
         )
@@ -215,15 +215,6 @@ def _rank_orders(text: str | None) -> tuple[RankOrder | None, ...]:
     if text == "all":
         return every_rank_order()
     return (None if text is None else read_rank_order(text, "--rank-order"),)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
-
-
-def _some(kind: type[_Kind], text: str, flag: str) -> tuple[_Kind, ...]:
-    """Members of an enumeration by their names."""
-    return tuple(find({str(each): each for each in kind}, name, flag) for name in _names(text))
 
 
 def _show(found: GridResult, most: int) -> None:
