@@ -78,6 +78,7 @@ def test_what_fits_nowhere_is_no_wrong_input(tessel: Tessel, placer: str) -> Non
     """Operator a holds 10 bytes; whichever placer is asked, exit 1 and one document."""
     kind = PLACERS[placer]
     words = ["--objective", kind.objectives[0], *(() if True in kind.contiguous else ("--non-contiguous",))]
+    words += [] if False in kind.replicates else ["--replicate"]
     ended = tessel("place", "g.json", "--accelerators", "2", "--memory", "9", "--placer", placer, *words, "--json")
     said = ended.document
     assert (ended.code, said["status"], said["least_memory"]) == (1, "INFEASIBLE", 10)
@@ -237,3 +238,37 @@ def test_a_placer_that_does_not_serve_the_demand_says_so(tessel: Tessel, words: 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("error: ")
     assert why in err
+
+
+def test_replicas_are_asked_for_written_and_checked(tessel: Tessel) -> None:
+    words = ("place", "g.json", "--accelerators", "2", "--replicate", "--reduction-bandwidth", "100000")
+    said = document(tessel(*words, "--json", "--out", "out.json"))
+    assert said["status"] == "PROVED_OPTIMAL"
+    assert ["acc0", "acc1"] in said["assignment"].values()
+    assert json.loads(Path("out.json").read_text())["report"]["replicas"] == {
+        "reduce_every": 1,
+        "bandwidth": 100000.0,
+    }
+    assert tessel("check", "out.json", "g.json")[0] == 0
+    planned = document(tessel("plan", "g.json", "out.json", "--json"))
+    assert [0, 1] in [block["devices"] for block in planned["plan"]["blocks"]]
+    _, shown, _ = tessel(*words)
+    assert "2 of 2" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--accelerators", "2", "--reduce-every", "2"), "--reduce-every: is for replicated stages"),
+        (("--accelerators", "2", "--replicate", "--reduce-every", "0"), "--reduce-every: must be between"),
+        (("--mesh", "h200-8", "--replicate", "--reduction-bandwidth", "2"), "--reduction-bandwidth: is for identical"),
+        (("--accelerators", "2", "--replicate", "--non-contiguous"), "replicas: are for contiguous"),
+        (("--accelerators", "2", "--replicate", "--stages-per-device", "2"), "replicas: are for placements with one"),
+        (("--accelerators", "2", "--replicate", "--placer", "greedy"), "placer greedy: cannot replicate"),
+        (("--accelerators", "2", "--placer", "data-parallel"), "placer data-parallel: is for replicated"),
+    ],
+)
+def test_wrong_use_of_replicas_is_one_line(tessel: Tessel, words: tuple[str, ...], why: str) -> None:
+    code, _, err = tessel("place", "g.json", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: {why}")

@@ -268,7 +268,7 @@ def test_nothing_to_draw_is_an_empty_picture() -> None:
 def test_memory_bars_show_what_exceeds_the_capacity() -> None:
     devices = (PlacementDevice("a", "h200", 3e9), PlacementDevice("b", "h200", 3e9), PlacementDevice("host", "cpu"))
     passes = PassLoads((1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    loads = PlacementLoads(passes, passes, (2e9, 5e9, 4e9))
+    loads = PlacementLoads(passes, passes, (2e9, 5e9, 4e9), (0.0,) * 3)
     held, over, limits = memory_bars(loads, devices).data
     assert held.x == (2, 3, 4)
     assert over.x == (0, 2, 0)
@@ -279,6 +279,6 @@ def test_memory_bars_show_what_exceeds_the_capacity() -> None:
 def test_many_devices_keep_a_tick_for_some() -> None:
     devices = DevicePool(200).devices(OperatorGraph("one", (Operator("a"),)))
     passes = PassLoads((1.0,) * 200, (0.0,) * 200)
-    loads = PlacementLoads(passes, passes, (0.0,) * 200)
+    loads = PlacementLoads(passes, passes, (0.0,) * 200, (0.0,) * 200)
     figure = memory_bars(loads, devices)
     assert 50 <= len(figure.layout.yaxis.tickvals) <= 150

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tessel_core.costs.reductions import ReplicaOptions, replication_on
 from tessel_core.model import CPU, Allowance, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement, Status
 from tessel_core.rules import (
     check_allowances,
@@ -16,6 +17,7 @@ from tessel_core.rules.placement_referee import PLACEMENT_RULES
 
 BOTH = (DeviceTime("gpu", 1.0), DeviceTime(CPU, 5.0))
 POOL = DevicePool(2, 1, 4)
+REPLICATION = replication_on(POOL, ReplicaOptions())
 
 
 def graph(*operators: Operator, edges: str = "") -> OperatorGraph:
@@ -27,6 +29,11 @@ def graph(*operators: Operator, edges: str = "") -> OperatorGraph:
 def on(shown: OperatorGraph, *devices: int) -> Placement:
     """Devices 0 and 1 are accelerators, 2 is the host, -1 is none."""
     return Placement(shown, POOL.devices(shown), tuple(() if d < 0 else (d,) for d in devices))
+
+
+def shared(shown: OperatorGraph, *assignment: tuple[int, ...]) -> Placement:
+    """Operators on replicas."""
+    return Placement(shown, POOL.devices(shown), assignment, replication=REPLICATION)
 
 
 A, B, C = (Operator(name, times=BOTH) for name in "abc")
@@ -42,6 +49,7 @@ CASES = {
     "colours": (on(COLOURED, 0, 1, 0), on(COLOURED, 0, 0, 1)),
     "backward follows": (on(MATES, 0, 1, 0), on(MATES, 0, 1, 1)),
     "memory": (on(HEAVY, 0, 1), on(HEAVY, 0, 0)),
+    "replicas": (shared(LINE, (0, 1), (0, 1), (2,)), shared(LINE, (0, 1), (0, 1), (1,))),
     "contiguous": (on(LINE, 1, 1, 0), on(LINE, 0, 1, 0)),
     "stages": (replace(on(LINE, 0, 1, 0), stages=(0, 1, 2)), replace(on(LINE, 0, 1, 0), stages=(2, 1, 0))),
 }
@@ -53,6 +61,20 @@ def test_each_rule_alone_tells_right_from_wrong(rule: str) -> None:
     assert check_placement(legal) == []
     assert {violation.rule for violation in check_placement(illegal)} == {rule}
     assert check_placement(illegal, without=(rule,)) == []
+
+
+def test_replicas_are_of_one_kind_and_no_hosts() -> None:
+    mixed, hosts = (
+        shared(graph(A), (0, 2)),
+        replace(shared(graph(A), (0, 1)), devices=DevicePool(0, 2).devices(graph(A))),
+    )
+    assert [found.rule for each in (mixed, hosts) for found in check_placement(each)] == ["replicas", "replicas"]
+
+
+def test_replicas_divide_activations_and_hold_all_weights() -> None:
+    kept = replace(A, weight_bytes=1, activation_bytes=4)
+    assert [found.rule for found in check_placement(shared(graph(kept), (0,)))] == ["memory"]
+    assert check_placement(shared(graph(kept), (0, 1))) == []
 
 
 def test_the_host_holds_anything() -> None:

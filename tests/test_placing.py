@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh, uniform_mesh
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.placement_file import read_placement
@@ -384,6 +385,21 @@ def test_a_layout_is_kept_moved_and_left() -> None:
     assert (left.layout, left.assignment, left.stages) == (None, None, None)
     smaller = placing.on(MeshFile.of(uniform_mesh("h200", 1, 4)), "a test")
     assert (smaller.layout, smaller.assignment) == (StageLayout(2), None)
+
+
+@pytest.mark.parametrize(("objective", "layout"), [(LATENCY, None), (THROUGHPUT, StageLayout(2))])
+def test_replicas_end_where_they_are_not_for_what_is_asked(objective: str, layout: StageLayout | None) -> None:
+    replicated = on_two().replicating(ReplicaOptions())
+    placing = replicated.wanting(objective, contiguous=True, layout=layout)
+    assert placing.replicas is None
+    assert placing.placers
+    assert placing.placer in placing.placers
+    assert placing.problem.replication is None
+    back = placing.wanting(THROUGHPUT, contiguous=True).replicating(ReplicaOptions())
+    assert back.placers == replicated.placers
+    document = {**PLACING.write(placing), "replicas": PLACING.write(replicated)["replicas"]}
+    with pytest.raises(InputError, match=r"placing\.replicas: are for .* with one stage per device"):
+        placing_from(document, placing.graph, placing.mesh)
 
 
 def test_stages_without_a_layout_are_no_placing() -> None:

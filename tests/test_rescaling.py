@@ -9,10 +9,13 @@ from random import Random
 import pytest
 from helpers.graphs import least_load
 from helpers.latency import least_latency
+from helpers.replicas import Costs, least_replicated_load
 from helpers.seeds import examples, one_in
 
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.model import CPU, LATENCY, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Status
 from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
+from tessel_core.placement.problem import placement_problem
 
 VALUES = {
     "none": (0.0,),
@@ -38,9 +41,12 @@ def random_times(values: tuple[float, ...], seed: int, count: int) -> OperatorGr
     return OperatorGraph("times", operators, tuple(Edge(f"o{i}", f"o{j}", cost=costs[i]) for i, j in pairs), "ms")
 
 
-@pytest.mark.parametrize(
-    "placer", [name for name, each in PLACERS.items() if not each.judges and not each.several_stages]
-)
+ONE_DEVICE_PER_STAGE = [
+    name for name, each in PLACERS.items() if not each.judges and not each.several_stages and False in each.replicates
+]
+
+
+@pytest.mark.parametrize("placer", ONE_DEVICE_PER_STAGE)
 @pytest.mark.parametrize("magnitude", one_in(2, VALUES))
 def test_times_of_any_magnitude(placer: str, magnitude: str) -> None:
     kind = PLACERS[placer]
@@ -74,3 +80,19 @@ def test_any_sets_of_times_of_any_magnitude(magnitude: str, seed: int) -> None:
     assert best is not None
     assert best <= float(report.objective or 0) * (1 + 1e-9)
     assert float(report.objective or 0) <= best * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("magnitude", [each for each in VALUES if min(VALUES[each]) == 0 or min(VALUES[each]) > 1e-307])
+def test_replicas_of_times_of_any_magnitude(magnitude: str) -> None:
+    """Without gradients; times whose halves and thirds are floats too."""
+    for seed in range(examples(15)):
+        graph, pool = random_times(VALUES[magnitude], seed, 4), POOLS[seed % 3]
+
+        def move(operator: Operator, one: int, other: int, parts: int, graph: OperatorGraph = graph) -> float:
+            return next(edge.cost or 0.0 for edge in graph.edges if edge.source == operator.name) / parts
+
+        best = least_replicated_load(graph, pool.devices(graph), Costs(move, lambda devices, amount: 0.0))
+        report = solve_placement("dp", placement_problem(graph, pool, replicas=ReplicaOptions()))
+        assert best is not None
+        assert report.status is Status.PROVED_OPTIMAL
+        assert best * (1 - 1e-8) <= float(report.objective or 0) <= best * (1 + 1e-8)

@@ -1,7 +1,8 @@
 """A placement as a frame of the timeline's buffer: each device's operators one after another, as long as its load.
 
 Its runs are operators, or groups of them as the drawing has them, that lie on one device; after the forward ones come
-the backward ones, then the transfers.  A lane is as long as its device is busy with one sample.
+the backward ones, then the transfers and the reduction of gradients.  A lane is as long as its device is busy with one
+sample.  Each replica of a stage has a lane with its part of the work, and says which of how many it is.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from tessel_core.rules.placement_referee import with_rounding
 from tessel_core.units import TICKS_PER_SECOND
 
 _FINEST = "ns"
-_TRANSFERS = "transfers"
+_TRANSFERS, _REDUCTION = "transfers", "gradient reduction"
 _KINDS = {BlockKind.OTHER: _TRANSFERS}
 _MOST_REASONS, _MOST_LATE = 200_000, 1_000_000
 """Of pieces that can be dragged, times devices; where subgraphs wait for each other, times operators as well."""
 _MOST_NAMED = 3
+_NOTHING = 1e-12
+"""Of all communication, what is left of it by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,17 @@ def placement_data(
     loads, unit = PlacementLoads.of(placement), placement.graph.time_unit
     ticks = TICKS_PER_SECOND[_FINEST] / TICKS_PER_SECOND[unit] if unit in TICKS_PER_SECOND else 1.0
     blocks = [_block(placement, piece, ticks) for piece in pieces]
-    blocks += [_transfers(d, ticks * time) for d, time in enumerate(loads.communication) if time > 0]
+    for d, (talking, reducing) in enumerate(zip(loads.communication, loads.reduction, strict=True)):
+        parts = ((_TRANSFERS, talking - reducing), (_REDUCTION, reducing))
+        blocks += [_drawn(name, BlockKind.OTHER, ticks * time, d) for name, time in parts if time > _NOTHING * talking]
     starts, free = np.zeros(len(blocks)), [0.0] * len(placement.devices)
     for row, block in enumerate(blocks):
         (device,) = block["devices"]
         starts[row], free[device] = free[device], free[device] + block["duration"]
     order = np.argsort(starts, kind="stable")
-    held = [(device.name, loads.memory[d], device.memory_capacity) for d, device in enumerate(placement.devices)]
+    held = [
+        (lane_name(placement, d), loads.memory[d], each.memory_capacity) for d, each in enumerate(placement.devices)
+    ]
     header = {
         "devices": [{"name": name, "capacity": capacity, "static": amount} for name, amount, capacity in held],
         "blocks": blocks,
@@ -106,10 +113,17 @@ def placement_data(
     return framed(header, columns, {"title": "", **heights(lanes, lanes, memory=False), **moves, **usual})
 
 
+def lane_name(placement: Placement, device: int) -> str:
+    """A device, and which of the replicas of its stage it is, such as "gpu2 2/4"."""
+    stage, name = placement.stage_at(device), placement.devices[device].name
+    return name if len(stage) == 1 else f"{name} {stage.index(device) + 1}/{len(stage)}"
+
+
 def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:
     kind = BlockKind.BACKWARD if piece.mark.backward else BlockKind.FORWARD
     on = placement.devices[piece.device].kind
-    work = sum(placement.graph.operators[i].time_on(on) or 0.0 for i in piece.operators)
+    times = ((i, placement.graph.operators[i].time_on(on) or 0.0) for i in piece.operators)
+    work = sum(time / placement.replicas(i) for i, time in times)
     first = placement.graph.operators[piece.operators[0]]
     shown = {} if piece.mark.key else {"short": short_name(first.forward_of or first.name)}
     drawn = _drawn(piece.mark.name, kind, ticks * work, piece.device) | shown
@@ -119,10 +133,6 @@ def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:
     short = shown.get("short", piece.mark.name)
     named = {"name": f"stage {piece.stage}: {piece.mark.name}", "short": f"{piece.stage}: {short}"}
     return drawn | named | {"chunk": there.index(piece.stage)}
-
-
-def _transfers(device: int, lasts: float) -> dict[str, Any]:
-    return _drawn(_TRANSFERS, BlockKind.OTHER, lasts, device)
 
 
 def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, Any]:

@@ -59,6 +59,20 @@ Forbid = Annotated[
     list[str] | None,
     typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Devices that an operator may not go to; repeatable."),
 ]
+Replicate = Annotated[
+    bool,
+    typer.Option("--replicate", help="A stage may have several devices, each with its part of every micro-batch."),
+]
+ReduceEvery = Annotated[
+    int | None,
+    typer.Option(
+        help="With --replicate, number of micro-batches that add up gradients before a reduction. Default: 1."
+    ),
+]
+ReductionBandwidth = Annotated[
+    float | None,
+    typer.Option(help="With --replicate and without --mesh, GB/s at which gradients are reduced. Default: 16."),
+]
 Accelerators = Annotated[int | None, typer.Option(help="Number of accelerators. Default: what a published graph says.")]
 Cpus = Annotated[int | None, typer.Option(help="Number of CPUs. Default: what a published graph says, else 0.")]
 Memory = Annotated[

@@ -223,13 +223,18 @@ def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
         return
     if report.solution.stages is not None and (letters := _layout_string(report.solution)) is not None:
         screen.print(f"Layout {letters}", soft_wrap=True, markup=False)
-    devices = table("device", "kind", "operators", "load", "of it transfers", "memory", "capacity")
+    replicated = report.solution.replicated
+    more = ("of it reductions", "replica") if replicated else ()
+    devices = table("device", "kind", "operators", "load", "of it transfers", "memory", "capacity", *more)
     loads, busy, unit = PlacementLoads.of(report.solution), _busy(report.solution), file.graph.time_unit
     for i, device in enumerate(report.solution.devices):
         count = len(report.solution.operators_on[i])
-        times = (show_time(each, unit) for each in (busy[i], max(0.0, busy[i] - loads.work[i])))
+        reduction = loads.reduction[i]
+        times = (show_time(each, unit) for each in (busy[i], max(0.0, busy[i] - loads.work[i] - reduction)))
+        stage = report.solution.stage_at(i)
+        shares = (show_time(reduction, unit), f"{stage.index(i) + 1} of {len(stage)}") if replicated else ()
         room = "unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
-        devices.add_row(device.name, device.kind, str(count), *times, show_memory(loads.memory[i], "B"), room)
+        devices.add_row(device.name, device.kind, str(count), *times, show_memory(loads.memory[i], "B"), room, *shares)
     screen.print(devices)
 
 

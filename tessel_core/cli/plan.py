@@ -84,6 +84,9 @@ def _placed(
         raise error.within(str(path)) from None
     if communication is not None:
         placed = replace(placed, transfers=replace(placed.transfers, communication=communication))
+        if placed.replication is not None:
+            overlapped = communication is Communication.OVERLAPPED
+            placed = replace(placed, replication=replace(placed.replication, overlapped=overlapped))
     return placed
 
 

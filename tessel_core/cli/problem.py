@@ -12,10 +12,11 @@ from tessel_core.cli import options
 from tessel_core.cli.output import as_typed, option
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import INTERCONNECTS, MESHES, find_mesh, kind_and_count
+from tessel_core.costs.reductions import ReplicaOptions, replication_on
 from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
-from tessel_core.formats.placement_file import bound_placement
+from tessel_core.formats.placement_file import bound_placement, bound_pool
 from tessel_core.model import Allowance, Communication, DevicePool, InFlight, LayoutShape, Placement, StageLayout
 from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
@@ -41,6 +42,9 @@ class PlacementArguments:
     tensor: options.TensorGroups = None
     pin: options.Pin = None
     forbid: options.Forbid = None
+    replicate: options.Replicate = False
+    reduce_every: options.ReduceEvery = None
+    reduction_bandwidth: options.ReductionBandwidth = None
     stages_per_device: options.StagesPerDevice = None
     layout_shape: options.Shape = None
 
@@ -53,8 +57,22 @@ class PlacementArguments:
         if self.mesh is None and self.per_node is not None:
             raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
         placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
-        placing = replace(placing, layout=self._layout)
+        placing = replace(placing, replicas=self._replicas(), layout=self._layout)
         return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
+
+    def _replicas(self) -> ReplicaOptions | None:
+        """The options of replicated stages; None where stages have one device each."""
+        if not self.replicate:
+            for name in self._given("reduce_every", "reduction_bandwidth"):
+                raise InputError(option(name), "is for replicated stages, so give --replicate too")
+            return None
+        if self.mesh is not None and self.reduction_bandwidth is not None:
+            raise InputError("--reduction-bandwidth", "is for identical accelerators; on a --mesh its links say it")
+        given = self._given("reduce_every", "reduction_bandwidth")
+        with as_typed(lambda name: option({"bandwidth": "reduction_bandwidth"}.get(name, name))):
+            return config_from(
+                ReplicaOptions, {name.removeprefix("reduction_"): value for name, value in given.items()}
+            )
 
     @property
     def _layout(self) -> StageLayout | None:
@@ -179,12 +197,16 @@ def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:
         raise InputError("graph", f"{placement.graph:.16} is not among the files")
-    costs = config_from(CostOptions, placement.terms.costs)
+    costs, replicas = config_from(CostOptions, placement.terms.costs), placement.terms.replicas
+    asked = None if replicas is None else config_from(ReplicaOptions, replicas)
     if placement.mesh is None:
-        return bound_placement(placement, file, in_flight=InFlight(micro_batches=costs.micro_batches))
+        pool, in_flight = bound_pool(placement, file), InFlight(micro_batches=costs.micro_batches)
+        counted = None if asked is None else replication_on(pool, asked, time_unit=file.graph.time_unit)
+        return bound_placement(placement, file, in_flight=in_flight, replication=counted)
     mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
     if mesh is None:
         raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
     graph, groups = shared_graph(file.graph, mesh, costs.tensor)
     priced = costed(graph, mesh if groups is None else groups.as_mesh, costs)
-    return bound_placement(placement, replace(file, graph=priced), mesh, costs.held, groups)
+    counted = None if asked is None else replication_on(mesh, asked, placement.terms.communication)
+    return bound_placement(placement, replace(file, graph=priced), mesh, costs.held, groups, counted)

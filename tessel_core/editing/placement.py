@@ -47,17 +47,18 @@ class Movable:
         )
 
     def moved(self, operators: Iterable[int], device: int) -> Placement:
-        """With these operators, and what must share theirs, on that device."""
+        """With these operators, and what must share theirs, on that device and the replicas of its stage."""
         going = set(self.placement.graph.together(operators))
-        assignment = tuple((device,) if i in going else on for i, on in enumerate(self.placement.assignment))
+        to = self.placement.stage_at(device)
+        assignment = tuple(to if i in going else on for i, on in enumerate(self.placement.assignment))
         stages = stages_after_move(self.placement, going, device)
         return replace(self.placement, assignment=assignment, stages=stages)
 
     def _pinned(self, going: Sequence[int], device: int) -> str:
-        name = self.placement.devices[device].name
+        names = {self.placement.devices[d].name for d in self.placement.stage_at(device)}
         for i in going:
-            kept = self._kept.get(self.placement.graph.operators[i].name, (name,))
-            if name not in kept:
+            kept = self._kept.get(self.placement.graph.operators[i].name)
+            if kept is not None and not names.issubset(kept):
                 return f"{self.placement.graph.operators[i].name} is pinned to {' and '.join(kept)}: unpin it first"
         return ""
 
@@ -160,7 +161,7 @@ class Movable:
         place = {each: i for i, each in enumerate(self._sets)}
         found = []
         for d, device in enumerate(self.placement.devices):
-            t = place.get(frozenset((d,)), len(self._sets))
+            t = place.get(frozenset(self.placement.stage_at(d)), len(self._sets))
             fed = reach[t] | reduce(or_, (reach[each] | 1 << each for each in after - {t}), 0)
             on_circle = [each for each in before - {t} if fed >> each & 1]
             on_circle += [each for each in after - {t} if reach[each] >> t & 1]

@@ -23,11 +23,11 @@ class Stage:
 def on_ranks(plan: MicroBatchPlan) -> MicroBatchPlan:
     """The plan with one pipeline rank for each tensor-parallel group, called by its first and last device.
 
-    Plans whose blocks are on single devices, or on groups that have a device in common, stay as they are.
+    Plans whose blocks are on single devices, on groups that have a device in common, or on replicas stay as they are.
     """
     groups = sorted({block.devices for block in plan.blocks})
     used = [device for group in groups for device in group]
-    if len(used) == len(groups) or len(used) > len(set(used)):
+    if plan.replicated or len(used) == len(groups) or len(used) > len(set(used)):
         return plan
     rank = {group: i for i, group in enumerate(groups)}
     names = (f"{plan.devices[group[0]].name}..{plan.devices[group[-1]].name}" for group in groups)

@@ -21,7 +21,7 @@ from tessel_core.model import (
     DevicePool,
     InFlight,
     Placement,
-    PlacementDevice,
+    Replication,
     SolveReport,
     Transfers,
 )
@@ -39,6 +39,9 @@ class PlacementTerms:
     """Options of the costs by name, on a pool those that its memory depends on; which names and values there are is not
     the file's business."""
     allowances: tuple[Allowance, ...] = ()
+    replicas: Mapping[str, bool | int | float | str] | None = None
+    """Options of replicated stages by name, where several devices of an operator are replicas; None where they are a
+    tensor-parallel group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ _TERMS = Record(
     communication=or_null(codec_of(Communication), Communication.OVERLAPPED),
     costs=or_null(Codec(options_from, dict), {}),
     allowances=or_null(by_name(Codec(_devices_from, list), Allowance, "operator", "devices"), ()).sparse(),
+    replicas=or_null(Codec(options_from, dict)).sparse(),
 )
 _REPORT = Record(PlacementFileReport, inline={"terms": _TERMS}, branches_apart=codec_of(bool).sparse())
 
@@ -119,16 +123,18 @@ def bound_placement(
     mesh: DeviceMesh | None = None,
     in_flight: InFlight = USUAL,
     groups: DeviceGroups | None = None,
+    replication: Replication | None = None,
 ) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
 
-    Where devices are shared in `groups`, operators are on these.
+    Where devices are shared in `groups`, operators are on these.  `replication` is how the replicas that its terms ask
+    for are counted.
 
     Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
     """
     if groups is not None:
         kept, mesh = _on_groups(kept, groups), groups.as_mesh
-    devices = _bound_devices(kept, file) if mesh is None else mesh.placement_devices
+    devices = bound_pool(kept, file).devices(file.graph) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}
     found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
     allowed = ((each.operator, each.devices) for each in kept.terms.allowances)
@@ -144,7 +150,7 @@ def bound_placement(
     transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication, groups)
     subgraphs = _bound_numbers("subgraphs", kept.subgraphs, file)
     stages = _bound_numbers("stages", kept.stages, file)
-    return Placement(file.graph, devices, tuple(found), transfers, subgraphs, in_flight, stages)
+    return Placement(file.graph, devices, tuple(found), transfers, subgraphs, in_flight, replication, stages)
 
 
 def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
@@ -170,11 +176,12 @@ def _bound_numbers(where: str, numbers: tuple[tuple[str, int], ...] | None, file
     return tuple(found)
 
 
-def _bound_devices(kept: PlacementFile, file: GraphFile) -> tuple[PlacementDevice, ...]:
+def bound_pool(kept: PlacementFile, file: GraphFile) -> DevicePool:
+    """The devices of a placement that is on no mesh; InputError where neither it nor its graph says them."""
     pool = kept.pool or file.pool
     if pool is None:
         raise InputError("devices", "neither the placement nor its graph says what the devices are")
-    return pool.devices(file.graph)
+    return pool
 
 
 def placement_text(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.formats.fields import document_text, read_with
-from tessel_core.formats.record import COUNT, TEXT, Record, at_least, list_of, or_null
+from tessel_core.formats.record import COUNT, TEXT, Record, at_least, codec_of, list_of, or_null
 from tessel_core.model import Block, Dependency, MicroBatchPlan, PlanDevice
 
 _DEVICE = Record(PlanDevice, memory_capacity=or_null(COUNT), static_memory=COUNT)
@@ -19,8 +19,10 @@ PLAN = Record(
     blocks=list_of(_BLOCK),
     dependencies=list_of(_DEPENDENCY).required(),
     samples=at_least(1).sparse(),
+    replicated=codec_of(bool).sparse(),
 )
-"""A plan as a document, alone or inside a schedule, with every optional field written out but labels and samples."""
+"""A plan as a document, alone or inside a schedule, with every optional field written out but labels, samples and that
+stages are replicated."""
 
 
 def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:

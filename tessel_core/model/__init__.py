@@ -11,6 +11,7 @@ from tessel_core.model.loads import (
     Crossing,
     PlacementLoads,
     crossings,
+    exposed_reductions,
 )
 from tessel_core.model.measured import Expected, MeasuredRun
 from tessel_core.model.memory import MemoryProfile
@@ -19,6 +20,7 @@ from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, Op
 from tessel_core.model.placement import Allowance, DevicePool, Placement
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.repetend import Repetend
+from tessel_core.model.replicas import Reductions, Replication, gradient_bytes
 from tessel_core.model.report import MAKESPAN, PERIOD, STOPPED, PlacementReport, ScheduleReport, SolveReport, Status
 from tessel_core.model.schedule import Phase, Schedule, SteadyState
 from tessel_core.model.transfers import Communication, Transfers
@@ -62,7 +64,9 @@ __all__ = [
     "PlacementLoads",
     "PlacementReport",
     "PlanDevice",
+    "Reductions",
     "Repetend",
+    "Replication",
     "Schedule",
     "ScheduleReport",
     "SolveReport",
@@ -71,5 +75,7 @@ __all__ = [
     "SteadyState",
     "Transfers",
     "crossings",
+    "exposed_reductions",
+    "gradient_bytes",
     "measure_placement",
 ]

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tessel_core.model.checks import check_integer
-
-if TYPE_CHECKING:
-    from tessel_core.model.in_flight import InFlight
-    from tessel_core.model.placement import Placement
-
+from tessel_core.model.in_flight import InFlight
+from tessel_core.model.operator_graph import OperatorGraph
 
 MOST_STAGES_PER_DEVICE = 64
 
@@ -102,7 +99,24 @@ def _dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return one != other and all(more >= less for more, less in zip(one, other, strict=True))
 
 
-def layout_of(placement: Placement) -> StageLayout | None:
+class StagedPlacement(Protocol):
+    """The part of a `Placement` that its layout follows from."""
+
+    @property
+    def graph(self) -> OperatorGraph: ...
+    @property
+    def assignment(self) -> tuple[tuple[int, ...], ...]: ...
+    @property
+    def stages(self) -> tuple[int, ...] | None: ...
+    @property
+    def in_flight(self) -> InFlight: ...
+    @property
+    def operators_on(self) -> tuple[frozenset[int], ...]: ...
+    @property
+    def lasting_bytes(self) -> tuple[float, ...]: ...
+
+
+def layout_of(placement: StagedPlacement) -> StageLayout | None:
     """The layout of a placement in stages; None where it has no stages, or they are neither a loop nor a V."""
     if placement.stages is None:
         return None
@@ -120,7 +134,7 @@ def layout_of(placement: Placement) -> StageLayout | None:
     return None
 
 
-def stages_after_move(placement: Placement, operators: Collection[int], device: int) -> tuple[int, ...] | None:
+def stages_after_move(placement: StagedPlacement, operators: Collection[int], device: int) -> tuple[int, ...] | None:
     """Per operator its stage once these are on the device: there, the nearest to the stage that they had.
 
     None for a placement without stages; on a device without any, operators keep their stages.
@@ -135,7 +149,7 @@ def stages_after_move(placement: Placement, operators: Collection[int], device: 
     )
 
 
-def layout_memory(placement: Placement, layout: StageLayout) -> tuple[float, ...]:
+def layout_memory(placement: StagedPlacement, layout: StageLayout) -> tuple[float, ...]:
     """Bytes that each device holds in its fullest moment, all of its stages together."""
     assert placement.stages is not None, "a layout has stages"
     stage_of, kept = placement.stages, placement.graph.kept_bytes

@@ -224,10 +224,19 @@ class OperatorGraph(Shown):
         waited_for = {operator.forward_of for operator in self.operators}
         return tuple((each.activation_bytes or 0) if each.name in waited_for else 0 for each in self.operators)
 
-    def lasting_bytes(self, included: int) -> tuple[float, ...]:
-        """Per operator, what it holds besides, where its `memory` has the kept bytes of so many micro-batches in it."""
-        memory = zip(self.operators, self.kept_bytes, strict=True)
-        return tuple(max(0.0, each.memory - included * kept) if kept else each.memory for each, kept in memory)
+    def lasting_bytes(self, included: int, replicas: int = 1) -> tuple[float, ...]:
+        """Per operator, what it holds besides, where its `memory` has the kept bytes of so many micro-batches in it.
+
+        On one of several `replicas`, which divide micro-batches: activations that no backward waits for are divided.
+        """
+
+        def lasting(each: Operator, kept: int) -> float:
+            if kept:
+                return max(0.0, each.memory - included * kept)
+            divided = min(each.memory, float(included * (each.activation_bytes or 0)))
+            return each.memory - divided * (1 - 1 / replicas)
+
+        return tuple(map(lasting, self.operators, self.kept_bytes))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from tessel_core.model.in_flight import USUAL, InFlight
 from tessel_core.model.layout import layout_memory, layout_of
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
+from tessel_core.model.replicas import Replication
 from tessel_core.model.transfers import OWN_COSTS, Transfers
 from tessel_core.shown import Shown
 
@@ -62,7 +63,7 @@ class Allowance:
 class Placement(Shown):
     """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
 
-    A placement may break rules; the referee says which.
+    With a `replication`, several devices are replicas.  A placement may break rules; the referee says which.
     """
 
     graph: OperatorGraph
@@ -74,6 +75,8 @@ class Placement(Shown):
     device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
     in_flight: InFlight = USUAL
     """How many micro-batches' activations the stages of a pipeline hold in training."""
+    replication: Replication | None = None
+    """Where several devices of an operator divide its micro-batches; None where each does the same or its shard."""
     stages: tuple[int, ...] | None = None
     """Where devices have several stages of a pipeline: per operator its stage, numbered along the flow from 0."""
 
@@ -97,6 +100,23 @@ class Placement(Shown):
         """Per device, the indices of its operators."""
         found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
         return tuple(map(frozenset, grouped(len(self.devices), found)))
+
+    def replicas(self, operator: int) -> int:
+        """Number of devices that divide an operator's micro-batches between them: 1 without a replication."""
+        return max(1, len(self.assignment[operator])) if self.replication is not None else 1
+
+    @cached_property
+    def replicated(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """Per set of replicas, in ascending order, the operators that they share."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for operator, on in enumerate(self.assignment):
+            if self.replicas(operator) > 1:
+                found.setdefault(tuple(sorted(on)), []).append(operator)
+        return {devices: tuple(operators) for devices, operators in found.items()}
+
+    def stage_at(self, device: int) -> tuple[int, ...]:
+        """The devices that share the stage of a device: itself and its replicas."""
+        return next((devices for devices in self.replicated if device in devices), (device,))
 
     @property
     def on_members(self) -> Placement:
@@ -145,16 +165,26 @@ class Placement(Shown):
 
     @cached_property
     def lasting_bytes(self) -> tuple[float, ...]:
-        """Per operator, the bytes that it holds however many micro-batches are in flight."""
-        return self.graph.lasting_bytes(self.in_flight.included)
+        """Per operator, the bytes that it holds on each of its devices however many micro-batches are in flight."""
+        numbers = set(map(self.replicas, range(len(self.assignment))))
+        found = {replicas: self.graph.lasting_bytes(self.in_flight.included, replicas) for replicas in numbers}
+        return tuple(found[self.replicas(i)][i] for i in range(len(self.assignment)))
+
+    def bytes_on_each(self, operator: int) -> float:
+        """Bytes of an operator on each of its devices, with one micro-batch, or the number in flight."""
+        kept = self.in_flight.included * self.graph.kept_bytes[operator] / self.replicas(operator)
+        return self.lasting_bytes[operator] + kept
 
     def most_bytes(self, operators: Iterable[int]) -> float:
-        """What a device with these operators holds at most, wherever it is in the pipeline."""
-        return self._bytes(operators, self.in_flight.held_at(len(self.devices)))
+        """What a device with these operators holds at most, wherever it is in the pipeline, alone on its stage."""
+        on, count = sorted(operators), self.in_flight.held_at(len(self.devices))
+        lasting = self.graph.lasting_bytes(self.in_flight.included)
+        return sum(lasting[i] for i in on) + count * sum(self.graph.kept_bytes[i] for i in on)
 
     def _bytes(self, operators: Iterable[int], count: int) -> float:
         on = sorted(operators)
-        return sum(self.lasting_bytes[i] for i in on) + count * sum(self.graph.kept_bytes[i] for i in on)
+        kept = sum(self.graph.kept_bytes[i] / self.replicas(i) for i in on)
+        return sum(self.lasting_bytes[i] for i in on) + count * kept
 
     def _excess(self, stage: frozenset[int], count: int) -> float:
         """The most that a device of the stage holds over its capacity."""

@@ -116,6 +116,9 @@ class MicroBatchPlan(Shown):
     memory_unit: str = "slot"
     samples: int | None = None
     """Of one micro-batch, where that is known; a plan whose micro-batch goes both ways has those of both."""
+    replicated: bool = False
+    """Whether a block on several devices is done by replicas, a part of the micro-batch each; else a tensor-parallel
+    group shares it.  Schedules do not depend on it."""
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -169,7 +172,9 @@ class MicroBatchPlan(Shown):
     @property
     def unlabelled(self) -> MicroBatchPlan:
         """The same plan as searches see it."""
-        return replace(self, blocks=tuple(replace(block, label="") for block in self.blocks), samples=None)
+        return replace(
+            self, blocks=tuple(replace(block, label="") for block in self.blocks), samples=None, replicated=False
+        )
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int, int], ...]:

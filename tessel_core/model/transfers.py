@@ -35,26 +35,33 @@ class Transfers:
         """Whether transfers count as work of devices."""
         return self.mesh is None or self.communication is Communication.BLOCKING
 
-    def seconds(self, graph: OperatorGraph, source: int, one: int, other: int) -> float:
-        """Time, in the graph's unit, to move the output of operator `source` between two devices.
+    def seconds(self, graph: OperatorGraph, source: int, one: int, other: int, parts: int = 1) -> float:
+        """Time, in the graph's unit, to move one of so many parts of the output of `source` between two devices.
 
         Raises InputError where the size of the output is not known.
         """
         if self.mesh is None:
-            return graph.output_cost[source]
-        return self.mesh.link(one, other).seconds(sent_bytes(graph, source))
+            return graph.output_cost[source] / parts
+        return self.mesh.link(one, other).seconds(sent_bytes(graph, source) / parts)
 
-    def loads(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
-        """Per operator, what moving its output loads a device with, `choose` taking one of the links' answers."""
-        return self.over_links(graph, choose) if self.load_devices else (0.0,) * len(graph.operators)
+    def loads(
+        self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float], parts: int = 1
+    ) -> tuple[float, ...]:
+        """Per operator, what moving one of so many parts of its output loads a device with.
 
-    def over_links(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+        `choose` takes one of the links' answers.
+        """
+        return self.over_links(graph, choose, parts) if self.load_devices else (0.0,) * len(graph.operators)
+
+    def over_links(
+        self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float], parts: int = 1
+    ) -> tuple[float, ...]:
         """As `loads`, what it takes to move the output, whether that loads devices or not."""
         if self.mesh is None:
-            return graph.output_cost
+            return graph.output_cost if parts == 1 else tuple(cost / parts for cost in graph.output_cost)
         links = self.mesh.links
         return tuple(
-            choose(link.seconds(sent_bytes(graph, source)) for link in links) if consumers and links else 0.0
+            choose(link.seconds(sent_bytes(graph, source) / parts) for link in links) if consumers and links else 0.0
             for source, consumers in enumerate(graph.consumers)
         )
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.model import Placement, PlacementReport, Status
-from tessel_core.placement.bounds import lower_bound
+from tessel_core.placement.bounds import lower_bound, priced_work
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline
 from tessel_core.placement.problem import PlacementProblem
@@ -49,7 +49,7 @@ def answer_split(
     problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str
 ) -> PlacementReport:
     """As `answer`, for the best split of a pipeline."""
-    placement = None if best.split is None else pipeline.placement(problem, best.split.device_of)
+    placement = None if best.split is None else pipeline.placement(problem, best.split.device_of, best.split.replicas)
     return answer(problem, placement, best.bound, reason, control, complete=best.complete)
 
 
@@ -82,4 +82,7 @@ def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport
     if broken:
         only_memory = all(each.rule == "memory" for each in broken)
         return infeasible(problem, f"{broken[0].where}: {broken[0].why}", relaxed=placement if only_memory else None)
-    return answer(problem, placement, lower_bound(pipeline_of(problem), problem.objective))
+    pipeline = pipeline_of(problem)
+    if problem.replicates:
+        return answer(problem, placement, priced_work(pipeline).average)
+    return answer(problem, placement, lower_bound(pipeline, problem.objective))

@@ -6,9 +6,12 @@ under which there is no chain is a bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT
 from tessel_core.placement.bounds import PricedWork, highest_load, priced_work
-from tessel_core.placement.ideals import Ideals, all_ideals, members_of, prefixes, promising_orders
+from tessel_core.placement.ideals import Bits, Ideals, all_ideals, members_of, prefixes, promising_orders
 from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.steps import Fold, Rows, Steps
@@ -27,7 +30,19 @@ SAME_SUMS = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 Counts = tuple[int, ...]
-"""Number of devices in use, per class."""
+"""Number of devices in use, per class; where a search counts stages as well, their number comes last."""
+
+
+FoldOf = Callable[[int], Fold]
+"""The fold for a stage with so many devices."""
+
+
+class Stage(NamedTuple):
+    """One way to end a chain: the last stage is on so many devices of a class, and others are in use before it."""
+
+    kind: int
+    replicas: int
+    before: Counts
 
 
 class ChainSearch:
@@ -47,21 +62,24 @@ class ChainSearch:
 
     def below(self, limit: float, control: Control) -> Split | None:
         """The best chain whose largest load is below `limit`; None where there is none, or when `control` stopped."""
-        return self._best(np.maximum, limit, limit, control)
+        return self._best(lambda replicas: np.maximum, limit, limit, control)
 
     def evenest(self, limit: float, control: Control) -> Split | None:
-        """As `below`, but the chain whose squares of loads sum to the least; the split's load is that sum.
+        """As `below`, but the chain whose squares of devices' loads sum to the least; the split's load is that sum.
 
         Squares are of shares of `limit`, which stay within the range of floats.
         """
 
-        def squares(so_far: Floats, load: Floats) -> Floats:
-            share = load / limit
-            return np.where(load < limit, so_far + share * share, np.inf)
+        def squares(replicas: int) -> Fold:
+            def added(so_far: Floats, load: Floats) -> Floats:
+                share = load / limit
+                return np.where(load < limit, so_far + replicas * share * share, np.inf)
+
+            return added
 
         return self._best(squares, limit, np.inf, control)
 
-    def _best(self, fold: Fold, limit: float, most: float, control: Control) -> Split | None:
+    def _best(self, fold: FoldOf, limit: float, most: float, control: Control) -> Split | None:
         """The chain of least fold, which is below `most`, of loads below `limit`.
 
         Invariant: an ideal is kept for some devices only if what is in it can fit under `limit` on those devices, and
@@ -69,22 +87,47 @@ class ChainSearch:
         """
         promising = {used: self._promising(used, limit) for used in self._states()}
         rows = np.flatnonzero(np.logical_or.reduce(list(promising.values())))
-        steps = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold)
+        steps = self._steps(rows, limit, fold)
         best: dict[Counts, Floats] = {}
         for used in self._states():
             wanted = promising[used][rows]
             load = np.full(len(rows), np.inf)
-            if not any(used):
+            if self._begins(used):
                 load[0] = 0.0
-            for kind, fewer in _one_fewer(used):
-                load = np.minimum(load, steps.after(kind, self._position(used), best[fewer], wanted, control))
+            for stage in self._last(used):
+                after = steps(stage).after(stage.kind, self._position(used), best[stage.before], wanted, control)
+                load = np.minimum(load, after)
             best[used] = np.where(wanted & (load < most), load, np.inf)
             if control.stopped:
                 return None
-        return self._chain(best, steps, rows) if np.isfinite(best[self._counts][-1]) else None
+        return self._chain(best, steps, rows) if np.isfinite(best[self._end][-1]) else None
+
+    def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
+        """The stages between the ideals `rows` for each way to end a chain."""
+        alike = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold(1))
+        return lambda stage: alike
+
+    def _last(self, used: Counts) -> Iterator[Stage]:
+        """The ways to end a chain on the `used` devices."""
+        for kind, count in enumerate(used):
+            if count:
+                yield Stage(kind, 1, fewer(used, kind, 1))
 
     def _states(self) -> Iterator[Counts]:
         return product(*(range(count + 1) for count in self._counts))
+
+    @property
+    def _end(self) -> Counts:
+        """The state of a whole chain."""
+        return self._counts
+
+    def _begins(self, used: Counts) -> bool:
+        """Whether a chain may begin in this state."""
+        return not any(used)
+
+    def _in_use(self, used: Counts) -> Counts:
+        """The number of devices in use, per class."""
+        return used
 
     def _position(self, used: Counts) -> int:
         """Of the last of the used devices, from the end."""
@@ -92,14 +135,15 @@ class ChainSearch:
 
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
         """Ideals whose work, cut and memory leave them a chance on both sides of a cut after `used` devices."""
-        left = tuple(all_of - some for all_of, some in zip(self._counts, used, strict=True))
-        if not any(used) or not any(left):
+        in_use = self._in_use(used)
+        left = tuple(all_of - some for all_of, some in zip(self._counts, in_use, strict=True))
+        if not any(in_use) or not any(left):
             found = np.zeros(len(self._ideals), dtype=bool)
-            found[-1 if any(used) else 0] = True
+            found[-1 if any(in_use) else 0] = True
             return found
         ideals = self._ideals
         held = ideals.memory + self._pipeline.further_at(self._position(used)) * ideals.kept
-        inside = self._fits(used, ideals.work, held, limit)
+        inside = self._fits(in_use, ideals.work, held, limit)
         outside = self._fits(left, ideals.work[-1] - ideals.work, ideals.memory[-1] - ideals.memory, limit)
         return inside & outside
 
@@ -115,39 +159,66 @@ class ChainSearch:
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
 
-    def _chain(self, best: dict[Counts, Floats], steps: Steps, rows: Rows) -> Split:
+    def _chain(self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], rows: Rows) -> Split:
         """Walks back from the whole pipeline; devices of a class are given out in the order of the flow."""
-        used, at = self._counts, len(rows) - 1
+        used, at = self._end, len(rows) - 1
         total = float(best[used][at])
         device_of = np.zeros(len(self._pipeline.members), dtype=np.int64)
-        while any(used):
-            kind, fewer, before = _step_back(best, steps, used, at, self._position(used))
-            stage = self._ideals.bits[rows[at]] & ~self._ideals.bits[rows[before]]
-            device = self._pipeline.classes[kind].devices[fewer[kind]]
-            device_of[members_of(stage, len(device_of)).astype(bool)] = device
-            used, at = fewer, before
-        return Split(total, tuple(device_of.tolist()))
+        replicas = list[tuple[int, ...]]()
+        while at:
+            stage, before = self._step_back(best, steps, used, at)
+            members = self._ideals.bits[rows[at]] & ~self._ideals.bits[rows[before]]
+            first = stage.before[stage.kind]
+            devices = self._pipeline.classes[stage.kind].devices[first : first + stage.replicas]
+            device_of[members_of(members, len(device_of)).astype(bool)] = devices[0]
+            if stage.replicas > 1:
+                replicas.append(devices)
+            used, at = stage.before, before
+        return Split(total, tuple(device_of.tolist()), tuple(replicas))
+
+    def _step_back(
+        self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
+    ) -> tuple[Stage, int]:
+        """The last stage on the used devices, and the row that is held before it."""
+        found = list[tuple[float, Stage, int]]()
+        for stage in self._last(used):
+            sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)
+            totals = steps(stage).fold(best[stage.before][sources], load)
+            if len(totals):
+                least = int(totals.argmin())
+                found.append((float(totals[least]), stage, int(sources[least])))
+        return min(found)[1:]
 
 
-def _step_back(
-    best: dict[Counts, Floats], steps: Steps, used: Counts, at: int, position: int
-) -> tuple[int, Counts, int]:
-    """The class of the last of the used devices, the devices before it, and the row that they hold."""
-    found = list[tuple[float, int, Counts, int]]()
-    for kind, fewer in _one_fewer(used):
-        sources, load = steps.sources_of(kind, position, at)
-        totals = steps.fold(best[fewer][sources], load)
-        if len(totals):
-            least = int(totals.argmin())
-            found.append((float(totals[least]), kind, fewer, int(sources[least])))
-    return min(found)[1:]
+def fewer(used: Counts, kind: int, by: int) -> Counts:
+    """The devices in use without so many of a class."""
+    return tuple(number - by * (each == kind) for each, number in enumerate(used))
 
 
-def _one_fewer(used: Counts) -> Iterator[tuple[int, Counts]]:
-    """The classes in use, and what is in use without one device of each."""
-    for kind, count in enumerate(used):
-        if count:
-            yield kind, tuple(number - (each == kind) for each, number in enumerate(used))
+@dataclass(frozen=True)
+class Chains:
+    """The chains that a pipeline can be cut into, a stage a device, and what is known of their loads."""
+
+    pipeline: Pipeline
+
+    @cached_property
+    def priced(self) -> PricedWork:
+        """The work of each group, priced."""
+        return priced_work(self.pipeline)
+
+    @property
+    def bound(self) -> float:
+        """No chain has a lower load."""
+        return self.priced.bound
+
+    @property
+    def highest(self) -> float:
+        """No chain has a higher load."""
+        return highest_load(self.pipeline)
+
+    def search(self, bits: Bits) -> ChainSearch:
+        """The search over chains of some ideals."""
+        return ChainSearch(self.pipeline, Ideals.of(self.pipeline, bits, self.priced.work), self.priced)
 
 
 def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None = None) -> Best:
@@ -158,33 +229,37 @@ def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Sp
     """
 
     def search(asked: Pipeline, beaten: Split | None) -> Best:
-        best = best_in_orders(asked, promising_orders(asked), control, beaten)
-        if control.stopped or best.complete:
-            return best
-        bits = all_ideals(asked, most_ideals)
-        if bits is None:
-            return best
-        priced = priced_work(asked)
-        return _deepen(asked, Ideals.of(asked, bits, priced.work), priced, best, control)
+        return best_of(Chains(asked), most_ideals, control, beaten)
 
     return rescaled_search(pipeline, THROUGHPUT, known, search)
+
+
+def best_of(chains: Chains, most_ideals: int, control: Control, known: Split | None = None) -> Best:
+    """As `best_chain`, for chains of any sort."""
+    best = _best_along(chains, promising_orders(chains.pipeline), control, known)
+    if control.stopped or best.complete:
+        return best
+    bits = all_ideals(chains.pipeline, most_ideals)
+    return best if bits is None else _deepen(chains, bits, best, control)
 
 
 def best_in_orders(
     pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Split | None = None
 ) -> Best:
     """The best of `known` and the chains whose ideals are prefixes of some orders; the bound is one on all chains."""
-    priced = priced_work(pipeline)
-    ideals = Ideals.of(pipeline, prefixes(orders), priced.work)
-    chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).split
-    meets = chain is not None and chain.load <= priced.bound * (1 + SAME_SUMS)
-    return Best(chain, priced.bound, meets)
+    return _best_along(Chains(pipeline), orders, control, known)
 
 
-def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, control: Control) -> Best:
-    """The best chain of `ideals`, none below `best.bound` and none worse than `best.split`."""
-    search = ChainSearch(pipeline, ideals, priced)
-    top = best.split.load if best.split else highest_load(pipeline) * (1 + 1e-6) + 1e-300
+def _best_along(chains: Chains, orders: Sequence[Sequence[int]], control: Control, known: Split | None) -> Best:
+    bound = chains.bound
+    found = _deepen(chains, prefixes(orders), Best(known, bound, False), control.quiet()).split
+    return Best(found, bound, found is not None and found.load <= bound * (1 + SAME_SUMS))
+
+
+def _deepen(chains: Chains, bits: Bits, best: Best, control: Control) -> Best:
+    """The best chain of the ideals `bits`, none below `best.bound` and none worse than `best.split`."""
+    search = chains.search(bits)
+    top = best.split.load if best.split else chains.highest * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
     while bound < top * (1 - SAME_SUMS):
         limit = min(bound + step, top) if bound + step > bound else top

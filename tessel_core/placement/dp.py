@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
@@ -15,6 +16,7 @@ from tessel_core.placement.pipeline import Best, Pipeline, has_unplaceable, with
 from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import rebalanced
+from tessel_core.placement.replicas import solve_replicated
 from tessel_core.placement.shortage import explain
 
 
@@ -38,6 +40,9 @@ class DpConfig:
 
 def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> PlacementReport:
     """The least largest load over all contiguous placements; where links differ, one near the bound of the fastest."""
+    if problem.replicates:
+        without = partial(_without_replicas, config)
+        return solve_replicated(problem, config.most_ideals, without, control.part(config.time_limit))
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 
@@ -62,6 +67,10 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
     if not problem.has_equal_links:
         return _wary_of_links(problem, report, config, search)
     return rebalanced(problem, pipeline, report, search)
+
+
+def _without_replicas(config: DpConfig, problem: PlacementProblem, control: Control) -> PlacementReport:
+    return solve(problem, config, control.quiet())
 
 
 def _wary_of_links(
@@ -116,6 +125,7 @@ DP = Placer(
     solve,
     DpConfig,
     keeps_branches_apart=True,
+    replicates=(False, True),
     objectives=(THROUGHPUT,),
     contiguous=(True,),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import PlacementDevice
+from tessel_core.model import PlacementDevice, gradient_bytes
 from tessel_core.model.checks import circles, joined, quotient, topological_order
 from tessel_core.placement.branches import branches_of
 from tessel_core.placement.pipeline import DeviceClass, Floats, Groups, Net, Pipeline
@@ -28,8 +28,18 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     costs = problem.transfer_costs if costs is None else costs
     whole = whole_pipeline(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    sets = _contracted(whole, memory_binds=whole.most_memory.sum() > capacity)
+    memory_binds = bool(whole.most_memory.sum() > capacity)
+    if problem.replicates:  # beside replicas, a group that has gradients adds loads where it is moved
+        held = group_gradients(problem, whole.members) + (whole.most_memory if memory_binds else 0.0)
+        whole, memory_binds = replace(whole, memory=held, kept=np.zeros_like(held)), True
+    sets = _contracted(whole, memory_binds=memory_binds)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
+
+
+def group_gradients(problem: PlacementProblem, groups: Groups, without: frozenset[int] = frozenset()) -> Floats:
+    """Per group, the bytes of its weights' gradients, some operators left out."""
+    gradients = gradient_bytes(problem.graph)
+    return np.array([sum(gradients[i] for i in members if i not in without) for members in groups], dtype=float)
 
 
 def chain_of(problem: PlacementProblem) -> Pipeline:
@@ -48,14 +58,20 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if keep_memory:
         return coarse
-    idle, operators = _without_cost(whole), problem.graph.operators
-    light = {i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part]}
+    light, operators = contracted_operators(problem), problem.graph.operators
     held = np.array([0 if i in light else 1 for i in range(len(operators))])
     return replace(
         coarse,
-        memory=_sums(coarse.members, held_bytes(problem) * held),
-        kept=_sums(coarse.members, _kept(problem) * held),
+        memory=sums_of(coarse.members, held_bytes(problem) * held),
+        kept=sums_of(coarse.members, kept_further(problem) * held),
     )
+
+
+def contracted_operators(problem: PlacementProblem) -> frozenset[int]:
+    """The operators without cost that `coarse_pipeline` joins with others."""
+    whole = whole_pipeline(problem, problem.transfer_costs)
+    sets, idle = _contracted(whole, memory_binds=False), _without_cost(whole)
+    return frozenset(i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part])
 
 
 def whole_pipeline(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
@@ -99,16 +115,16 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     return Pipeline(
         members,
         tuple(tuple(sorted(number[each] for each in before[group])) for group in order),
-        _sums(members, held_bytes(problem)),
-        _sums(members, _kept(problem)),
+        sums_of(members, held_bytes(problem)),
+        sums_of(members, kept_further(problem)),
         problem.held,
         _classes(problem, members),
-        _nets(problem, members, costs),
+        nets_of(problem, members, costs),
         _branches(problem, members),
     )
 
 
-def _sums(groups: Groups, amounts: Sequence[float] | Floats) -> Floats:
+def sums_of(groups: Groups, amounts: Sequence[float] | Floats) -> Floats:
     """Per group, the sum of what its operators have."""
     return np.array([sum(float(amounts[i]) for i in group) for group in groups])
 
@@ -118,16 +134,18 @@ def _counts_by_position(problem: PlacementProblem) -> bool:
     return problem.contiguous and problem.held.by_position
 
 
-def held_bytes(problem: PlacementProblem) -> Floats:
-    """Per operator, the bytes that it holds: with one micro-batch where positions count, else with all in flight."""
+def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
+    """Per operator, the bytes on one of its replicas: with one micro-batch where positions count, else with all in
+    flight."""
     graph, rule = problem.graph, problem.held
     count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))
-    return np.array(graph.lasting_bytes(rule.included)) + count * np.array(graph.kept_bytes, dtype=np.float64)
+    kept = np.array(graph.kept_bytes, dtype=np.float64) / replicas
+    return np.array(graph.lasting_bytes(rule.included, replicas)) + count * kept
 
 
-def _kept(problem: PlacementProblem) -> Floats:
-    """Per operator, the bytes that each further micro-batch adds."""
-    kept = np.array(problem.graph.kept_bytes, dtype=np.float64)
+def kept_further(problem: PlacementProblem, replicas: int = 1) -> Floats:
+    """Per operator, the bytes that each further micro-batch adds to one of its replicas."""
+    kept = np.array(problem.graph.kept_bytes, dtype=np.float64) / replicas
     return kept if _counts_by_position(problem) else np.zeros_like(kept)
 
 
@@ -171,7 +189,7 @@ def group_time(problem: PlacementProblem, group: Sequence[int], kind: str, *, on
     return float("inf") if None in times else float(sum(time or 0.0 for time in times))
 
 
-def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
+def nets_of(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
     """Tensors that pass between groups; those between the same groups are one."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}

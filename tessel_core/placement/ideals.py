@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -103,30 +103,48 @@ class Ideals:
     @classmethod
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
         """`work` is per group."""
-        times = np.array([each.time for each in pipeline.classes])
-        allowed = np.isfinite(times)
         apart = [_indicator(branch, len(work)) for stretch in pipeline.branches for branch in stretch]
-        held = (pipeline.memory, pipeline.kept)
-        columns = np.vstack([work, *held, np.where(allowed, times, 0.0), ~allowed, *apart]).T
-        sums = np.empty((len(bits), columns.shape[1] + 1))
-        chunk = max(64, SMALL_PRODUCT // columns.size)
-        for first in range(0, len(bits), chunk):
-            holds = members_of(bits[first : first + chunk], len(pipeline.members)).astype(np.float64)
-            sums[first : first + chunk, :-1] = holds @ columns
-            sums[first : first + chunk, -1] = holds.sum(axis=1)
-        order = np.lexsort((sums[:, -1], sums[:, 0]))
-        bits, sums, kinds = bits[order], sums[order], len(pipeline.classes)
+        sums = sums_over(bits, np.vstack([work, np.ones(len(work)), *apart, *_costs(pipeline)]))
+        order = np.lexsort((sums[1], sums[0]))
+        bits, sums = bits[order], np.take(sums, order, axis=1)
         cut, cut_nets = _cuts(pipeline, bits)
-        time, banned = sums[:, 3 : 3 + kinds].T, sums[:, 3 + kinds : 3 + 2 * kinds].T
-        copy, first, branches = np.ascontiguousarray, 3 + 2 * kinds, list[Floats]()
+        first, branches = 2, list[Floats]()
         for stretch in pipeline.branches:
-            branches.append(copy(sums[:, first : first + len(stretch)].T))
+            branches.append(sums[first : first + len(stretch)])
             first += len(stretch)
-        work, memory, kept = (copy(sums[:, column]) for column in range(3))
-        return cls(bits, work, copy(time), copy(banned), memory, kept, cut, cut_nets, tuple(branches))
+        time, banned, memory, kept = _as_costs(pipeline, sums[first:])
+        return cls(bits, sums[0], time, banned, memory, kept, cut, cut_nets, tuple(branches))
+
+    def costing(self, pipeline: Pipeline) -> Ideals:
+        """The same ideals, work and branches with the times, memory and nets' costs of another pipeline."""
+        time, banned, memory, kept = _as_costs(pipeline, sums_over(self.bits, np.vstack(_costs(pipeline))))
+        return replace(self, time=time, banned=banned, memory=memory, kept=kept, cut=_cuts(pipeline, self.bits)[0])
 
     def __len__(self) -> int:
         return len(self.bits)
+
+
+def sums_over(bits: Bits, values: Floats) -> Floats:
+    """Sums of values per group, shape (values, groups), over ideals, shape (values, ideals)."""
+    found = np.empty((len(values), len(bits)))
+    columns = np.ascontiguousarray(values.T)
+    chunk = max(64, SMALL_PRODUCT // values.size)
+    for first in range(0, len(bits), chunk):
+        holds = members_of(bits[first : first + chunk], values.shape[1]).astype(np.float64)
+        found[:, first : first + chunk] = (holds @ columns).T
+    return found
+
+
+def _costs(pipeline: Pipeline) -> list[Floats]:
+    """Per group its times, whether classes do not support it, its memory and what it keeps, a row for each."""
+    times, held = [each.time for each in pipeline.classes], (pipeline.memory, pipeline.kept)
+    return [*(np.where(np.isfinite(time), time, 0.0) for time in times), *(~np.isfinite(times)), *held]
+
+
+def _as_costs(pipeline: Pipeline, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Sums of `_costs` as `Ideals` has them: time and banned groups per class, memory, and what is kept."""
+    kinds = len(pipeline.classes)
+    return sums[:kinds], sums[kinds : 2 * kinds], sums[-2], sums[-1]
 
 
 def _indicator(groups: Sequence[int], count: int) -> Floats:

@@ -102,12 +102,15 @@ class Pipeline:
         """Per group, the nets that it is in."""
         return grouped(len(self.members), ((group, e) for e, net in enumerate(self.nets) for group in net.groups))
 
-    def placement(self, problem: PlacementProblem, device_of: Sequence[int]) -> Placement:
-        """The placement that puts each group on its device."""
+    def placement(
+        self, problem: PlacementProblem, device_of: Sequence[int], replicas: Sequence[tuple[int, ...]] = ()
+    ) -> Placement:
+        """The placement that puts each group on its device, or on the set of `replicas` that begins with it."""
         found: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
+        sets = {devices[0]: devices for devices in replicas}
         for group, device in zip(self.members, device_of, strict=True):
             for operator in group:
-                found[operator] = (device,)
+                found[operator] = sets.get(device, (device,))
         return problem.placement(found)
 
     def parts(self, objective: str) -> tuple[Pipeline, ...]:
@@ -150,6 +153,8 @@ class Split:
     """The objective: the largest load of a device, or the sum of the largest of each pass."""
     device_of: tuple[int, ...]
     """Per group."""
+    replicas: tuple[tuple[int, ...], ...] = ()
+    """Sets of devices that share a stage, of which `device_of` names the first."""
 
     def held(self, pipeline: Pipeline) -> dict[int, int]:
         """Per device in use, how many micro-batches it holds, as `InFlight.held_by` has it.

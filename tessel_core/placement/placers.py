@@ -24,6 +24,8 @@ class Placer(Solver):
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
     keeps_branches_apart: bool = False
     """Whether it serves problems that ask for it."""
+    replicates: tuple[bool, ...] = (False,)
+    """Whether it serves problems whose stages have one device, those that let a stage have several, or both."""
     several_stages: bool = False
     """Whether it makes layouts with several stages per device, and those only."""
     judges: bool = False
@@ -37,6 +39,8 @@ class Placer(Solver):
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
         if problem.branches_apart and not self.keeps_branches_apart:
             return "cannot keep branches apart"
+        if problem.replicates not in self.replicates:
+            return "cannot replicate stages" if problem.replicates else "is for replicated stages only"
         if not self.judges and self.several_stages != (problem.layout is not None):
             return "needs a number of stages per device" if self.several_stages else "places one stage per device"
         return ""
@@ -51,6 +55,7 @@ PLACERS = Registry(
         "by-order": "baselines.simple:BY_ORDER",
         "pipedream": "baselines.simple:PIPEDREAM",
         "greedy": "baselines.simple:GREEDY",
+        "data-parallel": "baselines.simple:DATA_PARALLEL",
         "balanced-layers": "baselines.simple:BALANCED_LAYERS",
         "one-device": "baselines.simple:ONE_DEVICE",
         "local-search": "baselines.local_search:LOCAL_SEARCH",

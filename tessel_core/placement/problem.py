@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.reductions import ReplicaOptions, replication_on
 from tessel_core.errors import InputError
 from tessel_core.model import (
     LATENCY,
@@ -20,6 +21,7 @@ from tessel_core.model import (
     OperatorGraph,
     Placement,
     PlacementDevice,
+    Replication,
     StageLayout,
     Transfers,
     measure_placement,
@@ -41,7 +43,7 @@ class PlacementProblem:
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
     Raises InputError where an allowance names an operator or a device that there is not, and for branches that are to
-    be apart in other placements than contiguous ones for the throughput.
+    be apart, or replicas, in other placements than contiguous ones for the throughput.
     """
 
     graph: OperatorGraph
@@ -60,13 +62,21 @@ class PlacementProblem:
     """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
     in_flight: InFlight = USUAL
     """How many micro-batches' activations each stage holds in training."""
+    replication: Replication | None = None
+    """How replicas are counted where a stage may have several devices; None where it has one."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
             raise InputError("branches", f"are kept apart in contiguous placements for the {THROUGHPUT} only")
+        if self.replication is not None and (self.objective, self.contiguous) != (THROUGHPUT, True):
+            raise InputError("replicas", f"are for contiguous placements for the {THROUGHPUT} only")
+        if self.replication is not None and self.transfers.groups is not None:
+            raise InputError("replicas", "are single devices, and not tensor-parallel groups yet")
         if self.layout is not None and (self.objective, self.contiguous, self.branches_apart) != _FOR_LAYOUTS:
             why = f"are for contiguous placements for the {THROUGHPUT} that may mix branches"
             raise InputError("several stages per device", why)
+        if self.layout is not None and self.replication is not None:
+            raise InputError("replicas", "are for placements with one stage per device")
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -127,9 +137,14 @@ class PlacementProblem:
 
     def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
         """The placement with these devices per operator, and in a layout these stages."""
-        numbered = None if stages is None else tuple(stages)
         return Placement(
-            self.graph, self.devices, tuple(assignment), self.transfers, in_flight=self.in_flight, stages=numbered
+            self.graph,
+            self.devices,
+            tuple(assignment),
+            self.transfers,
+            in_flight=self.in_flight,
+            replication=self.replication,
+            stages=None if stages is None else tuple(stages),
         )
 
     def measure(self, placement: Placement) -> float:
@@ -144,6 +159,11 @@ class PlacementProblem:
         broken = check_placement(placement, without=self.waived_rules)
         stages = () if self.layout is None else check_layout(placement, self.layout)
         return [*broken, *check_allowances(placement, self.allowances), *apart, *stages]
+
+    @property
+    def replicates(self) -> bool:
+        """Whether a stage may have several devices."""
+        return self.replication is not None
 
     @property
     def waived_rules(self) -> tuple[str, ...]:
@@ -173,11 +193,13 @@ def placement_problem(
     objective: str = THROUGHPUT,
     contiguous: bool = True,
     branches_apart: bool = False,
+    replicas: ReplicaOptions | None = None,
     layout: StageLayout | None = None,
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
-    Pages, command line and sweeps pose it here; `solve_placement` and `plan_of` lead on from it to `solve_schedule`.
+    With `replicas` a stage may have several devices.  Pages, command line and sweeps pose it here; `solve_placement`
+    and `plan_of` lead on from it to `solve_schedule`.
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
@@ -191,5 +213,12 @@ def placement_problem(
         problem = PlacementProblem.on_mesh(costed(graph, mesh, costs), mesh, communication, allowances)
         transfers = replace(problem.transfers, groups=on)
         problem = replace(problem, in_flight=costs.held, transfers=transfers)
-    asked = replace(problem, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
-    return replace(asked, layout=layout)
+    unit = graph.time_unit
+    return replace(
+        problem,
+        objective=objective,
+        contiguous=contiguous,
+        branches_apart=branches_apart,
+        replication=None if replicas is None else replication_on(devices, replicas, communication, unit),
+        layout=layout,
+    )

@@ -9,9 +9,8 @@ from itertools import permutations
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.model.checks import quotient, topological_order
-from tessel_core.placement.bounds import priced_work
-from tessel_core.placement.chain import SAME_SUMS, ChainSearch
-from tessel_core.placement.ideals import Ideals, prefixes, promising_orders
+from tessel_core.placement.chain import SAME_SUMS, Chains
+from tessel_core.placement.ideals import prefixes, promising_orders
 from tessel_core.placement.moves import Moves, fits_memory
 from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
@@ -34,8 +33,8 @@ def rebalanced(
     if report.solution is None or not exact or control.stopped:
         return report
     device_of = tuple(report.solution.assignment[members[0]][0] for members in pipeline.members)
-    find = _evenest if problem.contiguous else _by_moves
-    found = find(within_memory(pipeline), Split(float(report.objective or 0), device_of), control)
+    split, fitting = Split(float(report.objective or 0), device_of), within_memory(pipeline)
+    found = evenest(Chains(fitting), split, control) if problem.contiguous else _by_moves(fitting, split, control)
     if found is None:
         return report
     if pipeline.branches:
@@ -44,14 +43,13 @@ def rebalanced(
     return replace(report, solution=placement) if problem.measure(placement) <= (report.objective or 0) else report
 
 
-def _evenest(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
+def evenest(chains: Chains, split: Split, control: Control) -> Split | None:
     """The least sum of squares of loads among chains that cut a few orders, the chain of `split` among them."""
-    priced = priced_work(pipeline)
+    pipeline = chains.pipeline
     stages = split.along_the_flow(pipeline, sorted(set(split.device_of)))
     stage_of = [stages.index(device) for device in split.device_of]
     orders = [sorted(order, key=stage_of.__getitem__) for order in promising_orders(pipeline)]
-    search = ChainSearch(pipeline, Ideals.of(pipeline, prefixes(orders), priced.work), priced)
-    return search.evenest(split.load * (1 + SAME_SUMS), control)
+    return chains.search(prefixes(orders)).evenest(split.load * (1 + SAME_SUMS), control)
 
 
 def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -20,32 +21,72 @@ Search = Callable[[Pipeline, Split | None], Best]
 """The best split of a pipeline, from one that is known if there is one."""
 
 
+class Scalable(Protocol):
+    """What splits are sought of, in units that can be changed."""
+
+    @property
+    def largest(self) -> float:
+        """The largest time or cost."""
+
+    def measured(self, split: Split) -> Split:
+        """The split with its load, computed without differences."""
+
+    def near(self, load: float, exponent: int) -> Self:
+        """In units of 2^exponent, without what no split of that load or less has."""
+
+
+Asked = TypeVar("Asked", bound=Scalable)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A pipeline and the objective of its splits."""
+
+    pipeline: Pipeline
+    objective: str
+
+    @property
+    def largest(self) -> float:
+        return largest(self.pipeline)
+
+    def measured(self, split: Split) -> Split:
+        return measured(self.pipeline.parts(self.objective), split.device_of)
+
+    def near(self, load: float, exponent: int) -> _Whole:
+        return replace(self, pipeline=near(self.pipeline, load, exponent))
+
+
 def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, search: Search) -> Best:
-    """The result of `search`, repeated near the load that it found where the pipeline has far larger times or costs.
+    """As `rescaled`, for the splits of a pipeline."""
+    return rescaled(_Whole(pipeline, objective), known, lambda asked, beaten: search(asked.pipeline, beaten))
+
+
+def rescaled(asked: Asked, known: Split | None, search: Callable[[Asked, Split | None], Best]) -> Best:
+    """The result of `search`, repeated near the load that it found where there are far larger times or costs.
 
     The second search leaves out only splits that are worse, so its bound holds for all.
     """
-    best = search(pipeline, known)
+    best = search(asked, known)
     if best.split is None:
         return best
-    found = measured(pipeline.parts(objective), best.split.device_of)
-    if found.load == 0 or (found.load >= _TINY and _largest(pipeline) <= found.load * _UNLIKE):
+    found = asked.measured(best.split)
+    if found.load == 0 or (found.load >= _TINY and asked.largest <= found.load * _UNLIKE):
         return best
     exponent = math.frexp(found.load)[1]
-    near = _near(pipeline, found.load, exponent)
-    again = rescaled_search(near, objective, Split(math.ldexp(found.load, -exponent), found.device_of), search)
+    start = replace(found, load=math.ldexp(found.load, -exponent))
+    again = rescaled(asked.near(found.load, exponent), start, search)
     split = found if again.split is None else again.split
     bound = min(math.ldexp(again.bound, exponent), found.load)
-    return Best(measured(pipeline.parts(objective), split.device_of), bound, again.complete)
+    return Best(asked.measured(split), bound, again.complete)
 
 
-def _largest(pipeline: Pipeline) -> float:
+def largest(pipeline: Pipeline) -> float:
     """The largest time or cost."""
     times = (float(each.time[np.isfinite(each.time)].max(initial=0.0)) for each in pipeline.classes)
     return max(*times, *(net.cost for net in pipeline.nets), 0.0)
 
 
-def _near(pipeline: Pipeline, load: float, exponent: int) -> Pipeline:
+def near(pipeline: Pipeline, load: float, exponent: int) -> Pipeline:
     """In units of 2^exponent, without times above `load`, which no split of that load or less has.
 
     A net that costs more than that cannot be cut where it costs, so what it costs beyond does not matter.

@@ -24,7 +24,7 @@ Search = Callable[[Pipeline], Best]
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> PlacementReport:
     """The report on a problem that has no placement: what binds, and the least that would do where that is known."""
-    held = search(_of_memory(problem, pipeline))
+    held = search(of_memory(problem, pipeline))
     least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
     if not any(device.memory_capacity is not None for device in problem.accelerators):
         least = None
@@ -40,9 +40,9 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
     limited = any(np.isfinite(each.capacity) for each in pipeline.classes)
     if not limited or (held.split is None and held.complete):
         how = f"no {stages}" if problem.contiguous else "no parts"
-        return infeasible(problem, f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
+        return infeasible(problem, f"{devices_text(problem)} can be given {how}{pins(problem)}", None, enough)
     how = stages if problem.contiguous else "any parts of the graph"
-    reason = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}{_in_flight(problem)}"
+    reason = f"{devices_text(problem, of_memory=True)} have no room for {how}{pins(problem)}{in_flight_text(problem)}"
     if least is None and held.split is not None:
         reason += f"; {math.ceil(held.split.load):,} bytes each would do"
     return infeasible(problem, reason, least, enough)
@@ -101,7 +101,7 @@ def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
     return ""
 
 
-def _in_flight(problem: PlacementProblem) -> str:
+def in_flight_text(problem: PlacementProblem) -> str:
     """The micro-batches whose activations stages hold, where they hold those of several."""
     rule = problem.held
     if not any(problem.graph.kept_bytes) or rule.held_at(len(problem.devices)) == 1:
@@ -110,7 +110,7 @@ def _in_flight(problem: PlacementProblem) -> str:
     return f" with {which} in flight"
 
 
-def _devices(problem: PlacementProblem, *, of_memory: bool = False) -> str:
+def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
     """The devices in words, such as "3 accelerators of 1,000 bytes"."""
     accelerators, groups = problem.accelerators, problem.transfers.groups
     memories = sorted({device.memory_capacity for device in accelerators if device.memory_capacity is not None})
@@ -153,14 +153,14 @@ def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | No
     added = islice(unused, count - len(problem.accelerators))
     more = [PlacementDevice(name, like.kind, like.memory_capacity) for name in added]
     grown = replace(problem, devices=(*problem.devices, *more))
-    best = search(_of_memory(grown, pipeline_of(grown)))
+    best = search(of_memory(grown, pipeline_of(grown)))
     capacity = np.inf if like.memory_capacity is None else with_rounding(like.memory_capacity)
     if best.split is not None and best.split.load <= capacity:
         return True
     return False if best.complete or best.bound > capacity else None
 
 
-def _of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
+def of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
     """The same groups, but the load of an accelerator is the memory it holds, if that is limited; hosts keep theirs."""
     return replace(pipeline, classes=tuple(_holds(problem, pipeline, each) for each in pipeline.classes), nets=())
 

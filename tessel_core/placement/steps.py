@@ -19,7 +19,7 @@ Fold = Callable[[Floats, Floats], Floats]
 """Combines the loads so far with the load of one more stage."""
 _ROWS = 64
 """Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
-_MOST_KEPT = 12_000_000
+MOST_KEPT = 12_000_000
 """Pairs, of 12 bytes each, that are cached for the next limit; others are computed anew."""
 
 
@@ -135,14 +135,22 @@ class Steps:
     """
 
     def __init__(
-        self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork, rows: Rows, limit: float, fold: Fold
+        self,
+        pipeline: Pipeline,
+        ideals: Ideals,
+        priced: PricedWork,
+        rows: Rows,
+        limit: float,
+        fold: Fold,
+        stages: StageLoads | None = None,
+        most_kept: int = MOST_KEPT,
     ) -> None:
         self.fold = fold
         self._pipeline, self._ideals, self._priced = pipeline, ideals, priced
-        self._stages = StageLoads(pipeline, ideals)
+        self._stages = StageLoads(pipeline, ideals) if stages is None else stages
         self._rows, self._limit = rows, limit
         self._kept: dict[tuple[int, int], _Pairs] = {}
-        self._room = _MOST_KEPT
+        self._room = most_kept
         windows = (self._window(kind, rows, rows) for kind in range(len(pipeline.classes)))
         self._until_all = sum(int((end - first).sum()) for first, end in windows)
 

@@ -35,9 +35,12 @@ def placed_program(network: Network, placement: Placement, schedule: Schedule) -
     Outputs are losses and gradients.  In the simulation a run takes as long as its block in the plan, so both end at
     the same time, unless transfers share a link or the plan counts them as work of devices.
 
-    Raises InputError where the placement is of another network, the schedule is of another plan or breaks a rule, or
-    a tensor-parallel network is on groups of another size.
+    Raises InputError where the placement has replicated stages or is of another network, the schedule is of another
+    plan or breaks a rule, or a tensor-parallel network is on groups of another size.
     """
+    if placement.replicated:
+        why = "has replicated stages, which no program is made of yet; place with one device per stage"
+        raise InputError("placement", why)
     placement = placement.on_members
     broken = check_schedule(schedule, without=("memory",))
     if broken:

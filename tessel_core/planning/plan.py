@@ -9,7 +9,16 @@ from math import floor
 
 from tessel_core.costs.collectives import send_link
 from tessel_core.errors import InputError
-from tessel_core.model import Block, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
+from tessel_core.model import (
+    Block,
+    Crossing,
+    Dependency,
+    MicroBatchPlan,
+    Placement,
+    PlanDevice,
+    crossings,
+    exposed_reductions,
+)
 from tessel_core.model.layers import layer_of
 from tessel_core.model.plan import label_of
 from tessel_core.model.transfers import sent_bytes
@@ -42,6 +51,9 @@ def weights_apart(placement: Placement) -> Placement:
 
 def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBatchPlan:
     """A block per device and direction, more where the flow comes back to a device; groups of devices share blocks.
+
+    A block of a replicated stage takes as long as its part of the micro-batch, and holds that part's activations on
+    each device.  Its last block is longer by the reduction of gradients, as `exposed_reductions` counts it.
 
     Durations are the operators' times, and the transfers where these block (a sender's in the block that makes the
     tensor, a receiver's in its first block that takes it), else transfers are lags.  A forward operator's activations
@@ -76,6 +88,7 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
         tuple(Dependency(names[a], names[b], lags.get((a, b), 0)) for a, b in found.arcs),
         "ns",
         "B",
+        replicated=bool(placement.replicated),
     )
 
 
@@ -94,12 +107,16 @@ def _durations(placement: Placement, found: BlockGraph) -> list[int]:
 
     def work(block: StageBlock, device: int) -> float:
         kind = placement.devices[device].kind
-        return sum(placement.graph.operators[i].time_on(kind) or 0.0 for i in block.operators)
+        times = ((i, placement.graph.operators[i].time_on(kind) or 0.0) for i in block.operators)
+        return sum(time / placement.replicas(i) for i, time in times)
 
     busy = [{device: work(block, device) for device in block.devices} for block in found.blocks]
     if placement.transfers.load_devices:
         for crossing in crossings(placement):
             _charge(placement, found, crossing, busy)
+    for devices, seconds in exposed_reductions(placement).items():
+        last = max(i for i, each in enumerate(found.blocks) if each.devices == devices)
+        busy[last] = {device: time + seconds for device, time in busy[last].items()}
     scale = 1.0 / TICKS_PER_SECOND[placement.graph.time_unit]
     return [to_ticks(max(each.values()) * scale) for each in busy]
 
@@ -121,11 +138,14 @@ def _takers(placement: Placement, found: BlockGraph, source: int) -> set[int]:
 
 def _activations(placement: Placement, found: BlockGraph) -> list[int]:
     """Per block, bytes acquired less bytes released on each of its devices."""
-    held = [0] * len(found.blocks)
+    amounts: dict[tuple[int, int], float] = defaultdict(float)
     for operator, release in _releases(placement, found).items():
-        amount = placement.graph.operators[operator].activation_bytes or 0
-        held[found.block_of[operator]] += amount
-        held[release] -= amount
+        whole = placement.graph.operators[operator].activation_bytes or 0
+        amounts[found.block_of[operator], release] += whole / placement.replicas(operator)
+    held = [0] * len(found.blocks)
+    for (acquire, release), amount in amounts.items():
+        held[acquire] += to_bytes(amount)
+        held[release] -= to_bytes(amount)
     return held
 
 
@@ -148,14 +168,16 @@ def _lags(placement: Placement, found: BlockGraph) -> dict[tuple[int, int], int]
     mesh = placement.transfers.mesh
     if mesh is None or placement.transfers.load_devices:
         return {}
-    amounts: dict[tuple[int, int], int] = defaultdict(int)
+    amounts: dict[tuple[int, int], float] = defaultdict(float)
     receivers: dict[tuple[int, int], set[int]] = defaultdict(set)
     for crossing in crossings(placement):
         producer = found.block_of[crossing.source]
         for taker in _takers(placement, found, crossing.source):
             lacking = set(found.blocks[taker].devices) & set(crossing.receivers)
             if lacking:
-                amounts[producer, taker] += sent_bytes(placement.graph, crossing.source)
+                # Replicas on both ends send at once: the end with fewer of them takes longer.
+                parts = min(len(crossing.senders), len(found.blocks[taker].devices)) if placement.replication else 1
+                amounts[producer, taker] += sent_bytes(placement.graph, crossing.source) / parts
                 receivers[producer, taker] |= lacking
     return {
         pair: to_ticks(

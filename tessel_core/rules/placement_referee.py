@@ -79,6 +79,23 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
         yield Violation("contiguous", f"device {names[0]}", f"tensors flow in a circle: {' -> '.join(names)}")
 
 
+def replicas(placement: Placement) -> Iterator[Violation]:
+    """Replicas of a stage are accelerators of one kind, which have no operators of other stages."""
+    for devices in placement.replicated:
+        names = " and ".join(placement.devices[d].name for d in devices)
+        kinds = sorted({placement.devices[d].kind for d in devices})
+        where = f"devices {names}"
+        if len(kinds) > 1:
+            yield Violation("replicas", where, f"share a stage, but are of the kinds {' and '.join(kinds)}")
+        elif placement.devices[devices[0]].is_host:
+            yield Violation("replicas", where, "share a stage, but are hosts; only accelerators do")
+        for device in devices:
+            others = [i for i in placement.operators_on[device] if set(placement.assignment[i]) != set(devices)]
+            if others:
+                name, shown = placement.graph.operators[min(others)].name, placement.devices[device].name
+                yield Violation("replicas", where, f"share a stage, but {name} is on {shown} and not on all of them")
+
+
 def stages(placement: Placement) -> Iterator[Violation]:
     """Stages follow the flow, each has an operator, and all of its operators are on the same device.
 
@@ -165,6 +182,7 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
     "colours": colours,
     "backward follows": backward_follows,
     "memory": placement_memory,
+    "replicas": replicas,
     "contiguous": contiguous,
     "stages": stages,
 }

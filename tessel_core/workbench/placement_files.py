@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tessel_core.costs.costed import CostOptions
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
@@ -15,7 +16,7 @@ from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, layout_of
 from tessel_core.options import changed_options, config_from, search_options
 from tessel_core.placement.problem import shared_graph
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
-from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
+from tessel_core.workbench.placing import ALL_OBJECTIVES, FOR_REPLICAS, Placing
 
 
 def placement_file_text(placing: Placing) -> str:
@@ -47,7 +48,8 @@ def placement_file_text(placing: Placing) -> str:
 def answer_text(placing: Placing, report: PlacementReport) -> str:
     """The placement of a report on the question as a tessel-placement file; there must be one, and a graph."""
     assert placing.graph is not None
-    terms = PlacementTerms(placing.communication, _cost_options(placing), placing.pins)
+    replicas = None if placing.replicas is None else search_options(placing.replicas)
+    terms = PlacementTerms(placing.communication, _cost_options(placing), placing.pins, replicas)
     devices = placing.mesh if placing.on_mesh else placing.pool
     return placement_text(
         report, placing.graph, devices, terms, contiguous=placing.contiguous, branches_apart=placing.branches_apart
@@ -90,6 +92,10 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
         placing = placing.wanting(THROUGHPUT, contiguous=True, layout=layout_of(found))
     if found.stages is not None:
         _check_layout(placing.layout)
+    replicas = None if kept.terms.replicas is None else config_from(ReplicaOptions, kept.terms.replicas)
+    if replicas is not None and not placing.can_replicate:
+        raise InputError("report.replicas", FOR_REPLICAS)
+    placing = placing.replicating(replicas)
     alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
     placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone, stages=found.stages)
     return replace(placing, pins=kept.terms.allowances, by_hand=False, outcome=None)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.editing.placement import Movable
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile
@@ -47,7 +48,7 @@ from tessel_core.model import (
     StageLayout,
 )
 from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, stages_after_move
-from tessel_core.options import with_config
+from tessel_core.options import search_options, with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem, shared_graph
 from tessel_core.workbench.outcome import PlacerAnswer, outcome_of
@@ -56,6 +57,7 @@ FIRST_MESH = "h200-8"
 _AT_FIRST = f"preset {FIRST_MESH}, at first"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
 FIRST_PLACER = next(iter(PLACERS))
+FOR_REPLICAS = "are for contiguous placements for the throughput, with one stage per device"
 
 
 @lru_cache(maxsize=1)
@@ -87,6 +89,7 @@ _SIZES = Codec(_sizes_from, dict)
 _PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
 _SUBGRAPHS = or_null(list_of(COUNT))
+_REPLICAS = or_null(Codec(options_of_kind(ReplicaOptions).read, search_options)).sparse()
 _LAYOUT = or_null(Codec(Record(StageLayout).read, Record(StageLayout).write)).sparse()
 _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
@@ -112,6 +115,8 @@ class Placing:
     objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
     branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
+    replicas: Annotated[ReplicaOptions | None, _REPLICAS] = None
+    """Options of replicated stages; None where each stage has one device."""
     layout: Annotated[StageLayout | None, _LAYOUT] = None
     """How several stages per device lie; None for one stage per device."""
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
@@ -157,7 +162,7 @@ class Placing:
         assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
         terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous, self.branches_apart)
-        return placement_problem(self.graph.graph, devices, *terms, layout=self.layout)
+        return placement_problem(self.graph.graph, devices, *terms, replicas=self.replicas, layout=self.layout)
 
     @property
     def _graph(self) -> OperatorGraph:
@@ -290,6 +295,7 @@ class Placing:
             if self.objective in each.objectives
             and self.contiguous in each.contiguous
             and (each.keeps_branches_apart or not self.branches_apart)
+            and (self.replicas is not None) in each.replicates
             and each.several_stages == (self.layout is not None)
             and not each.judges
         )
@@ -297,7 +303,10 @@ class Placing:
     def wanting(
         self, objective: str, *, contiguous: bool, branches_apart: bool = False, layout: StageLayout | None = None
     ) -> Placing:
-        """With another objective, or on other placements, by a placer that serves it."""
+        """With another objective, or on other placements, by a placer that serves it.
+
+        Stages are replicated in contiguous placements for the throughput only, with one stage per device.
+        """
         contiguous = contiguous or objective == LATENCY
         branches_apart = branches_apart and contiguous and objective == THROUGHPUT
         layout = layout if contiguous and objective == THROUGHPUT and not branches_apart else None
@@ -306,12 +315,30 @@ class Placing:
             return self
         found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
         found = replace(found, outcome=None)
+        found = found if found.can_replicate else found.replicating(None)
         if layout != self.layout:  # operators of one stage per device have no stages to keep, and others not these
             found = replace(found, assignment=None, stages=None, by_hand=False)
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
             found = replace(found, subgraphs=(0,) * len(self.assignment))
         return replace(found, placer=placer)
+
+    @property
+    def can_replicate(self) -> bool:
+        """Whether what is asked for allows replicated stages."""
+        return self.contiguous and self.objective == THROUGHPUT and self.layout is None
+
+    def replicating(self, replicas: ReplicaOptions | None) -> Placing:
+        """With stages on several devices counted by these options, or on one device each, by a placer that does so.
+
+        Without replicas, what was on several devices stays on the first of them.
+        """
+        if replicas == self.replicas:
+            return self
+        found = replace(self, replicas=replicas, outcome=None)
+        if replicas is None and self.assignment is not None:
+            found = replace(found, assignment=tuple(on[:1] for on in self.assignment))
+        return replace(found, placer=found.placer if found.placer in found.placers else found.placers[0])
 
     def asking(self, placer: str, config: object) -> Placing:
         """With another question about the same problem."""
@@ -339,7 +366,7 @@ class Placing:
             name = self._graph.operators[operator].name
             if device not in pinned.get(name, (device,)):
                 raise InputError(f"operator {name}", f"is pinned to {', '.join(pinned[name])}, unpin it first")
-        at = (names.index(device),)
+        at = self._stage_at(names.index(device))
         before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
         if assignment == self.assignment:
@@ -350,6 +377,11 @@ class Placing:
         elif self.layout is not None:
             stages = (0,) * len(assignment)
         return replace(self, assignment=assignment, stages=stages, by_hand=True)
+
+    def _stage_at(self, device: int) -> tuple[int, ...]:
+        """The device with the replicas of its stage."""
+        shared = (on for on in self.assignment or () if device in on) if self.replicas is not None else ()
+        return next(iter(shared), (device,))
 
     @property
     def movable(self) -> Movable:
@@ -403,6 +435,8 @@ def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: 
 def _check(placing: Placing) -> None:
     if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
         raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
+    if placing.replicas is not None and not placing.can_replicate:
+        raise InputError("placing.replicas", FOR_REPLICAS)
     if placing.layout is not None and placing.layout.stages_per_device > MOST_STAGES_PER_DEVICE:
         count = placing.layout.stages_per_device
         raise InputError("placing.layout", f"has {count} stages per device, {MOST_STAGES_PER_DEVICE} at most")

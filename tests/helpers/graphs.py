@@ -118,8 +118,12 @@ def is_allowed(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> b
 
 def is_chain(graph: OperatorGraph, on: tuple[int, ...]) -> bool:
     """Some order of the devices in use has every tensor stay or move on, on the way forward."""
-    moves = [(a, b) for a, b in _flows(graph, on) if a != b]
-    return any(all(order.index(a) < order.index(b) for a, b in moves) for order in permutations(sorted(set(on))))
+    return any(is_onwards(graph, tuple(map(order.index, on))) for order in permutations(sorted(set(on))))
+
+
+def is_onwards(graph: OperatorGraph, at: tuple[int, ...]) -> bool:
+    """Whether every tensor stays or moves on, on the way forward, where stages are numbered."""
+    return all(a <= b for a, b in _flows(graph, at))
 
 
 def _flows(graph: OperatorGraph, on: tuple[int, ...]) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from helpers.plans import random_plan
 from helpers.simulator import runs_of
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import uniform_mesh
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.formats import GraphFile, MeshFile, WorkspaceFile
 from tessel_core.formats.schedule_file import schedule_file
 from tessel_core.formats.tables import (
@@ -88,6 +89,9 @@ def placings(draw: strategies.DrawFn) -> Placing:
         placing = placing.on(_mesh(draw(strategies.integers(1, 4))), draw(texts))
     contiguous = draw(strategies.booleans())
     placing = placing.wanting(draw(strategies.sampled_from(ALL_OBJECTIVES)), contiguous=contiguous)
+    if placing.can_replicate:
+        every = strategies.integers(1, 9)
+        placing = placing.replicating(draw(strategies.none() | strategies.builds(ReplicaOptions, every)))
     placer = draw(strategies.sampled_from(placing.placers))
     config = find_placer(placer).config
     ranges = {name: values(option, default) for name, (option, default) in options_of(config).items()}

@@ -235,6 +235,28 @@ def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
     assert placed.says("operator new: has no device, a plan needs one.")
 
 
+def test_stages_are_replicated_by_a_switch_and_moved_as_one(placed) -> None:
+    (switch,) = [each for each in placed.test.toggle if each.label == "Replicate stages"]
+    switch.set_value(True)
+    placed.run()
+    assert [box.options for box in placed.test.selectbox if box.label == "Placer"] == [
+        ["Dynamic program", "Data parallel"]
+    ]
+    placed.place()
+    assert placed.says("no contiguous placement with replicas of stages or without has a smaller one")
+    assert "Replicas" in placed.numbers()
+    placement = placed.work.placing.placement
+    (stage,) = list(placement.replicated)[:1]
+    outside = next((i for i, on in enumerate(placement.assignment) if on != stage), 0)
+    name = placement.devices[stage[1]].name
+    moved = placed.work.placing.moved([placement.graph.operators[outside].name], name)
+    assert moved.assignment[outside] == stage
+    (switch,) = [each for each in placed.test.toggle if each.label == "Replicate stages"]
+    switch.set_value(False)
+    placed.run()
+    assert all(len(on) == 1 for on in placed.work.placing.assignment)
+
+
 @pytest.mark.parametrize(("goal", "shape"), [("Throughput, loop of stages", "loop"), ("Throughput, V of stages", "v")])
 def test_stages_go_round_the_devices_or_down_and_up(app, goal: str, shape: str) -> None:
     tab = app("placement", graph="mlp-8-training").choose("Objective", goal)

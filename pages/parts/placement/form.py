@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button, choose, config_form, form, labelled, literal
+from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication, LayoutShape, StageLayout
@@ -25,10 +26,10 @@ def placing_form() -> bool:
         places = st.columns([19, 16, 11, 10, 12, 10], vertical_alignment="bottom")
         with labelled(places[0]):
             placing = _objective(workspace().placing)
+        with places[2].popover(_devices_label(placing), icon=":material/hub:", width="stretch"):
+            placing = _replicas(_devices(placing))
         with labelled(places[1]):
             placer = _placer(placing)
-        with places[2].popover(_devices_label(placing), icon=":material/hub:", width="stretch"):
-            placing = _devices(placing)
         with places[3].popover("Costs", icon=":material/payments:", width="stretch"):
             placing = _costs(placing)
         with places[4].popover("Options", icon=":material/tune:", width="stretch"):
@@ -92,8 +93,9 @@ _OBJECTIVE = (
 
 def _placer(placing: Placing) -> str:
     titles = {name: PLACERS[name].title for name in placing.placers}
-    several = placing.layout is not None
-    key = session().key(f"placer-{placing.objective}-{placing.contiguous}-{placing.branches_apart}-{several}")
+    varied = (placing.objective, placing.contiguous, placing.branches_apart)
+    stages = (placing.replicas is not None, placing.layout is not None)
+    key = session().key(f"placer-{'-'.join(map(str, (*varied, *stages)))}")
     about = "How operators get their devices: proved best, searched, or as published."
     return choose("Placer", titles, placing.placer, key=key, help=about)
 
@@ -131,6 +133,25 @@ def _devices(placing: Placing) -> Placing:
     except InputError as error:
         st.error(literal(f"{error}."))
         return placing
+
+
+def _replicas(placing: Placing) -> Placing:
+    """The switch of replicated stages, and how their reductions are counted."""
+    able, key = placing.can_replicate, session().key("replicate")
+    on = st.toggle("Replicate stages", placing.replicas is not None, key=key, help=_REPLICAS, disabled=not able)
+    if not on or not able:
+        return placing.replicating(None)
+    without = ("bandwidth",) if placing.on_mesh else ()
+    return placing.replicating(
+        config_form(placing.replicas or ReplicaOptions(), session().key("replicas"), without=without)
+    )
+
+
+_REPLICAS = (
+    "A stage may have several devices of one kind. Each takes a part of every micro-batch, holds all of the stage's "
+    "weights, and in training reduces their gradients with the others. For contiguous placements for the throughput, "
+    "with one stage per device."
+)
 
 
 _STAGES = "More stages fill and empty a pipeline faster, and hold the activations of more micro-batches."

@@ -16,6 +16,7 @@ from tessel_core.placement.groups import chain_of, pipeline_of
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.replicas import all_on_all
 from tessel_core.registry import NoOptions
 
 
@@ -162,6 +163,25 @@ def one_device(problem: PlacementProblem, config: NoOptions, control: Control) -
 ONE_DEVICE = Placer("one-device", "One device", "Everything on the fastest device that takes it", one_device)
 
 
+def data_parallel(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
+    """One stage, replicated on all accelerators of the kind where that is fastest."""
+    placement = all_on_all(problem)
+    if placement is None:
+        return infeasible(problem, "no kind of accelerators supports all operators")
+    return evaluate(problem, placement)
+
+
+DATA_PARALLEL = Placer(
+    "data-parallel",
+    "Data parallel",
+    "One stage, replicated on all accelerators of a kind",
+    data_parallel,
+    objectives=(THROUGHPUT,),
+    contiguous=(True,),
+    replicates=(True,),
+)
+
+
 def evaluate_by_hand(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
     """The problem's placement by hand.
 
@@ -178,5 +198,6 @@ BY_HAND = Placer(
     "A split made by a person, such as the human experts' of Tarnawski et al., NeurIPS 2020",
     evaluate_by_hand,
     keeps_branches_apart=True,
+    replicates=(False, True),
     judges=True,
 )

@@ -55,7 +55,7 @@ def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> C
         or _why_not_line(plan, backward)
         or _why_not_after(plan, forward, backward + weight)
         or _why_not_after(plan, backward + weight, weight)
-        or ("" if forward else "it has no forward block on one device")
+        or ("" if forward else "it has no forward block")
     )
     if reason:
         return reason
@@ -130,6 +130,9 @@ def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     parts = independent_parts(plan)
     if len(parts) != 2:
         return f"its blocks fall into {len(parts)} independent part{'s' * (len(parts) > 1)}"
+    reason = _why_not_single(plan, range(len(plan.blocks)))
+    if reason:
+        return reason
     down, up = (find_straight_chain(plan, part) for part in parts)
     if isinstance(down, str) or isinstance(up, str):
         return down if isinstance(down, str) else str(up)

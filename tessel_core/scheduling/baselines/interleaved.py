@@ -13,7 +13,7 @@ def _find_loop(plan: MicroBatchPlan) -> Chain | str:
     """A chain of stages that goes round the devices, each holding several, or why there is none."""
     chain = find_chain(plan)
     if isinstance(chain, str):
-        return f"interleaved 1F1B needs a chain of single-device stages, but {chain}"
+        return f"interleaved 1F1B needs a chain of stages, but {chain}"
     if _rounds(chain) < 2:
         return "interleaved 1F1B needs a chain of stages that goes round the devices twice or more, in the same order"
     return chain

@@ -44,7 +44,7 @@ ONE_F_ONE_B = published(
     "Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021, arXiv 2104.04473",
     find_stages,
     _order,
-    needs="1F1B needs a chain of single-device stages",
+    needs="1F1B needs a chain of stages",
 )
 
 
@@ -55,13 +55,13 @@ def _split(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
 
 
 def _find_narrow_chain(plan: MicroBatchPlan) -> Chain | str:
-    """The chain of single-device stages that is left without the all-device blocks, or why 1F1B+ does not suit."""
+    """The chain of stages that is left without the all-device blocks, or why 1F1B+ does not suit."""
     wide, narrow = _split(plan)
     if not wide or len(plan.devices) == 1:
         return "1F1B+ weaves blocks that run on all devices into 1F1B, and this plan has none"
     chain = find_straight_chain(plan, narrow)
     if not isinstance(chain, Chain):
-        return f"without its all-device blocks it must be a chain of single-device stages, but {chain}"
+        return f"without its all-device blocks it must be a chain of stages, but {chain}"
     for b in wide:
         if plan.blocks[b].kind not in (BlockKind.FORWARD, BlockKind.BACKWARD):
             return f"all-device block {plan.blocks[b].name} is neither forward nor backward"

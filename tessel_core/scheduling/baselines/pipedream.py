@@ -11,7 +11,7 @@ def _find_return_chain(plan: MicroBatchPlan) -> Chain | str:
     """A chain of stages there and back, each on a device of its own, or why there is none."""
     chain = find_straight_chain(plan)
     if not isinstance(chain, Chain):
-        return f"PipeDream's order needs a chain of single-device stages, but {chain}"
+        return f"PipeDream's order needs a chain of stages, but {chain}"
     return chain if chain.backward else "PipeDream's order alternates with backward blocks, and there are none"
 
 

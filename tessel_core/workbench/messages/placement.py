@@ -112,7 +112,8 @@ def _kind(placing: Placing) -> str:
     if placing.layout is not None:
         shape = "a V" if placing.layout.shape is LayoutShape.V else "a loop"
         return f"layout of {placing.layout.stages_per_device} stages per device in {shape}{pinned}"
-    return f"contiguous placement{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
+    replicated = " with replicas of stages or without" if placing.replicas is not None else ""
+    return f"contiguous placement{replicated}{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
 
 
 def known_bound(placing: Placing) -> float | None:
@@ -135,10 +136,11 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             "Largest load",
             show_time(loads.largest, unit),
             f"on {placement.devices[busiest].name}, "
-            + (f"transfers {show_time(loads.communication[busiest], unit)}" if blocking else "transfers overlap"),
+            + (f"transfers {show_time(loads.transfers[busiest], unit)}" if blocking else "transfers overlap"),
             "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
         ),
         *_objective_number(placing, reached, unit),
+        *_replicas_number(placement, loads),
         KeyNumber(
             "Bound",
             "none yet" if bound is None else show_time(bound, unit),
@@ -154,10 +156,26 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
         KeyNumber(
             "Devices used",
             f"{used} of {len(placement.devices)}",
-            f"{show_time(sum(loads.communication) if blocking else _overlapped(placement), unit)} of "
+            f"{show_time(sum(loads.transfers) if blocking else _overlapped(placement), unit)} of "
             f"{'transfers in all' if blocking else 'overlapped transfers'}",
             "Devices that have any operator. Transfers load their sender once and each receiver once; overlapped, they "
             "load none and are lags in the schedule.",
+        ),
+    )
+
+
+def _replicas_number(placement: Placement, loads: PlacementLoads) -> tuple[KeyNumber, ...]:
+    """How many devices share stages, where any do."""
+    if not placement.replicated:
+        return ()
+    stages = " + ".join(str(len(devices)) for devices in sorted(placement.replicated))
+    return (
+        KeyNumber(
+            "Replicas",
+            stages,
+            f"reductions up to {show_time(max(loads.reduction), placement.graph.time_unit)}",
+            "Devices of each replicated stage: each takes an equal part of every micro-batch. In training they reduce "
+            "their gradients; shown is what that adds to a device's time per micro-batch.",
         ),
     )
 
@@ -214,13 +232,13 @@ def _placed_row(placement: Placement, i: int, pinned: bool) -> Row:
     operator = placement.graph.operators[i]
     names = [placement.devices[device].name for device in placement.assignment[i]]
     times = [operator.time_on(placement.devices[device].kind) for device in placement.assignment[i]]
-    known = [time for time in times if time is not None]
+    known = [time / placement.replicas(i) for time in times if time is not None]
     unit = placement.graph.time_unit
     return {
         "operator": operator.name,
         "kind": operator.kind,
         "time": show_time(max(known), unit) if known else None,
-        "memory": show_memory(operator.memory, "B"),
+        "memory": show_memory(placement.bytes_on_each(i), "B"),
         "device": " and ".join(names) or None,
         "pinned": pinned,
     }

@@ -1,0 +1,171 @@
+"""The cost of reducing gradients over the replicas of a stage: an all-reduce, as the simulator costs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, islice
+from math import ceil, comb, log2
+from typing import Protocol
+
+from tessel_core.costs.collectives import ALL_REDUCE, collective, measured_fraction, wires_of
+from tessel_core.model import Communication, DeviceMesh, DevicePool, Reductions, Replication
+from tessel_core.options import Option, option
+from tessel_core.units import TICKS_PER_SECOND
+
+_MOST_GROUPS = 500
+"""Groups of devices that are tried one by one for the fastest reduction."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Options of replicated stages."""
+
+    reduce_every: int = option(
+        1,
+        Option(
+            "Micro-batches per reduction",
+            "How many micro-batches add up gradients before these are reduced. Each counts its share of the reduction, "
+            "so that raising it makes replicas cheaper.",
+            1,
+            1_000_000,
+        ),
+    )
+    bandwidth: float = option(
+        16.0,
+        Option(
+            "Bandwidth of reductions",
+            "Between identical accelerators, where no mesh has links. Raising it makes replicas cheaper.",
+            1e-6,
+            1e9,
+            "GB/s",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReductionTime:
+    """The time of a reduction: latency + bytes * per_byte; 0 for no bytes."""
+
+    latency: float
+    per_byte: float
+
+    def seconds(self, amount: float) -> float:
+        return self.latency + amount * self.per_byte if amount > 0 else 0.0
+
+
+class GroupReductions(Reductions, Protocol):
+    """Reductions whose times are lines."""
+
+    def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
+        """The time per micro-batch over these devices."""
+
+    def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
+        """A time that no group of so many of the devices is below, and that of the fastest where it is known."""
+
+
+@dataclass(frozen=True)
+class PoolReductions:
+    """Over equal accelerators: a ring moves 2 (r - 1) / r of the bytes [Patarasuk 2009]; latencies are not known."""
+
+    bandwidth: float
+    """Bytes per unit of the graph's time."""
+    reduce_every: int = 1
+
+    def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        return self.time_of(devices).seconds(amount)
+
+    def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
+        return self.least_time(devices, len(devices))
+
+    def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
+        return ReductionTime(0.0, 2 * (replicas - 1) / replicas / self.bandwidth / self.reduce_every)
+
+
+@dataclass(frozen=True)
+class MeshReductions:
+    """Over the links of a mesh, in seconds."""
+
+    mesh: DeviceMesh
+    reduce_every: int = 1
+    _known: dict[tuple[int, ...], ReductionTime] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        return self.time_of(devices).seconds(amount)
+
+    def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
+        found = self._known.get(devices)
+        if found is None:
+            wires = wires_of(self.mesh, devices)
+            fraction = measured_fraction(self.mesh, devices, ALL_REDUCE, wires)
+            of_one = collective(ALL_REDUCE, 1.0, wires, fraction)
+            per_byte = of_one.amount / of_one.bandwidth
+            found = ReductionTime(of_one.latency / self.reduce_every, per_byte / self.reduce_every)
+            self._known[devices] = found
+        return found
+
+    def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
+        """The least latency and the least time per byte of the groups that can be the fastest.
+
+        Where devices have no links of their own, a group's time depends on how many devices it has in each node only
+        through the number of nodes and the fewest in one of them.  With links of their own and too many groups, the
+        fastest link in every place is a bound.
+        """
+        groups: Iterator[tuple[int, ...]] | None = None
+        if comb(len(devices), replicas) <= _MOST_GROUPS:
+            groups = combinations(devices, replicas)
+        elif not self.mesh.connections:
+            groups = self._representatives(devices, replicas)
+        if groups is None:
+            return self._fastest_links(replicas)
+        times = [self.time_of(group) for group in groups]
+        return ReductionTime(min(each.latency for each in times), min(each.per_byte for each in times))
+
+    def _representatives(self, devices: Sequence[int], replicas: int) -> Iterator[tuple[int, ...]]:
+        """A group for each number of nodes and each least number of devices in one of them."""
+        by_node: dict[int, list[int]] = {}
+        for device in devices:
+            by_node.setdefault(self.mesh.devices[device].node, []).append(device)
+        largest = sorted(by_node.values(), key=len, reverse=True)
+        for nodes in range(1, len(largest) + 1):
+            room = [len(each) for each in largest[:nodes]]
+            for fewest in range(1, room[-1] + 1):
+                spare = replicas - fewest * nodes
+                if 0 <= spare <= sum(room[:-1]) - fewest * (nodes - 1):
+                    yield tuple(sorted(_taken(largest[:nodes], fewest, spare)))
+
+    def _fastest_links(self, replicas: int) -> ReductionTime:
+        rounds = 2 * (replicas - 1) / replicas / self._fastest_bandwidth
+        hops = ceil(log2(replicas))
+        latency = 2 * hops * min(link.latency for link in self.mesh.links)
+        return ReductionTime(latency / self.reduce_every, rounds / self.reduce_every)
+
+    @cached_property
+    def _fastest_bandwidth(self) -> float:
+        return max(link.bandwidth for link in self.mesh.links)
+
+
+def _taken(nodes: Sequence[Sequence[int]], fewest: int, spare: int) -> Iterator[int]:
+    """`fewest` devices of each node, and `spare` more of all nodes but the last."""
+    for node in nodes:
+        more = 0 if node is nodes[-1] else min(spare, len(node) - fewest)
+        spare -= more
+        yield from islice(node, fewest + more)
+
+
+def replication_on(
+    devices: DeviceMesh | DevicePool,
+    options: ReplicaOptions,
+    communication: Communication = Communication.BLOCKING,
+    time_unit: str = "s",
+) -> Replication:
+    """How replicas are counted on a mesh, or on equal accelerators, where reductions always block.
+
+    `time_unit` is the graph's.
+    """
+    if isinstance(devices, DeviceMesh):
+        reductions = MeshReductions(devices, options.reduce_every)
+        return Replication(reductions, communication is Communication.OVERLAPPED)
+    per_unit = options.bandwidth * 1e9 / TICKS_PER_SECOND.get(time_unit, 1.0)
+    return Replication(PoolReductions(per_unit, options.reduce_every))

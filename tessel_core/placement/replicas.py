@@ -1,0 +1,470 @@
+"""The dynamic program with replicated stages: each stage of a chain on one or several devices that are alike.
+
+best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' in I of
+             max(best[n less r of c][I'], load of I less I' on each of r devices)
+
+Each of r replicas has 1/r of the stage's times and transfers; to that comes the reduction of its weights' gradients, or
+the larger of the two counts where they overlap.  [Tarnawski et al., NeurIPS 2020, extension to replication; Harlap et
+al., PipeDream, 2018, for chains]  Replicas are accelerators that can take each other's place: of one kind, one
+capacity, and allowed for the same operators.  Hosts have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import chain, islice, product
+from math import ldexp
+from typing import cast
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.costs.reductions import GroupReductions, ReductionTime
+from tessel_core.model import Placement, PlacementReport, Replication, Status
+from tessel_core.placement.answer import answer, answer_split, infeasible
+from tessel_core.placement.bounds import highest_load
+from tessel_core.placement.chain import Chains, ChainSearch, Counts, FoldOf, Stage, best_of, fewer
+from tessel_core.placement.groups import (
+    coarse_pipeline,
+    contracted_operators,
+    group_gradients,
+    held_bytes,
+    kept_further,
+    nets_of,
+    pipeline_of,
+    sums_of,
+)
+from tessel_core.placement.ideals import Bits, Ideals, sums_over
+from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split, within_memory
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.rebalance import evenest
+from tessel_core.placement.rescaling import largest, near, rescaled
+from tessel_core.placement.shortage import devices_text, in_flight_text, least_bytes, of_memory, pins, too_large
+from tessel_core.placement.steps import MOST_KEPT, Fold, Rows, StageLoads, Steps
+
+ReductionOf = Callable[[Stage], ReductionTime]
+"""The reduction over the devices of a stage."""
+FREE = ReductionTime(0.0, 0.0)
+
+
+class ReplicaLoads(StageLoads):
+    """Loads of one of several replicas of the stages between pairs of ideals."""
+
+    def __init__(
+        self, pipeline: Pipeline, ideals: Ideals, gradients: Floats, time: ReductionTime, *, overlapped: bool
+    ) -> None:
+        super().__init__(pipeline, ideals)
+        self._gradients, self._time, self._overlapped = gradients, time, overlapped
+
+    def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
+        """As of the stage itself, with the reduction; `gradients` are the bytes in each ideal."""
+        work = super().work(kind, sources, targets, position)
+        amount = np.subtract.outer(self._gradients[targets], self._gradients[sources])
+        reduction = np.where(amount > 0, self._time.latency + amount * self._time.per_byte, 0.0)
+        return np.maximum(work, reduction) if self._overlapped else work + reduction
+
+
+class ReplicaSearch(ChainSearch):
+    """Least largest load over chains of given ideals, each stage on one or several devices of a class.
+
+    Where the memory of a stage depends on its position, a state counts stages too: a chain of S of the most stages
+    that there may be begins with so many fewer counted, so that all chains end with the same number.  Devices that have
+    nothing then come before all others.
+    """
+
+    def __init__(self, chains: ReplicatedChains, bits: Bits) -> None:
+        ideals = Ideals.of(chains.pipeline, bits, chains.priced.work)
+        super().__init__(chains.pipeline, ideals, chains.priced)
+        self._chains = chains
+        self._most_stages = min(chains.pipeline.stages, len(chains.pipeline.members)) if chains.by_position else 0
+        self._ideals_of = [ideals.costing(part) for part in chains.parts]
+        self._gradients = sums_over(ideals.bits, chains.gradients[None, :])[0]
+
+    @property
+    def _end(self) -> Counts:
+        return (*self._counts, self._most_stages)
+
+    def _states(self) -> Iterator[Counts]:
+        return product(*(range(count + 1) for count in self._end))
+
+    def _begins(self, used: Counts) -> bool:
+        return self._chains.by_position or not any(used)
+
+    def _in_use(self, used: Counts) -> Counts:
+        return used[:-1]
+
+    def _position(self, used: Counts) -> int:
+        return self._most_stages - used[-1] + 1
+
+    def _last(self, used: Counts) -> Iterator[Stage]:
+        if self._chains.by_position and not used[-1]:
+            return
+        before = fewer(used, len(self._counts), 1) if self._chains.by_position else used
+        for kind, count in enumerate(self._in_use(used)):
+            for replicas in range(1, min(count, self._chains.most_replicas[kind]) + 1):
+                yield Stage(kind, replicas, fewer(before, kind, replicas))
+
+    def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
+        known: dict[tuple[int, ReductionTime], Steps] = {}
+
+        def steps(stage: Stage) -> Steps:
+            key = stage.replicas, self._chains.reduction(stage)
+            if key not in known:
+                known[key] = self._made(*key, rows, limit, fold(stage.replicas))
+            return known[key]
+
+        return steps
+
+    def _made(self, replicas: int, time: ReductionTime, rows: Rows, limit: float, fold: Fold) -> Steps:
+        part, ideals = self._chains.parts[replicas - 1], self._ideals_of[replicas - 1]
+        loads = None
+        if time != FREE and self._gradients[-1] > 0:
+            loads = ReplicaLoads(part, ideals, self._gradients, time, overlapped=self._chains.overlapped)
+        # Together, that many devices do so many times the work of one at the same load.
+        price = tuple(replicas * each for each in self._priced.price)
+        priced, most_kept = replace(self._priced, price=price), MOST_KEPT // len(self._chains.parts)
+        return Steps(part, ideals, priced, rows, limit, fold, loads, most_kept)
+
+
+@dataclass(frozen=True)
+class ReplicatedChains(Chains):
+    """The chains that a pipeline can be cut into, each stage on one or several devices of a class."""
+
+    parts: tuple[Pipeline, ...]
+    """For r = 1, 2, …: the pipeline as one of r replicas has it, groups that exceed its memory not supported."""
+    gradients: Floats
+    """Bytes per group."""
+    reduction: ReductionOf
+    least: ReductionOf
+    """No reduction over as many devices of the class takes less."""
+    overlapped: bool
+
+    @cached_property
+    def by_position(self) -> bool:
+        """Whether it matters for memory, or for loads that are bytes, how many stages come after a stage."""
+        capacity = min(each.capacity for each in self.pipeline.classes)
+        binds = self.pipeline.most_memory.sum() > capacity
+        in_bytes = any(each.loads_are_bytes for each in self.pipeline.classes)
+        return bool(self.pipeline.further_at(self.pipeline.stages) and (binds or in_bytes))
+
+    @property
+    def most_replicas(self) -> tuple[int, ...]:
+        """Per class, the most devices of a stage."""
+        return tuple(len(each.devices) if each.pays else 1 for each in self.pipeline.classes)
+
+    @cached_property
+    def bound(self) -> float:
+        """The work spread over all devices, or the least load of a stage that has the heaviest group."""
+        return max(self.priced.average, float(self._alone.max()))
+
+    @property
+    def _alone(self) -> Floats:
+        """Per group, the least load of a stage that has nothing else and pays no transfers."""
+        least = np.full(len(self.gradients), np.inf)
+        for stage in self._stages(first_only=True):
+            work, time = self.parts[stage.replicas - 1].classes[stage.kind].time, self.least(stage)
+            seconds = np.array([time.seconds(float(amount)) for amount in self.gradients])
+            least = np.minimum(least, np.maximum(work, seconds) if self.overlapped else work + seconds)
+        return least
+
+    @property
+    def highest(self) -> float:
+        """No chain has a higher load: all work on one device, and the slowest reduction of all gradients."""
+        total = float(self.gradients.sum())
+        slowest = max(self.reduction(stage).seconds(total) for stage in self._stages())
+        return highest_load(self.pipeline) + slowest
+
+    def _stages(self, *, first_only: bool = False) -> Iterator[Stage]:
+        """Every number of devices of every class, from its first device or from each."""
+        none = (0,) * len(self.pipeline.classes)
+        for kind, most in enumerate(self.most_replicas):
+            for first in range(1 if first_only else most):
+                for replicas in range(1, most - first + 1):
+                    yield Stage(kind, replicas, fewer(none, kind, -first))
+
+    def search(self, bits: Bits) -> ChainSearch:
+        """The search over chains of some ideals."""
+        return ReplicaSearch(self, bits)
+
+    @property
+    def largest(self) -> float:
+        """The largest time or cost."""
+        return largest(self.pipeline)
+
+    def measured(self, split: Split) -> Split:
+        """The split with the largest load of its stages."""
+        return replace(split, load=max(map(self._load(split), sorted(set(split.device_of)))))
+
+    def _load(self, split: Split) -> Callable[[int], float]:
+        """The load of the stage that begins with a device."""
+        sets = {devices[0]: devices for devices in split.replicas}
+        on = np.array(split.device_of)
+
+        def load(device: int) -> float:
+            kind = next(i for i, each in enumerate(self.pipeline.classes) if device in each.devices)
+            replicas = len(sets.get(device, (device,)))
+            part = self.parts[replicas - 1]
+            work = float(part.classes[kind].time[on == device].sum())
+            crossed = (net.cost for net in part.nets if 0 < sum(on[list(net.groups)] == device) < len(net.groups))
+            before = (self.pipeline.classes[kind].devices.index(device),) * len(self.pipeline.classes)
+            time = self.reduction(Stage(kind, replicas, before))
+            reduction = time.seconds(float(self.gradients[on == device].sum()))
+            moved = sum(crossed) if part.classes[kind].pays else 0.0
+            return moved + (max(work, reduction) if self.overlapped else work + reduction)
+
+        return load
+
+    def near(self, load: float, exponent: int) -> ReplicatedChains:
+        """In units of 2^exponent, without stages of a larger load."""
+
+        def scaled(reduction_of: ReductionOf) -> ReductionOf:
+            def found(stage: Stage) -> ReductionTime:
+                time = reduction_of(stage)
+                return ReductionTime(ldexp(time.latency, -exponent), ldexp(time.per_byte, -exponent))
+
+            return found
+
+        return replace(
+            self,
+            pipeline=near(self.pipeline, load * max(self.most_replicas), exponent),
+            parts=tuple(near(part, load, exponent) for part in self.parts),
+            reduction=scaled(self.reduction),
+            least=scaled(self.least),
+        )
+
+
+def solve_replicated(
+    problem: PlacementProblem, most_ideals: int, without: PlacementSearch, control: Control
+) -> PlacementReport:
+    """The least largest load over all contiguous placements whose stages have one or several devices.
+
+    Reductions and transfers are counted over the fastest links, which bounds every placement.  Where that does not
+    prove what was found, it is the best of these: the same stages on few nodes each, a chain on the devices in their
+    order, pure data parallelism, and `without`, the placement whose stages have one device each.
+    """
+    pipeline = pipeline_of(problem)
+    chains = _chains(problem, pipeline, _least_over(problem, pipeline))
+    if not np.any([part.supported for part in chains.parts], axis=(0, 1)).all():
+        return _explained(problem, chains, most_ideals, control)
+    best = rescaled(chains, None, lambda asked, beaten: best_of(asked, most_ideals, control, beaten))
+    if not best.complete and not control.stopped:
+        pipeline, best = _coarsely(problem, pipeline, best, most_ideals, control)
+    apart = _are_kinds_apart(problem, pipeline)
+    if best.split is None and best.complete and not apart:
+        return _explained(problem, chains, most_ideals, control)
+    reason = "the bound holds for the fastest links between any devices"
+    if control.stopped and not best.complete:
+        reason = "the time limit came before the proof"
+    elif not best.complete:
+        reason = f"there are more than {most_ideals:,} possible cuts"
+    if apart:
+        best = replace(best, bound=min(best.bound, chains.priced.average))
+        reason = "replicas were sought among devices of one memory and the same pins only"
+    report = answer_split(problem, pipeline, best, control, reason)
+    if report.status is Status.PROVED_OPTIMAL:
+        return _evened(problem, chains, pipeline, report, control)
+    found = [report.solution, all_on_all(problem)]
+    if best.split is not None:
+        found.append(_packed(problem, pipeline, best.split))
+    if not control.stopped:
+        found.append(without(replace(problem, replication=None), control).solution)
+        in_order = best_of(_chains(problem, pipeline, _in_order(problem, pipeline)), most_ideals, control)
+        if in_order.split is not None:
+            found.append(pipeline.placement(problem, in_order.split.device_of, in_order.split.replicas))
+    placements = [problem.placement(each.assignment) for each in found if each is not None]
+    valid = [each for each in placements if not problem.violations(each)]
+    least = min(valid, key=problem.measure, default=None)
+    return answer(problem, least, best.bound, reason, control, complete=best.complete)
+
+
+def _evened(
+    problem: PlacementProblem, chains: ReplicatedChains, pipeline: Pipeline, report: PlacementReport, control: Control
+) -> PlacementReport:
+    """The report with the evenest loads near the placement that was found, where the objective stays."""
+    if report.solution is None or control.stopped or pipeline is not chains.pipeline:
+        return report
+    sets = [report.solution.assignment[members[0]] for members in pipeline.members]
+    split = Split(float(report.objective or 0), tuple(devices[0] for devices in sets))
+    found = evenest(chains, split, control)
+    if found is None:
+        return report
+    even = pipeline.placement(problem, found.device_of, found.replicas)
+    return replace(report, solution=even) if problem.measure(even) <= (report.objective or 0) else report
+
+
+def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Placement:
+    """The stages on as few nodes each as can be: wide ones first, each on the fullest node that has room for it."""
+    mesh, sets, place = problem.transfers.mesh, {each[0]: each for each in split.replicas}, dict[int, tuple[int, ...]]()
+    for each in pipeline.classes:
+        nodes: dict[int, list[int]] = {}
+        for device in each.devices:
+            nodes.setdefault(0 if mesh is None else mesh.devices[device].node, []).append(device)
+        stages = [sets.get(device, (device,)) for device in sorted(set(split.device_of) & set(each.devices))]
+        for stage in sorted(stages, key=len, reverse=True):
+            room = [free for free in nodes.values() if len(free) >= len(stage)]
+            order = [min(room, key=len)] if room else sorted(nodes.values(), key=len, reverse=True)
+            taken = tuple(islice(chain.from_iterable(order), len(stage)))
+            place[stage[0]] = tuple(sorted(taken))
+            for free in nodes.values():
+                free[:] = [device for device in free if device not in taken]
+    on = tuple(place[device][0] for device in split.device_of)
+    return pipeline.placement(problem, on, tuple(place.values()))
+
+
+def _coarsely(
+    problem: PlacementProblem, pipeline: Pipeline, fine: Best, most_ideals: int, control: Control
+) -> tuple[Pipeline, Best]:
+    """A split and a bound of a problem with too many ideals, from fewer groups; proved where the two meet.
+
+    Groups without cost join their neighbours with all that they hold, which is a restriction, or with nothing, which
+    is a relaxation.
+    """
+    coarse = coarse_pipeline(problem, keep_memory=True)
+    if len(coarse.members) == len(pipeline.members):
+        return pipeline, fine
+    found = best_of(_chains(problem, coarse, _least_over(problem, coarse)), most_ideals, control)
+    relaxed = _chains(problem, coarse, _least_over(problem, coarse), contracted_operators(problem))
+    bound = max(fine.bound, best_of(relaxed, most_ideals, control, found.split).bound)
+    if found.split is None or (fine.split is not None and fine.split.load < found.split.load):
+        return pipeline, Best(fine.split, bound, fine.split is not None)
+    return coarse, Best(found.split, bound, True)
+
+
+PlacementSearch = Callable[[PlacementProblem, Control], PlacementReport]
+
+
+def all_on_all(problem: PlacementProblem) -> Placement | None:
+    """Pure data parallelism: every operator on all accelerators of a kind, of the kind where that is fastest.
+
+    None where no kind supports all operators.  It may exceed memory or break other rules.
+    """
+    by_kind: dict[str, list[int]] = {}
+    for i, device in enumerate(problem.devices):
+        if not device.is_host:
+            by_kind.setdefault(device.kind, []).append(i)
+    count = len(problem.graph.operators)
+    able = (
+        tuple(devices)
+        for kind, devices in by_kind.items()
+        if all(each.time_on(kind) is not None for each in problem.graph.operators)
+    )
+    return min((problem.placement((devices,) * count) for devices in able), key=problem.measure, default=None)
+
+
+def _chains(
+    problem: PlacementProblem, pipeline: Pipeline, reduction: _Reductions, light: frozenset[int] = frozenset()
+) -> ReplicatedChains:
+    """The operators `light` hold nothing."""
+    replication = _replication(problem)
+    most = max(len(each.devices) for each in pipeline.classes if each.pays or each is pipeline.classes[0])
+    parts = tuple(within_memory(_part(problem, pipeline, r, reduction.choose, light)) for r in range(1, most + 1))
+    return ReplicatedChains(
+        pipeline,
+        parts,
+        group_gradients(problem, pipeline.members, light),
+        reduction.time_of,
+        _least_over(problem, pipeline).time_of,
+        replication.overlapped,
+    )
+
+
+@dataclass(frozen=True)
+class _Reductions:
+    """How a search counts reductions, and which of the links it counts transfers over."""
+
+    time_of: ReductionOf
+    choose: Callable[[Iterable[float]], float]
+
+
+def _least_over(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
+    """Over the fastest links, wherever the devices are."""
+    reductions = _group_reductions(problem)
+
+    @cache
+    def least(kind: int, replicas: int) -> ReductionTime:
+        return FREE if replicas == 1 else reductions.least_time(pipeline.classes[kind].devices, replicas)
+
+    return _Reductions(lambda stage: least(stage.kind, stage.replicas), min)
+
+
+def _in_order(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
+    """Over the links of the devices that follow each other in the mesh, and transfers over the slowest."""
+    reductions = _group_reductions(problem)
+
+    def time_of(stage: Stage) -> ReductionTime:
+        first = stage.before[stage.kind]
+        devices = pipeline.classes[stage.kind].devices[first : first + stage.replicas]
+        return FREE if len(devices) == 1 else reductions.time_of(devices)
+
+    return _Reductions(time_of, max)
+
+
+def _replication(problem: PlacementProblem) -> Replication:
+    assert problem.replication is not None, "the problem asks for replicas"
+    return problem.replication
+
+
+def _group_reductions(problem: PlacementProblem) -> GroupReductions:
+    return cast(GroupReductions, _replication(problem).reductions)
+
+
+def _part(
+    problem: PlacementProblem,
+    pipeline: Pipeline,
+    replicas: int,
+    choose: Callable[[Iterable[float]], float],
+    light: frozenset[int] = frozenset(),
+) -> Pipeline:
+    """The pipeline as one of so many replicas has it."""
+    holds = np.array([i not in light for i in range(len(problem.graph.operators))], dtype=np.float64)
+    memory = sums_of(pipeline.members, held_bytes(problem, replicas) * holds)
+    kept = sums_of(pipeline.members, kept_further(problem, replicas) * holds)
+    classes = tuple(
+        replace(each, time=each.time / replicas, backward=each.backward / replicas) for each in pipeline.classes
+    )
+    costs = problem.transfers.loads(problem.graph, choose, replicas)
+    known = {net.groups: net for net in nets_of(problem, pipeline.members, costs)}
+    nets = tuple(known.get(net.groups, replace(net, cost=0.0, backward=0.0)) for net in pipeline.nets)
+    return replace(pipeline, memory=memory, kept=kept, classes=classes, nets=nets)
+
+
+def _are_kinds_apart(problem: PlacementProblem, pipeline: Pipeline) -> bool:
+    """Whether devices of one kind are in several classes, so that replicas could be of two of them."""
+    kinds = [problem.devices[each.devices[0]].kind for each in pipeline.classes if each.pays]
+    return len(set(kinds)) < len(kinds)
+
+
+def _explained(
+    problem: PlacementProblem, asked: ReplicatedChains, most_ideals: int, control: Control
+) -> PlacementReport:
+    """The report on a problem that has no placement, with the least memory that would do where that is known."""
+    pipeline = asked.pipeline
+    whole = of_memory(problem, pipeline)
+    numbers = range(1, len(asked.parts) + 1)
+    parts = tuple(of_memory(problem, _part(problem, pipeline, replicas, min)) for replicas in numbers)
+    nothing = np.zeros(len(pipeline.members))
+    chains = ReplicatedChains(whole, parts, nothing, lambda stage: FREE, lambda stage: FREE, overlapped=False)
+    held = best_of(chains, most_ideals, control)
+    least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
+    limited = any(device.memory_capacity is not None for device in problem.accelerators)
+    room = "have room for no" if limited else "can be given no"
+    reason = f"{devices_text(problem, of_memory=limited)} {room} stages that follow the flow, replicated or not"
+    more = pins(problem) + (in_flight_text(problem) if limited else "")
+    reason = _too_large(problem, asked) or reason + more
+    return infeasible(problem, reason, least if limited else None)
+
+
+def _too_large(problem: PlacementProblem, asked: ReplicatedChains) -> str:
+    """The clause about the first group that no number of replicas has the memory for; empty where there is none."""
+    homeless = np.flatnonzero(~np.any([part.supported for part in asked.parts], axis=(0, 1)))
+    if not len(homeless):
+        return ""
+    group = int(homeless[0])
+    kinds = np.flatnonzero(asked.pipeline.supported[:, group])
+    kind = max(kinds, key=lambda each: asked.pipeline.classes[each].capacity)
+    replicas, device = asked.most_replicas[kind], problem.devices[asked.pipeline.classes[kind].devices[0]]
+    held = float(asked.parts[replicas - 1].memory[group])
+    shared = f" as one of {replicas} replicas" if replicas > 1 else ""
+    return too_large(problem, asked.pipeline.members[group], held, device) + shared
