@@ -156,3 +156,13 @@ def show_gap(gap: float) -> str:
 def share(part: float, whole: float) -> float:
     """`part` of `whole`, from 0 to 1; 0 of nothing."""
     return min(1.0, max(0.0, part / whole)) if whole else 0.0
+
+
+def gigabytes(amount: int) -> int:
+    """Whole GB of so many bytes."""
+    return amount // 10**9
+
+
+def of_gigabytes(amount: int) -> int:
+    """The bytes of so many GB."""
+    return amount * 10**9

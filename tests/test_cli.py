@@ -387,6 +387,8 @@ def test_help_loads_no_verb() -> None:
         "tessel_core.cli.streams",
         "tessel_core.cli.verbs",
         "tessel_core.errors",
+        "tessel_core.shown",
+        "tessel_core.version",
     }
     assert "numpy" not in loaded
 

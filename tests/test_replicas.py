@@ -178,9 +178,9 @@ def test_nothing_is_better_on_meshes(seed: int, communication: Communication, eq
     assert report is not None
     if equal or best is None or report.status is Status.PROVED_OPTIMAL:
         is_best(report, best)
-        return
-    assert report.solution is not None
-    assert float(report.bound or 0) <= best * (1 + 1e-9) <= float(report.objective or 0) * (1 + 2e-9)
+    else:
+        assert report.solution is not None
+        assert float(report.bound or 0) <= best * (1 + 1e-9) <= float(report.objective or 0) * (1 + 2e-9)
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -295,7 +295,7 @@ def test_a_devices_load_is_its_work_in_the_plan_and_schedules_run(seed: int, com
     report = solved(placement_problem(graph, mesh, None, communication, replicas=ReplicaOptions()))
     assert report is not None
     if report.solution is None:
-        return
+        pytest.skip("nothing fits")
     plan, loads = plan_of(report.solution), PlacementLoads.of(report.solution)
     at = {device.name: i for i, device in enumerate(report.solution.devices)}
     for device, work in zip(plan.devices, plan.work, strict=True):
@@ -328,7 +328,7 @@ def test_what_is_moved_goes_to_all_replicas_of_a_stage_unless_a_rule_stands_agai
     graph, mesh = small_network(seed), small_mesh(seed, equal=True)
     report = solved(placement_problem(graph, mesh, replicas=ReplicaOptions(8)))
     if report is None or report.solution is None:
-        return
+        pytest.skip("nothing fits")
     movable = Movable(report.solution)
     for members in graph.colocated:
         for device, why in enumerate(movable.why_not(members)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.keeping import keeping
 from pages.shared.session import session
 from pages.shared.widgets import button, choose, form, labelled
 from tessel_core.costs.meshes import find_mesh
@@ -18,11 +19,11 @@ from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.grid import read_range
 from tessel_core.strategies.naming import preset_names, preset_network, sizes_said
 from tessel_core.strategies.recommendation import Question, SearchRanges
+from tessel_core.units import gigabytes, of_gigabytes
 
 FIRST_MODEL, FIRST_BATCH = "llama-3.1-8b", 64
 _KINDS = ("h100", "h200", "b200", "a100", "v100")
 _COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-_GIGA = 10**9
 _OWN = "A config.json of my own"
 
 
@@ -36,9 +37,10 @@ def asked_question() -> tuple[Question, str, bool]:
             name, family, said = _model()
             mesh = _cluster()
             with labelled(width=140):
-                batch = st.number_input("Global batch", 1, 10**6, FIRST_BATCH, key="recommend-batch", help=_BATCH)
+                batch = st.number_input("Global batch", 1, 1_000_000, FIRST_BATCH, key="recommend-batch", help=_BATCH)
             sequence = _sequence(said)
             pressed = button("Find the fastest", type="primary", icon=":material/search:")
+            keeping()
         with st.expander("Ranges"):
             mesh, ranges = _ranges(mesh)
     given = {**said, "batch": batch, "dtype": "bf16"} | ({} if sequence is None else {"sequence": sequence})
@@ -99,17 +101,17 @@ def _sequence(said: dict[str, Any]) -> int | None:
     usual = min(int(said["sequence"]), 8192)
     with labelled(width=140):
         key = session().key(f"recommend-sequence-{usual}")
-        return int(st.number_input("Sequence", 1, 10**7, usual, key=key, help="Tokens of a sample."))
+        return int(st.number_input("Sequence", 1, 10_000_000, usual, key=key, help="Tokens of a sample."))
 
 
 def _ranges(mesh: DeviceMesh) -> tuple[DeviceMesh, SearchRanges]:
     """The memory of each device, and the values that are tried."""
     room = mesh.devices[0].memory_capacity
     if room is not None:
-        most = room // _GIGA
+        most = gigabytes(room)
         name, unit = "Memory of each GPU (GB)", f"recommend-memory-{most}"
         taken = st.slider(name, 1, most, most, key=unit, help="Drag it down until nothing fits.")
-        mesh = mesh if taken == most else _with_memory(mesh, taken * _GIGA)
+        mesh = mesh if taken == most else _with_memory(mesh, taken)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         numbers = {
             "tensor": _range("Tensor", "", "all that divide a node"),
@@ -129,8 +131,8 @@ def _ranges(mesh: DeviceMesh) -> tuple[DeviceMesh, SearchRanges]:
 
 
 @lru_cache(maxsize=128)
-def _with_memory(mesh: DeviceMesh, room: int) -> DeviceMesh:
-    return mesh.with_capacity(room)
+def _with_memory(mesh: DeviceMesh, taken: int) -> DeviceMesh:
+    return mesh.with_capacity(of_gigabytes(taken))
 
 
 def _range(label: str, usual: str, blank: str = "") -> tuple[int, ...]:
