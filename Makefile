@@ -67,6 +67,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/torch_runtime.py
 	$(BIN)/python tests/benchmarks/baselines.py --no-search
 	$(BIN)/python tests/benchmarks/placement.py
+	$(BIN)/python tests/benchmarks/any_sets.py
 	$(BIN)/python tests/benchmarks/graph_drawing.py
 	$(BIN)/python tests/benchmarks/inspection.py
 	$(BIN)/python tests/benchmarks/jitter.py
@@ -84,6 +85,7 @@ bench: env
 	@$(call install,-e .)
 	@echo "Compiling the searches' inner loops, once (most of a minute) ..."
 	@$(BIN)/python -m tessel_core.scheduling.kernels.warm
+	@$(BIN)/python -c "from tessel_core.placement.annealing import warm; warm()"
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed

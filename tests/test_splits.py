@@ -337,6 +337,7 @@ def test_passes_are_counted_apart() -> None:
     [
         ("OperatorGraphs/bert_l-3_inference", 21.908376),
         pytest.param("OperatorGraphs/bert_l-3_training", 54.207399, marks=pytest.mark.more),
+        pytest.param("OperatorGraphs/bert_l-12_inference", 130.038095, marks=pytest.mark.more),
         pytest.param("LayerGraphs/bert24_training", 39.789539, marks=pytest.mark.more),
     ],
 )

@@ -1,9 +1,17 @@
-"""Lower bounds on the objective, which hold for every placement."""
+"""Lower bounds on the objective, which hold for every placement.
+
+Three arguments, each of which also holds for the forward and the backward part of a load alone:
+- The devices together do all the work (`priced_work`).
+- Some device has group v, and the least load of a device with v is a minimum cut (`cut_bound`).
+- Some device has several of many groups; the least load with those is a minimum cut, too (`pigeonhole_bound`).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -11,8 +19,12 @@ from tessel_core.control import Control
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 
 _MOST_PRICES = 256
-_UNITS = 2.0**40
+_UNITS = 2.0**48
 """Units in the sum of all capacities of a minimum cut; they are rounded down, so the bound holds."""
+_MOST_CANDIDATES = 32
+"""Groups among which those of the pigeonhole argument are chosen."""
+_MOST_CUT_VERTICES, _LEAST_CUT_VERTICES = 4_000_000, 1_000
+"""Vertices of all minimum cuts for one r, which take a second, and those that a small one counts for."""
 
 
 @dataclass(frozen=True)
@@ -85,38 +97,128 @@ def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
 
     Groups that some host takes in less than `known` are left out; the others are examined until `control` stops.
     """
-    free = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
-    paying = [each for each in pipeline.classes if each.pays]
+    free = _on_hosts(pipeline)
+    cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
     found = known
     for group in np.argsort(-free):
         if free[group] <= found or control.stopped:
             break
-        found = max(found, min([float(free[group]), *(_least_load(pipeline, each, int(group)) for each in paying)]))
+        found = max(found, min([float(free[group]), *(each.least_load([int(group)]) for each in cuts)]))
     return found
 
 
-def _least_load(pipeline: Pipeline, each: DeviceClass, group: int) -> float:
-    """min over sets S with the group of time(S) + cost of the nets that meet S and its complement.
+def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
+    """The least over all sets of r + 1 of r k + 1 groups of the least load of a device with them, for the best r.
 
-    A cut of: v -> sink, capacity time(v), paid where v is in S; and per net two vertices, from the first to the second
-    its cost, paid where one of its groups is in S (which reaches the first) and one is not (which the second reaches).
+    On k devices some device has r + 1 of the groups.  It holds for splits of less load than `upper`: only groups that
+    no host takes in less are chosen, and k counts the devices that pay.  At least `known`, at most `upper`.
+
+    A linear relaxation does not give as much: it spreads each group evenly, so it cuts nothing and bounds by the
+    average work alone, also with the cut costs of every pair of devices counted.
     """
-    from ortools.graph.python import max_flow  # late: only CP-SAT's searches ask
+    devices = sum(len(each.devices) for each in pipeline.classes if each.pays)
+    cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
+    if not cuts or not math.isfinite(upper):
+        return known
+    most = _MOST_CUT_VERTICES // max(cuts[0].size, _LEAST_CUT_VERTICES)
+    groups, found, r = _candidates(pipeline, cuts[0], upper, control), known, 1
+    while len(groups) > r * devices and len(groups) * math.comb(r * devices, r) <= most:
+        found, r = max(found, min(upper, _of_groups_apart(groups, r, r * devices + 1, found, cuts, control))), r + 1
+    return found
 
-    sink = len(pipeline.members)
-    first_net = sink + 1
-    if not np.isfinite(each.time[group]):
-        return np.inf
-    total = float(each.time[np.isfinite(each.time)].sum()) + sum(net.cost for net in pipeline.nets)
-    unit, endless = max(total, 1e-300) / _UNITS, 2 * int(_UNITS)
-    arcs = [(v, sink, math.floor(t / unit) if np.isfinite(t) else endless) for v, t in enumerate(each.time)]
-    for e, net in enumerate(pipeline.nets):
-        first, second = first_net + 2 * e, first_net + 2 * e + 1
-        arcs.append((first, second, math.floor(net.cost / unit)))
-        arcs += [arc for v in net.groups for arc in ((v, first, endless), (second, v, endless))]
-    flow = max_flow.SimpleMaxFlow()
-    for arc in arcs:
-        flow.add_arc_with_capacity(*arc)
-    status = flow.solve(group, sink)  # type: ignore[no-untyped-call]
-    assert status == flow.OPTIMAL, status
-    return float(flow.optimal_flow() * unit)
+
+def _of_groups_apart(
+    groups: Sequence[int], r: int, count: int, known: float, cuts: Sequence[MinimumCuts], control: Control
+) -> float:
+    """The least load of a device with r + 1 of `count` groups, which are chosen to make it large.
+
+    Each is the one whose least load with up to r of those before is the largest; 0 where it is not above `known`.
+    """
+    loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
+    chosen, found = list[int](), math.inf
+    while True:
+        group = max(loads, key=loads.__getitem__)
+        found = min(found, loads.pop(group)) if len(chosen) >= r else found
+        chosen.append(group)
+        if len(chosen) == count:
+            return found
+        for other in list(loads):
+            if control.stopped:
+                return 0.0
+            if len(chosen) <= r:
+                loads[other] = math.inf
+            for beside in combinations(chosen[:-1], min(r, len(chosen)) - 1):
+                loads[other] = min([loads[other], *(each.least_load([*beside, group, other]) for each in cuts)])
+                if len(chosen) >= r and loads[other] <= known:
+                    del loads[other]
+                    break
+        if not loads:
+            return 0.0
+
+
+def _on_hosts(pipeline: Pipeline) -> Floats:
+    """Per group the least time on a device that pays for no transfers."""
+    found: Floats = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
+    return found
+
+
+def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Control) -> list[int]:
+    """Long groups that no host takes in less than `upper`, and that a device with a longer one leaves out."""
+    time = np.min([each.time for each in pipeline.classes if each.pays], axis=0)
+    hosts, near, found = _on_hosts(pipeline), set[int](), list[int]()
+    for group in np.argsort(-time, kind="stable").tolist():
+        if control.stopped or len(found) == _MOST_CANDIDATES:
+            break
+        if hosts[group] >= upper and group not in near:
+            found.append(group)
+            near |= cuts.least_set([group])
+    return found
+
+
+class MinimumCuts:
+    """The least load of a device of one class with some groups, whatever else it takes.
+
+    min over sets S with the groups of time(S) + cost of the nets that meet S and its complement.  A cut of: the source
+    -> the groups, endless; v -> sink, capacity time(v), paid where v is in S; and per net two vertices, from the first
+    to the second its cost, paid where one of its groups is in S (which reaches the first) and one is not (which the
+    second reaches).
+    """
+
+    def __init__(self, pipeline: Pipeline, each: DeviceClass) -> None:
+        from ortools.graph.python import max_flow  # late: only CP-SAT's searches ask
+
+        count = len(pipeline.members)
+        self._source, self._sink, self._count = count, count + 1, count
+        finite = np.isfinite(each.time)
+        total = float(each.time[finite].sum()) + sum(net.cost for net in pipeline.nets)
+        self._unit, endless = max(total, 1e-300) / _UNITS, 2 * int(_UNITS)
+        arcs = [(self._source, v, 0) for v in range(count)]
+        arcs += [(v, self._sink, self._units(t) if np.isfinite(t) else endless) for v, t in enumerate(each.time)]
+        for e, net in enumerate(pipeline.nets):
+            first, second = count + 2 + 2 * e, count + 3 + 2 * e
+            arcs.append((first, second, self._units(net.cost)))
+            arcs += [arc for v in net.groups for arc in ((v, first, endless), (second, v, endless))]
+        self.size, self._endless = count + 2 + 2 * len(pipeline.nets), endless
+        self._flow, self._time = max_flow.SimpleMaxFlow(), each.time
+        for arc in arcs:
+            self._flow.add_arc_with_capacity(*arc)
+
+    def _units(self, value: float) -> int:
+        return math.floor(float(value) / self._unit)
+
+    def least_load(self, groups: Sequence[int]) -> float:
+        """Rounded down by `size` units at most; infinite where a group is not supported."""
+        if not np.isfinite(self._time[list(groups)]).all():
+            return np.inf
+        for group in groups:
+            self._flow.set_arc_capacity(group, self._endless)
+        status = self._flow.solve(self._source, self._sink)  # type: ignore[no-untyped-call]
+        assert status == self._flow.OPTIMAL, status
+        for group in groups:
+            self._flow.set_arc_capacity(group, 0)
+        return float(self._flow.optimal_flow() * self._unit)
+
+    def least_set(self, groups: Sequence[int]) -> set[int]:
+        """Groups of a device that has this least load."""
+        self.least_load(groups)
+        return {v for v in self._flow.get_source_side_min_cut() if v < self._count}

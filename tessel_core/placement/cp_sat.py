@@ -147,7 +147,7 @@ def _why_not_proved(problem: PlacementProblem, config: CpSatConfig, best: Best, 
 CP_SAT = Placer(
     "cp-sat",
     "CP-SAT",
-    "Integer programs of Tarnawski et al., NeurIPS 2020, with positions in a chain; or any sets, from annealing",
+    "Integer programs of Tarnawski et al., NeurIPS 2020, with positions in a chain; or any sets, annealed first",
     solve,
     CpSatConfig,
     keeps_branches_apart=True,

@@ -4,10 +4,9 @@
     python tests/benchmarks/placement.py --small      # without other numbers of devices and long searches
 
 Reads `../shared/data/device-placement` beside the project, or `--data DIR`; without it nothing is measured.  The
-peer's figures are those of the published C++ program on the same inputs.  The exit status is 1 where a contiguous
-answer is not the known optimum, or not proved, where a non-contiguous one is worse than the best known, and where
-replicated stages are not proved within their time limit; other seconds, and the bounds that a time limit leaves, are
-shown and never judged.
+peer's figures are those of the published C++ program on the same inputs.  The exit status is 1 where an answer is not
+the known optimum, or not proved, and where replicated stages are not proved within their time limit; other seconds are
+shown and never judged.  `any_sets.py` measures non-contiguous placements.
 """
 
 from __future__ import annotations
@@ -47,21 +46,6 @@ INPUTS: tuple[tuple[str, float, float | None, float], ...] = (
     ("OperatorGraphs/resnet50_inference", 124.348850, 0.07, 6),
     ("OperatorGraphs/bert_l-12_inference", 147.477984, 10.5, 135),
 )
-# (input, best known in ms, its bound) without contiguity; quick ones are proved in seconds
-NON_CONTIGUOUS: tuple[tuple[str, float, float], ...] = (
-    ("OperatorGraphs/bert_l-3_inference", 21.908376, 21.908376),
-    ("OperatorGraphs/bert_l-3_training", 54.207399, 54.207399),
-    ("OperatorGraphs/resnet50_inference", 124.348850, 124.348850),
-    ("LayerGraphs/bert24_inference", 17.714719, 17.346),
-    ("LayerGraphs/bert24_training", 39.789539, 35.707),
-    ("LayerGraphs/resnet50_inference", 33.688812, 33.025),
-    ("LayerGraphs/resnet50_training", 77.200602, 75.800),
-    ("LayerGraphs/gnmt_inference", 31.687311, 30.362),
-    ("LayerGraphs/inceptionv3_inference", 51.551864, 50.979),
-    ("OperatorGraphs/bert_l-6_inference", 28.744965, 25.827),
-    ("OperatorGraphs/bert_l-12_inference", 147.477984, 106.359),
-)
-QUICK = 3
 OTHER_POOLS = ((2, 0), (3, 1), (4, 3), (8, 1), (12, 2))
 REPLICATED = (1, 32)
 """Micro-batches per reduction of gradients where stages are replicated."""
@@ -83,13 +67,7 @@ class Measured:
 
 
 def measure(
-    path: Path,
-    pool: DevicePool | None,
-    tight: bool,
-    placer: str,
-    contiguous: bool,
-    by_hand: Path | None,
-    reduce_every: int | None,
+    path: Path, pool: DevicePool | None, tight: bool, placer: str, by_hand: Path | None, reduce_every: int | None
 ) -> Measured:
     """Reads and places; to be run in a process of its own, so that memory is that of this question alone."""
     began = time.process_time()
@@ -100,7 +78,7 @@ def measure(
         even = sum(operator.memory for operator in file.graph.operators) / asked.accelerators
         asked = replace(asked, memory=TIGHT * even)
     replicas = None if reduce_every is None else ReplicaOptions(reduce_every)
-    problem = placement_problem(file.graph, asked, contiguous=contiguous, replicas=replicas)
+    problem = placement_problem(file.graph, asked, replicas=replicas)
     if by_hand is not None:
         split = read_any(by_hand)
         assert isinstance(split, SplitFile)
@@ -117,13 +95,12 @@ def asked_alone(
     pool: DevicePool | None = None,
     tight: bool = False,
     placer: str = "dp",
-    contiguous: bool = True,
     by_hand: Path | None = None,
     reduce_every: int | None = None,
 ) -> Measured:
     """`measure` in a fresh process."""
     with get_context("spawn").Pool(1) as one:
-        return one.apply(measure, (path, pool, tight, placer, contiguous, by_hand, reduce_every))
+        return one.apply(measure, (path, pool, tight, placer, by_hand, reduce_every))
 
 
 def published(data: Path, console: Console) -> bool:
@@ -196,28 +173,15 @@ def replicated(data: Path, console: Console) -> bool:
     return good
 
 
-def non_contiguous(data: Path, console: Console, small: bool) -> bool:
-    """Any sets: at or below the best known, and a bound."""
-    headings = ("input", "best known", "ours", "known bound", "our bound", "status", "wall s", "CPU s")
-    table = Table(*headings, title="Published inputs, non-contiguous throughput (ms), 60 s and two workers")
-    good = True
-    for name, best, bound in NON_CONTIGUOUS[: QUICK if small else None]:
-        found = asked_alone(data / "throughput" / f"{name}.json", placer="cp-sat", contiguous=False)
-        right = found.objective is not None and found.objective <= best + 1e-6
-        good &= right
-        ours = shown(found.objective) if right else f"[red]{shown(found.objective)}[/red]"
-        row = (name, f"{best:.6f}", ours, f"{bound:.3f}", shown(found.bound), found.status)
-        table.add_row(*row, f"{found.wall_s:.1f}", f"{found.cpu_s:.1f}")
-    console.print(table)
-    return good
-
-
 def beside_the_dynamic_program(data: Path, console: Console) -> bool:
     """What CP-SAT takes for the same proof, and how far baselines are from it."""
     serving = [
         name
         for name, each in PLACERS.items()
-        if True in each.contiguous and THROUGHPUT in each.objectives and False in each.replicates
+        if True in each.contiguous
+        and THROUGHPUT in each.objectives
+        and False in each.replicates
+        and not each.several_stages
     ]
     baselines = [name for name in serving if name not in ("dp", "cp-sat")]
     headings = ("input", "optimum", "CP-SAT", "wall s", *(f"{name} above" for name in baselines))
@@ -256,7 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     good = published(options.data, console)
     good &= replicated(options.data, console)
-    good &= non_contiguous(options.data, console, options.small)
     good &= beside_the_dynamic_program(options.data, console)
     return 0 if (options.small or others(options.data, console)) and good else 1
 

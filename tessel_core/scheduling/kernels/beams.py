@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.compiled import compiled, inlined, unmanaged
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.kernels.compiled import compiled, inlined, unmanaged
 from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 

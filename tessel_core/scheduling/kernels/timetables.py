@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessel_core.compiled import compiled, inlined
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.kernels.compiled import compiled, inlined
 from tessel_core.scheduling.kernels.cycles import Circles, close
 from tessel_core.scheduling.kernels.tables import Tables
 
