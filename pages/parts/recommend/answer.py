@@ -58,7 +58,7 @@ def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
     """The front as a table; the chosen row, at first the fastest."""
     st.markdown("**Faster or leaner: no configuration is both**")
     rows = pd.DataFrame([_row(each) for each in front])
-    key = session().key(f"recommend-front-{len(front)}-{front[0].strategy}")
+    key = f"recommend-front-{len(front)}-{front[0].strategy}"
     state = st.dataframe(rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", height=330)
     taken = state["selection"]["rows"]
     return front[taken[0] if taken else 0]

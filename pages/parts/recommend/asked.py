@@ -9,7 +9,6 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.keeping import keeping
-from pages.shared.session import session
 from pages.shared.widgets import button, choose, form, labelled
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
@@ -59,7 +58,7 @@ def _model() -> tuple[str, Family, dict[str, Any]]:
     """A preset, or the network of a Hugging Face config."""
     titles = {each: each for each in preset_names()} | {_OWN: _OWN}
     with labelled(width=260):
-        name = choose("Model", titles, FIRST_MODEL, key=session().key("recommend-model"))
+        name = choose("Model", titles, FIRST_MODEL, key="recommend-model")
     if name != _OWN:
         found = preset_network(name)
         assert found is not None, "the choices are presets"
@@ -100,7 +99,7 @@ def _sequence(said: dict[str, Any]) -> int | None:
         return None
     usual = min(int(said["sequence"]), 8192)
     with labelled(width=140):
-        key = session().key(f"recommend-sequence-{usual}")
+        key = f"recommend-sequence-{usual}"
         return int(st.number_input("Sequence", 1, 10_000_000, usual, key=key, help="Tokens of a sample."))
 
 
