@@ -12,13 +12,22 @@ from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Va
 from tessel_core.ir.operators.rules import moved, same_device
 from tessel_core.ir.types import TensorType
 
+NARROW = ("fp16", "bf16")
+"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
+
+
+def _state_type(weight: TensorType) -> TensorType:
+    """The type of a weight's state: fp32 where weights are narrow.  Gradients are in it, or like the weight."""
+    return weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
+
 
 def _sgd(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(len(types) % 2 == 0 and len(types) > 0, "takes weights and as many gradients")
     half = len(types) // 2
     same_device(types)
     for weight, gradient in zip(types[:half], types[half:], strict=True):
-        need(weight == gradient, f"takes a gradient like each weight, got {gradient} for {weight}")
+        fits = gradient in (weight, _state_type(weight))
+        need(fits, f"takes a gradient like each weight, got {gradient} for {weight}")
     return tuple(types[:half])
 
 
@@ -31,10 +40,6 @@ def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
     """Multiply and subtract; reads weight and gradient, writes the weight."""
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
-
-
-NARROW = ("fp16", "bf16")
-"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
 
 
 def _groups(values: Values) -> int:
@@ -52,7 +57,7 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(step.shape == () and step.dtype.startswith("int"), f"takes the step as int32[], got {step}")
     for i in range(count):
         weight, *state, gradient = types[i:-1:count]
-        wanted = weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
+        wanted = _state_type(weight)
         need(gradient in (weight, wanted), f"takes a gradient like each weight, got {gradient} for {weight}")
         fits = set(state) == {wanted}
         need(fits, f"takes state like {wanted} for {weight}, got {', '.join(map(str, state))}")
