@@ -12,6 +12,7 @@ import pytest
 from helpers.programs import same_meaning
 from helpers.seeds import seeds
 from test_attention import kept
+from test_networks import inputs as network_inputs
 from test_networks import tiny
 
 from tessel_core.costs.meshes import find_mesh
@@ -26,6 +27,7 @@ from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.networks.gpt import GptSpec, gpt_forward
 from tessel_core.networks.graphs.spec import GraphSpec
+from tessel_core.networks.graphs.table import GRAPHS
 from tessel_core.networks.llama import LlamaSpec, llama
 from tessel_core.strategies.families import NetworkWork, find_family
 from tessel_core.strategies.strategy import (
@@ -321,3 +323,21 @@ def test_networks_without_a_sequence_have_no_context_parallelism() -> None:
         Strategy(zero=4)
     with pytest.raises(InputError, match="tensor parallelism: must be a whole number of at least 1, got 0"):
         TensorParallel(0)(Gradients()(llama(LONG)))
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize("name", [name for name in GRAPHS if name not in ("mlp", "gpt")])
+def test_every_family_trains_on_devices_that_share_its_tensors(name: str, zero: int) -> None:
+    """A step on two devices that share tensors, and two replicas, means what one device does.
+
+    ResNet has no replicas here: its batch norms are of each replica's samples.
+    """
+    family = find_family(name)
+    spec = NetworkWork(name, tiny(name))
+    if family.objection(spec, 2):
+        pytest.skip("its sizes do not divide")
+    strategies = Strategy(), Strategy(1, 2) if name == "resnet" else Strategy(2, 2, zero=zero)
+    whole, changed = (build_program(family, spec, each, gradients=True) for each in strategies)
+    given = network_inputs(whole, zero)
+    given |= {piece: np.abs(array) for piece, array in given.items() if piece.endswith(".square")}
+    same_meaning(whole, changed, given, 1e-8)

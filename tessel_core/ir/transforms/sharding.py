@@ -97,10 +97,21 @@ class Sharding(ABC):
         for value in self.source.outputs:
             if value not in self._summed_later:
                 self.land(value)
+        self._cut_like_weights()
         pairs = zip(self.source.outputs, self.model.outputs, strict=True)
         pieces = [self._piece(piece, self.state[value]) for value, piece in pairs]
         program = self.build.finish([self.values[value] for value in self.source.outputs])
         return Distributed(program, tuple(inputs), tuple(pieces), self.model.roles)
+
+    def _cut_like_weights(self) -> None:
+        """Takes a device's part of gradients that are whole, where it has a part of the weight."""
+        weights = {piece.name: value for value, piece in self.model.piece_of.items()}
+        for value, piece in zip(self.source.outputs, self.model.outputs, strict=True):
+            weight = weights.get(self.model.role_of(piece).gradient_of)
+            if weight is not None and self.state[value] == WHOLE and self.state[weight].how == "part":
+                wanted = self.state[weight]
+                self.values[value] = self.converted(value, wanted, self._made_with[value])
+                self.state[value] = wanted
 
     def _input(self, value: int, piece: Piece) -> Piece:
         role, of_type = self.model.role_of(piece), self.source.types[value]
