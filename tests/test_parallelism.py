@@ -340,4 +340,4 @@ def test_every_family_trains_on_devices_that_share_its_tensors(name: str, zero: 
     whole, changed = (build_program(family, spec, each, gradients=True) for each in strategies)
     given = network_inputs(whole, zero)
     given |= {piece: np.abs(array) for piece, array in given.items() if piece.endswith(".square")}
-    same_meaning(whole, changed, given, 1e-8)
+    same_meaning(whole, changed, given, 1e-7)
