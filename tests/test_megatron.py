@@ -199,7 +199,7 @@ def test_a_searched_v_is_a_v_in_its_plan(tessel: Tessel) -> None:
     words = ("graph", "gpt", "--preset", "gpt2-small", "--set", "split_weights=true", "--backward", "--out", "g.json")
     assert tessel(*words).code == 0
     mesh = ("--mesh", "h200-4")
-    asked = (*mesh, "--stages-per-device", "2", "--layout-shape", "v", "--time-limit", "3")
+    asked = (*mesh, "--stages-per-device", "2", "--layout-shape", "v", "--time-limit", "20", "--workers", "1")
     assert tessel("place", "g.json", *asked, "--out", "placed.json").code == 0
     assert tessel("check", "g.json", "placed.json").code == 0
     assert tessel("plan", "g.json", "placed.json", *mesh, "--split-weights", "--out", "p.json").code == 0

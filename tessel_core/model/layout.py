@@ -53,7 +53,7 @@ class StageLayout:
         stage then holds as many micro-batches as there are devices.  On one device the two shapes are the same.
 
         >>> StageLayout(2).in_flight(1, 2)
-        ((2, 1),)
+        ((2, 1), (3, 0))
         """
         if self.shape is LayoutShape.LOOP or devices == 1:
             return _interleaved(device, devices, self.stages_per_device)

@@ -189,7 +189,7 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
 """Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
 
 LATENCY_RULES: dict[str, PlacementRule] = {
-    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule not in (contiguous, stages)},
+    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule not in (contiguous, stages, replicas)},
     "alone": alone,
     "contiguous subgraphs": contiguous_subgraphs,
     "order": order,

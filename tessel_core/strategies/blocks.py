@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Scope
 from tessel_core.ir.transforms.condensed import Condensed, condensed
@@ -71,8 +70,6 @@ class Blocks:
     """Per layer of the whole network, a row."""
     seconds: Column
     """By row and phase: forward, backward, and gradients of weights where they are apart."""
-    busy: Column
-    """By row, seconds that a device computes for it: less than its time, since nothing else is counted."""
     held: Column
     """By row, bytes that its forward leaves for its backward."""
     space: Column
@@ -85,19 +82,15 @@ class Blocks:
     """By row, seconds to add the gradients of a micro-batch to those of the ones before."""
     update: float
     """Seconds of the optimizer's step for each number of a weight."""
-    inputs: int
-    """Bytes of inputs that are no weights."""
 
     @cached_property
     def layers(self) -> PerLayer:
         """The same of every layer of the whole network."""
         bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
-        gradients = np.array([sum(each.gradient.bytes for each in row) for row in self.weights], float)
         at = self.stands_for
         forward, backward, weight = self.seconds[at].T
         spaces = self.space[at, FORWARD], self.space[at, BACKWARD:].max(axis=1)
-        sizes = bytes_of[at], gradients[at]
-        return PerLayer(forward, backward, weight, self.adding[at], self.busy[at], self.held[at], *spaces, *sizes)
+        return PerLayer(forward, backward, weight, self.adding[at], self.held[at], *spaces, bytes_of[at])
 
 
 @dataclass(frozen=True)
@@ -108,13 +101,10 @@ class PerLayer:
     backward: Column
     weight: Column
     adding: Column
-    busy: Column
     held: Column
     space_forward: Column
     space_backward: Column
     weights: Column
-    """Bytes."""
-    gradients: Column
     """Bytes."""
 
 
@@ -129,11 +119,6 @@ class BlockTable:
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
         self._remembered: dict[Hashable, Any] = {}
-
-    @property
-    def made(self) -> int:
-        """How many cuts were simulated."""
-        return len(self._blocks)
 
     def short(self, rows: int) -> Condensed:
         """The forward pass of so many samples, without repeated layers."""
@@ -156,7 +141,7 @@ class BlockTable:
         wiring, split = self.wiring(strategy), self.training and strategy.form.split
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
         lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
-        kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.recompute
+        kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
         cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
         key = rows, strategy.tensor, strategy.context, *cut, *kernels, split, wiring.kind(place), lie
         if key not in self._blocks:
@@ -181,14 +166,10 @@ class _Simulated:
         model = table.family.completed(short.model, table.spec, split_weights=split, attention=strategy.attention)
         model = with_layers_cut(model, strategy, training=table.training)
         self._model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
-        self._program, self._degrees = self._model.program, self.degrees(strategy)
+        self._program = self._model.program
+        self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
         self._add = "add_in_place" if strategy.grad_dtype else "add"
         self._trace = simulate(self._program, None, costs)
-
-    @staticmethod
-    def degrees(strategy: Strategy) -> Degrees:
-        """How many devices there are along each dimension."""
-        return Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
 
     def blocks(self) -> Blocks:
         """What the layers take."""
@@ -198,12 +179,8 @@ class _Simulated:
         for row, those in enumerate(weights):
             for each in those:
                 adding[row] += self._seconds(self._add, (each.gradient, each.gradient), (each.gradient,), {})
-        mine = {value for value, piece in self._model.piece_of.items() if not self._model.role_of(piece).weight}
-        inputs = sum(self._program.types[value].bytes for value in mine)
         places = np.array(self._stands_for, np.int64)
-        return Blocks(
-            places, seconds, self._busy(), held, space, self._crossing(), weights, adding, self._update(), inputs
-        )
+        return Blocks(places, seconds, held, space, self._crossing(), weights, adding, self._update())
 
     def _seconds(self, kind: str, types: Types, made: Types, values: Values) -> float:
         return max(self._costs.seconds(kind, types, made, values).values())
@@ -255,15 +232,6 @@ class _Simulated:
     def _inputs(self) -> int:
         """Bytes that are there from the start."""
         return sum(self._program.types[value].bytes for value in self._program.inputs)
-
-    def _busy(self) -> Column:
-        found = np.zeros(self._rows)
-        trace = self._trace
-        for number, seconds in zip(trace.op.tolist(), trace.seconds.tolist(), strict=True):
-            op = self._program.ops[number]
-            if not find_operator(op.kind).pattern:
-                found[op.tag.stage or 0] += seconds
-        return found
 
     def _crossing(self) -> tuple[tuple[TensorType, ...], ...]:
         maker = {value: op.tag.stage or 0 for op in self._program.ops for value in op.outputs}

@@ -1,9 +1,9 @@
 """The fastest strategy of a network on a cluster: every configuration of some ranges, timed or ruled out.
 
 Configurations are timed by the blocks of their layers (`block_engine.py`).  One is ruled out without being timed where
-a lower bound says that another one is at least as fast and takes no more memory.  The bound on time counts work alone:
-what the devices compute for all micro-batches, spread over the pipeline as evenly as can be.  The bound on memory
-counts weights, gradients and the optimizer's state, spread as evenly, and one micro-batch on one device.
+lower bounds say that another one is at least as fast and takes no more memory.  The bound on time counts what a device
+does for all micro-batches, the way of a micro-batch to its first stage and back, and the optimizer's step.  The bound
+on memory counts what stays all the time, and the micro-batches that any order holds (`Staged`).
 """
 
 from __future__ import annotations

@@ -62,8 +62,6 @@ class StageCosts:
     """Bytes of a micro-batch between its forward and its backward."""
     peak: tuple[float, float]
     """Bytes of the running micro-batch at its fullest moment, in its forward and in its backward."""
-    busy: float
-    """Seconds of computing for a micro-batch."""
 
 
 class Stages:
@@ -164,9 +162,8 @@ class Stages:
         seconds = float(forward.sum()), float(backward.sum()), float(weight.sum()), float(adding.sum())
         gradients = np.array([each.gradients for each in mine])
         peak, extra = self._peaks(blocks, cut, gradients)
-        held, busy = float(layers.held[cut].sum()), float(layers.busy[cut].sum())
-        parts = weights, extra, state
-        return StageCosts(seconds, tail, reducing, update, sum(parts), parts, held, peak, busy)
+        parts, held = (weights, extra, state), float(layers.held[cut].sum())
+        return StageCosts(seconds, tail, reducing, update, sum(parts), parts, held, peak)
 
     @property
     def _parts(self) -> int:
@@ -181,9 +178,8 @@ class Stages:
         backward = held + layers.space_backward[cut]
         gathered = 0.0
         if strategy.zero == 3 and strategy.scatters_at_once:
-            roots = np.array([sum(w.type.bytes for w in row if w.root) for row in blocks.weights])[
-                blocks.stands_for[cut]
-            ]
+            of_row = [sum(each.type.bytes for each in row if each.root) for row in blocks.weights]
+            roots = np.array(of_row, float)[blocks.stands_for[cut]]
             whole = layers.weights[cut] - roots
             two = whole + np.append(whole[1:], 0.0)
             gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
