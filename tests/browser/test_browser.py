@@ -23,6 +23,11 @@ from tessel_core.workbench.workspace import Workspace, workspace_of
 
 ONE_SCREEN = "(e => e.scrollHeight - e.clientHeight <= 40)(document.querySelector('[data-testid=stMain]'))"
 """Nothing to scroll for."""
+FIRST_SCREEN = """() => {
+    const ways = document.querySelector('.st-key-ways-on');
+    return ways && ways.getBoundingClientRect().top < 680;
+}"""
+"""The question and the comparison are on the screen, and the ways on begin there."""
 FIGURES_FILL_THEIR_COLUMNS = """() => [...document.querySelectorAll('.plot-container')].every(e =>
     Math.abs(e.closest('figure').clientWidth - e.querySelector('.main-svg').clientWidth) <= 1)"""
 
@@ -78,7 +83,7 @@ def test_the_first_screen_compares_and_fits_and_a_bad_upload_says_one_sentence(
     page.get_by_label(re.compile(r"^Searched, M-shaped placement: GPUs .* Timeline of \d+ blocks")).wait_for()
     for text in ("1F1B, V-shaped placement", "Searched, M-shaped placement", "Open a sample", "Start from a shape"):
         page.get_by_text(text).first.wait_for()
-    page.wait_for_function(ONE_SCREEN)
+    page.wait_for_function(FIRST_SCREEN)
     looks_right(page, "Start")
     bad = tmp_path / "bad.json"
     bad.write_text('{"format": "tessel-plan", "version": 9}')

@@ -12,15 +12,18 @@ from pages.shared.widgets import button, literal
 from tessel_core.samples import WORKED_ANSWER
 from tessel_core.units import show_memory, show_time
 
+_HEIGHT = 84
+"""Pixels, two lines of text: as high from the start as it will be, so that nothing below it moves."""
+
 
 def first_question() -> None:
     """The answer for one model on one cluster, and the way to the reader's own."""
     known = _worked()
     asked, best = known["asked"], known["best"]
-    with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        with st.container():
-            st.markdown("**My model, my cluster: how do I cut it, does it fit, how long is a step?**")
-            st.markdown(f"{literal(_question(asked))} :gray[{literal(_answer(best, known['configurations']))}]")
+    with st.container(border=True, horizontal=True, vertical_alignment="center", height=_HEIGHT):
+        with st.container(gap="xxsmall"):
+            st.markdown("**My model, my cluster: how do I cut it?**")
+            st.caption(literal(f"{_question(asked)} {_answer(best, known['configurations'])}"))
         if button("Find yours", type="primary", icon=":material/rocket_launch:"):
             go_to("recommend")
 
@@ -32,8 +35,7 @@ def _worked() -> dict[str, Any]:
 
 
 def _question(asked: dict[str, Any]) -> str:
-    batch, tokens = f"{asked['global_batch']:,} samples", f"{asked['sequence']:,} tokens"
-    return f"{asked['model']} on {asked['mesh']}, {batch} of {tokens}:"
+    return f"{asked['model']} on {asked['mesh']}, a batch of {asked['global_batch']:,} x {asked['sequence']:,} tokens:"
 
 
 def _answer(best: dict[str, Any], configurations: int) -> str:
@@ -41,5 +43,4 @@ def _answer(best: dict[str, Any], configurations: int) -> str:
     cut = ", ".join(f"{name} {best[name]}" for name in names if best[name] > 1)
     zero = f", ZeRO-{best['zero']}" if best["zero"] else ""
     step, memory = show_time(best["latency_s"], "s"), show_memory(max(best["peak_memory"]), "B")
-    rate = f"{best['tokens_per_s_per_device']:,.0f} tokens/s per GPU"
-    return f"{cut}{zero} takes {step} a step, {rate} and {memory}: the fastest of {configurations:,} configurations."
+    return f"{cut}{zero} takes {step} a step and {memory}, the fastest of {configurations:,} ways."
