@@ -21,8 +21,6 @@ from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.workbench.workspace import Workspace, workspace_of
 
-ONE_SCREEN = "(e => e.scrollHeight - e.clientHeight <= 40)(document.querySelector('[data-testid=stMain]'))"
-"""Nothing to scroll for."""
 FIRST_SCREEN = """() => {
     const ways = document.querySelector('.st-key-ways-on');
     return ways && ways.getBoundingClientRect().top < 680;
