@@ -56,6 +56,8 @@ class Weight:
     """Whether it comes before or behind all layers, as embedding and head do, so that FSDP gathers it once."""
     copy: float
     """Seconds to copy it out of the buffer that it was gathered into."""
+    add: float
+    """Seconds to add its gradient to that of the micro-batches before."""
     over: str
     """The dimension along which devices have the same weight."""
     state: int
@@ -79,7 +81,9 @@ class Blocks:
     weights: tuple[tuple[Weight, ...], ...]
     """By row, in the order in which their gradients are made."""
     adding: Column
-    """By row, seconds to add the gradients of a micro-batch to those of the ones before."""
+    """By row, seconds to add whole gradients of a micro-batch to those of the ones before."""
+    least_add: float
+    """Seconds to add two numbers: what it takes to launch the kernel."""
     update: float
     """Seconds of the optimizer's step for each number of a weight."""
 
@@ -175,12 +179,15 @@ class _Simulated:
         """What the layers take."""
         seconds, space, held = self._spans()
         weights = self._weights()
-        adding = np.zeros(self._rows)
-        for row, those in enumerate(weights):
-            for each in those:
-                adding[row] += self._seconds(self._add, (each.gradient, each.gradient), (each.gradient,), {})
+        adding = np.array([sum(each.add for each in row) for row in weights])
+        one = self._program.types[0].shaped((1,))
         places = np.array(self._stands_for, np.int64)
-        return Blocks(places, seconds, held, space, self._crossing(), weights, adding, self._update())
+        return Blocks(
+            places, seconds, held, space, self._crossing(), weights, adding, self._adding(one), self._update()
+        )
+
+    def _adding(self, gradient: TensorType) -> float:
+        return self._seconds(self._add, (gradient, gradient), (gradient,), {})
 
     def _seconds(self, kind: str, types: Types, made: Types, values: Values) -> float:
         return max(self._costs.seconds(kind, types, made, values).values())
@@ -283,7 +290,9 @@ class _Simulated:
             state = round(self._state * of_type.elements) if mine is not None else 0
             row, scope = self._first_taker[value]
             copy = self._seconds("identity", (of_type,), (of_type,), {})
-            each = Weight(of_type, made, scope, scope in self._roots, copy, replicas_of(piece, self._degrees), state)
+            add = 0.0 if mine is None else self._adding(made)
+            how = scope, scope in self._roots, copy, add, replicas_of(piece, self._degrees)
+            each = Weight(of_type, made, *how, state)
             found[row].append((-1 if mine is None else made_at.get(mine, -1), each))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 

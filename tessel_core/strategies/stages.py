@@ -35,6 +35,8 @@ class Traffic:
     """To reduce its gradients at the end of the step."""
     update: float
     """To gather the updated weights at the end of the step."""
+    adding: float
+    """To add up the gradients of a micro-batch, or a replica's part of them."""
     weights: float
     gradients: float
     state: float
@@ -95,7 +97,8 @@ class Stages:
         """Per layer of the short network."""
         place = self._classes[stage]
         key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
-        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, each) for each in rows])
+        least = self._blocks[place].least_add
+        return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, r, least) for r in rows])
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """The stage of the layers from `first` to before `last`."""
@@ -131,7 +134,7 @@ class Stages:
         traffic = self.traffic(stage)
         mine, cut = [traffic[row] for row in rows], slice(first, last)
         forward, backward, weight = layers.forward[cut], layers.backward[cut], layers.weight[cut]
-        adding = layers.adding[cut] / self._parts if self.several else np.zeros(len(mine))
+        adding = np.array([each.adding for each in mine]) if self.several else np.zeros(len(mine))
         tail = reducing = 0.0
         ready = weight if strategy.form.split else backward
         if strategy.scatters_at_once:
@@ -164,11 +167,6 @@ class Stages:
         peak, extra = self._peaks(blocks, cut, gradients)
         parts, held = (weights, extra, state), float(layers.held[cut].sum())
         return StageCosts(seconds, tail, reducing, update, sum(parts), parts, held, peak)
-
-    @property
-    def _parts(self) -> int:
-        """Parts of gradients that replicas add up on their own."""
-        return self.strategy.data * self.strategy.context if self.strategy.scatters_at_once else 1
 
     def _peaks(self, blocks: Blocks, cut: slice, gradients: Column) -> tuple[tuple[float, float], float]:
         """Bytes of the running micro-batch at most, and those of gradients that stay from one to the next."""
@@ -211,11 +209,11 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
     return (done - now if total else 0.0), total
 
 
-def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...]) -> Traffic:
+def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...], least_add: float) -> Traffic:
     """The traffic of one layer; groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
     seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
-    sizes = dict.fromkeys(("weights", "gradients", "state", "numbers"), 0.0)
+    sizes = dict.fromkeys(("adding", "weights", "gradients", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
         for each in mine:
@@ -223,6 +221,7 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
             sizes["weights"] += each.type.bytes / (degree if at_once and strategy.zero == 3 else 1)
             sizes["gradients"] += each.gradient.bytes / (degree if at_once else 1)
             sizes["state"] += each.state / part
+            sizes["adding"] += max(least_add, each.add / (degree if at_once else 1)) if each.add else 0.0
             sizes["numbers"] += each.gradient.elements / part
         first = [each for each in mine if each.scope == weights[-1].scope]
         whole, made = _bytes(mine)
