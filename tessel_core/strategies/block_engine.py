@@ -74,7 +74,7 @@ class Staged:
 class BlockEngine:
     """Times strategies of one network on one mesh by the blocks of its layers.
 
-    Of random strategies half are within 1 % of the operation-by-operation simulation, and seven in eight within 5 %
+    Of random strategies half are within 1 % of the operation-by-operation simulation, and nine in ten within 5 %
     (tests/benchmarks/blocks.py lists those that differ most).  Stages are timed as a chain: branches of a network that
     could run side by side on different stages do not.
     """
