@@ -30,6 +30,7 @@ from tessel_core.strategies.layouts import balanced, sums
 from tessel_core.strategies.naming import preset_names, preset_network
 from tessel_core.strategies.recommendation import Question, SearchRanges, recommend
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
+from tessel_core.workbench.messages.recommendation import refusal
 
 
 @pytest.fixture
@@ -205,7 +206,11 @@ def test_a_batch_that_nothing_divides_names_the_nearest() -> None:
 def test_a_model_that_does_not_fit_names_the_closest() -> None:
     found = recommend(question("llama-3-70b", EIGHT.with_capacity(10**9), 8, SearchRanges(micro_batch_size=(1,))))
     assert found.best is None
+    assert found.bound_s is None
     assert sum(found.infeasible.values()) == found.configurations
+    assert found.nearest is not None
+    assert found.nearest[1] > 10**9
+    assert f"The closest is {found.nearest[0].summary}." in refusal(found)[1]
 
 
 def test_a_stop_keeps_the_best_so_far() -> None:

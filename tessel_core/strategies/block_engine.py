@@ -19,7 +19,6 @@ from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
 from tessel_core.strategies.order_times import Order, counts_for, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
-from tessel_core.strategies.strategy import Strategy
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
 """Published orders that hold no more micro-batches, however many there are."""
@@ -88,9 +87,12 @@ class BlockEngine:
         """The outcome of each; InputError where one has layers that are not cut like this."""
         return self.timed([self.staged(asked) for asked in configurations])
 
-    def fits(self, strategy: Strategy, rows: int) -> bool:
-        """Whether what stays in memory all the time would fit if devices of a pipeline shared it evenly."""
-        return Stages(self.table, strategy, rows).whole().static / strategy.pipeline <= self._least_room
+    def least_static(self, asked: Configuration) -> float:
+        """Bytes that stay in memory all the time, if devices of a pipeline could share them evenly.
+
+        Raises InputError as `staged`.
+        """
+        return Stages(self.table, asked.strategy, _rows(asked)).whole().static / asked.strategy.pipeline
 
     def with_layout(self, asked: Configuration) -> Configuration:
         """The configuration with the layers of each stage chosen so that the slowest stage is fastest.
@@ -136,9 +138,9 @@ class BlockEngine:
         counts = []
         for number, each in enumerate(every):
             strategy = each.asked.strategy
-            shape = strategy.schedule, strategy.pipeline, strategy.stages_per_device
+            shape = strategy.pipeline, strategy.stages_per_device
             counts.append(counts_for(*shape, strategy.micro_batches, repeats=strategy.schedule in _STEADY))
-            together[*shape, counts[-1].few].append(number)
+            together[strategy.schedule, *shape, counts[-1].few].append(number)
         found = list[StrategyResult | None]([None] * len(every))
         for (schedule, devices, several, few), numbers in together.items():
             members = [every[number] for number in numbers]

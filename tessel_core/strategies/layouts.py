@@ -13,8 +13,6 @@ Matrix = NDArray[np.float64]
 def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
     """The layers of each stage, in order, of which the largest cost is least; None where no split is possible.
 
-    Among those with the least largest cost, the sum of squares is not looked at: the first found is returned.
-
     Parameters
     ----------
     costs

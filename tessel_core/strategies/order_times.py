@@ -16,6 +16,7 @@ Column = NDArray[np.float64]
 
 _PHASES = {BlockKind.FORWARD: 0, BlockKind.BACKWARD: 1, BlockKind.WEIGHT: 2}
 ADDING = 3
+"""The place of adding up gradients among the seconds of a stage, behind its phases."""
 COPY = 2 / 3
 """Time of a copy beside that of a sum of two: it moves two thirds of the bytes."""
 _FEW = (1, 2, 3)
@@ -133,7 +134,7 @@ class Counts:
     weights: tuple[float, ...]
 
 
-def counts_for(schedule: str, devices: int, stages_per_device: int, micro_batches: int, *, repeats: bool) -> Counts:
+def counts_for(devices: int, stages_per_device: int, micro_batches: int, *, repeats: bool) -> Counts:
     """Few numbers of micro-batches, and how much of the time of each adds up to that of `micro_batches`.
 
     An order that repeats once the pipeline is full takes as long for each more filling, so the last two say the rest.

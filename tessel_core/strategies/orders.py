@@ -124,7 +124,8 @@ def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per
     if stage_form(scheduler, devices, micro_batches, stages_per_device) is not None:
         return ""
     found = find_scheduler(scheduler)
-    if micro_batches % 2 and stage_form(scheduler, devices, micro_batches + 1, stages_per_device) is not None:
+    even = stage_form(scheduler, devices, micro_batches + 1, stages_per_device) if micro_batches % 2 else None
+    if even is not None and even.copies > 1:
         return f"{found.title} runs the network both ways, half of the micro-batches each, and {micro_batches} are odd"
     form = SPLIT if found.splits and stages_per_device == 1 else SPLIT_V if found.splits else LOOP
     return found.why_not(_plan_for(scheduler, devices, stages_per_device, form), micro_batches)

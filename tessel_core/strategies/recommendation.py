@@ -63,8 +63,9 @@ class SearchRanges:
         for each in fields(self):
             values = getattr(self, each.name)
             numbers = [v for v in values if isinstance(v, int)] if isinstance(values, tuple) else []
-            if numbers and min(numbers) < (each.name != "zero"):
-                raise InputError(each.name.replace("_", "-"), f"must be at least 1, got {min(numbers)}")
+            least = int(each.name != "zero")
+            if numbers and min(numbers) < least:
+                raise InputError(each.name.replace("_", "-"), f"must be at least {least}, got {min(numbers)}")
 
     def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
         """The same with every range said."""
@@ -197,8 +198,8 @@ class Recommendation:
     """Why the others cannot be, and how many; the most frequent first."""
     nearest: tuple[Strategy, float] | None
     """Where nothing fits, the configuration that is least short of memory, and the bytes that it takes at least."""
-    bound_s: float
-    """Seconds that no configuration of the ranges that fits can be below: work alone."""
+    bound_s: float | None
+    """Seconds that no configuration that fits is below, each with its layout; None where none fits or a stop came."""
     complete: bool
     """Whether every configuration was timed or ruled out."""
 
@@ -209,17 +210,13 @@ class Recommendation:
 
     @property
     def simulated(self) -> int:
-        """How many were timed."""
-        return self.configurations - self.ruled_out - sum(self.infeasible.values())
+        """How many were timed and fit."""
+        return len(self.candidates)
 
     @property
     def front(self) -> tuple[Candidate, ...]:
         """Those that no other one equals or betters in time and memory, the fastest first."""
-        found = list[Candidate]()
-        for each in self.candidates:
-            if not found or each.peak < found[-1].peak:
-                found.append(each)
-        return tuple(found)
+        return tuple(_front(self.candidates))
 
     @property
     def leanest(self) -> Candidate | None:
@@ -277,8 +274,8 @@ class _Search:
         complete = ruled_out + len(timed) + sum(reasons.values()) == len(asked)
         nearest = None if timed else self._nearest
         fitting = (seconds for seconds, staged in every if staged.least_bytes <= self._room)
-        least = next(fitting, math.nan)
-        return Recommendation(self._question, tuple(timed), len(asked), ruled_out, reasons, nearest, least, complete)
+        bound = next(fitting, None) if complete else None
+        return Recommendation(self._question, tuple(timed), len(asked), ruled_out, reasons, nearest, bound, complete)
 
     def _no_division(self) -> str:
         """Why no configuration divides the batch, and the nearest batches that one divides."""
@@ -307,10 +304,13 @@ class _Search:
                 self._refused(reason)
                 continue
             try:
-                if self._engine.fits(strategy, spec.batch // (strategy.data * strategy.micro_batches)):
-                    yield self._engine.staged(self._engine.with_layout(Configuration(spec, strategy)))
+                asked_for = Configuration(spec, strategy)
+                stays = self._engine.least_static(asked_for)
+                if stays <= self._room:
+                    yield self._engine.staged(self._engine.with_layout(asked_for))
                 else:
                     self._refused(_TOO_LARGE)
+                    self._keep_nearest(strategy, stays)
             except InputError as error:
                 self._refused(error.why)
 

@@ -13,13 +13,16 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
     count = counted(found.configurations, "configuration")
     every = f"of the {count} of these ranges, under this cost model"
     first = f"The fastest {every}." if found.complete else f"The fastest found {every}; the search was stopped."
-    bound, step = found.bound_s, found.best.outcome.latency
     judged = [f"{found.simulated:,} were timed", f"{found.ruled_out:,} were ruled out by a bound"]
     judged += [f"{number:,} cannot be: {reason}" for reason, number in list(found.infeasible.items())[:3]]
     more = sum(list(found.infeasible.values())[3:])
     judged += [f"{more:,} cannot be for other reasons"] * bool(more)
-    left = f"No configuration that fits is below {show_time(bound, 's')}, which is {1 - bound / step:.1%} less"
-    return first, f"{'; '.join(judged)}.", f"{left}: that is its work alone, without the exchanges of replicas."
+    lines = [first, f"{'; '.join(judged)}."]
+    if found.bound_s is not None:
+        less = 1 - found.bound_s / found.best.outcome.latency
+        bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)"
+        lines.append(f"{bound}, which is the work of its busiest device, without the exchanges of replicas.")
+    return tuple(lines)
 
 
 def refusal(found: Recommendation) -> tuple[str, ...]:
