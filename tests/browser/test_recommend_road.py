@@ -11,7 +11,7 @@ from helpers.looks import looks_right
 def test_the_road_from_start_to_a_launch_file(page, address: str) -> None:
     page.goto(address)
     press(page, "Find yours")
-    page.get_by_text("Find the fastest").wait_for()
+    page.get_by_role("button", name="Find the fastest").wait_for()
     page.get_by_text("Ranges", exact=True).click()
     enter(page, "Pipeline", "2")
     enter(page, "Micro-batch size", "1")
