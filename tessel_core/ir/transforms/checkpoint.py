@@ -12,6 +12,7 @@ from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program, Scope
+from tessel_core.ir.transforms.compiled import FUSIBLE
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 
 _BACK = ("backward", WEIGHT_PHASE)
@@ -97,8 +98,14 @@ def holding_selected(model: Distributed) -> Distributed:
 
 
 def keeping_products(model: Distributed) -> Distributed:
-    """The model on its one device, which keeps what products and attention make and makes the rest again."""
-    return Checkpoint(lambda op: op.kind in PRODUCTS)(model)
+    """Return the model on its one device, which keeps what a compiled layer keeps.
+
+    These are outputs of products and attention, and inputs of backward operators that have kernels of their own.  The
+    rest is recomputed in the kernels that use it [PyTorch, min-cut partitioner, `ban_if_materialized_backward`].
+    """
+    back = (op for op in model.program.ops if op.tag.phase in _BACK and op.kind not in FUSIBLE)
+    taken = {value for op in back for value in op.inputs}
+    return Checkpoint(lambda op: op.kind in PRODUCTS or not taken.isdisjoint(op.outputs))(model)
 
 
 def _every_second_product(program: Program) -> set[int]:
