@@ -34,7 +34,7 @@ def test_what_is_opaque_has_costs_and_no_meaning() -> None:
     assert OPERATORS["opaque"].work(types, (), dict(attributes)) == Work(3.0, 9.0)
     with pytest.raises(InputError) as told:
         OPERATORS["opaque"].compute(drawn(types, 1), dict(attributes))
-    assert str(told.value) == "operator top_k: is known by its costs only, so the program cannot be executed"
+    assert str(told.value) == "operator top_k: has costs but no meaning, so the program cannot be executed"
 
 
 @pytest.mark.parametrize("kind", [each for each in OPERATORS if each != "opaque"])
@@ -324,19 +324,19 @@ def test_a_sound_program_is_verified_and_runs() -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda p: replace(p, ops=p.ops[::-1]), "operation 0 (send): takes %2 before it is made"),
-        (lambda p: replace(p, ops=p.ops[1:]), "operation 0 (send): takes %2 which nothing makes"),
-        (lambda p: replace(p, ops=(*p.ops, p.ops[0])), "operation 2 (matmul): makes %2 a second time"),
-        (lambda p: replace(p, outputs=(9,)), "outputs: names %9, which nothing makes"),
+        (lambda p: replace(p, ops=p.ops[::-1]), "operation 0 (send): uses %2 before it is defined"),
+        (lambda p: replace(p, ops=p.ops[1:]), "operation 0 (send): uses the undefined value %2"),
+        (lambda p: replace(p, ops=(*p.ops, p.ops[0])), "operation 2 (matmul): defines %2 a second time"),
+        (lambda p: replace(p, outputs=(9,)), "outputs: include the undefined value %9"),
         (
             lambda p: replace(p, ops=(Op("matmux", (0, 1), (2,)), *p.ops[1:])),
             "operation 0 (matmux): is not known, known are " + ", ".join(sorted(OPERATORS)),
         ),
         (
             lambda p: replace(p, types=(*p.types[:2], X, p.types[3])),
-            "operation 0 (matmul): makes fp32[4, 6]@1, from its inputs it makes fp32[4, 2]@1",
+            "operation 0 (matmul): outputs fp32[4, 6]@1, but its inputs give fp32[4, 2]@1",
         ),
-        (lambda p: replace(p, types=(*p.types, X)), "types: name %4, which nothing makes"),
+        (lambda p: replace(p, types=(*p.types, X)), "types: include %4, which no operation defines"),
     ],
 )
 def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ignore[no-untyped-def]
@@ -350,8 +350,8 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
     [
         ("program pair", "programme", "p: line 1: must be 'program NAME', got 'programme'"),
         ("%x: fp32", "%x: fp31", "p: line 2: dtype must be one of"),
-        ("]@1", f"]@1{'0' * 5000}", "p: line 2: has a number of too many digits"),
-        ("matmul(%x, %w)", "matmul(%x, %v)", "p: line 4: takes %v, which nothing before it makes"),
+        ("]@1", f"]@1{'0' * 5000}", "p: line 2: has a number with too many digits"),
+        ("matmul(%x, %w)", "matmul(%x, %v)", "p: line 4: uses the undefined value %v"),
         ("matmul(%x, %w)", "matmul(%x, %w", "p: line 4: must be '%RESULT: TYPE = OPERATOR(%INPUT, …)'"),
         (
             "{to=2}",
@@ -360,7 +360,7 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
         ),
         ("{to=2}", "{to=1}", "p: operation 1 (send): goes to device 1, where the tensor is already"),
         ("return %3", "", "p: end: the line 'return …' is missing"),
-        ("return %3", "return %3\nreturn %3", "p: line 7: comes after return, which ends a program"),
+        ("return %3", "return %3\nreturn %3", "p: line 7: stands after the line 'return', which must be the last"),
     ],
 )
 def test_the_reader_names_the_line(old: str, new: str, why: str) -> None:

@@ -1,6 +1,7 @@
-"""The operators that attention launches without a fused kernel, which keep its scores in memory.
+"""Operators of unfused attention, which keeps its scores in memory.
 
-Narrow formats are computed in fp32 and rounded once at the end of each operator, as frameworks do."""
+Narrow formats are computed in fp32 and rounded once at the end of each operator, as frameworks do.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved
 from tessel_core.ir.types import TensorType
 
 SCORES, SUM_OF_KEYS, SUM_OF_QUERIES = "btghd,bkgd->bghtk", "bghtk,bkgd->btghd", "bghtk,btghd->bkgd"
-"""Products of attention [batch, group, head of the group, tokens of queries, keys, size of a head], as of `einsum`."""
+"""Products of attention in `einsum` notation.
+
+Axes are b: batch, g: group, h: head of the group, t: tokens of queries, k: keys, d: head size.
+"""
 
 
 def _grouped(q: TensorType, k: TensorType, values: Values) -> int:
-    """The number of heads of the wider tensor; those of the other one divide it."""
+    """Return the number of heads of the wider tensor, which the number of the other one's heads must divide."""
     size = integer(values, "head_size", 1)
     fits = len(q.shape) == len(k.shape) == 3 and q.dtype == k.dtype and q.shape[0] == k.shape[0]
     fits = fits and k.shape[2] > 0 and k.shape[2] % size == 0 and q.shape[2] % k.shape[2] == 0
@@ -55,19 +59,19 @@ def _attention_context_grad(types: Types, values: Values) -> tuple[TensorType, .
 
 
 def _by_head(q: Array, k: Array, values: Values) -> tuple[Array, Array]:
-    """Columns of both tensors by group and head; a group shares one head of the narrower tensor."""
+    """Split the columns of both tensors by group and head. A group shares one head of the narrower tensor."""
     size = integer(values, "head_size")
     groups = k.shape[2] // size
     return q.reshape(*q.shape[:2], groups, -1, size), k.reshape(*k.shape[:2], groups, size)
 
 
 def _by_group(scores: Array, like: Array) -> Array:
-    """Scores [batch, heads, queries, keys] by the groups of such keys or values."""
+    """Split scores [batch, heads, queries, keys] into the groups that share keys and values."""
     return scores.reshape(len(scores), like.shape[2], -1, *scores.shape[2:])
 
 
 def _product(rule: str, one: Array, other: Array) -> Array:
-    """NumPy and PyTorch have `einsum`, which is not in the standard."""
+    """Call `einsum`, which NumPy and PyTorch have and the Array API standard lacks."""
     if namespace(one) is np:
         return np.einsum(rule, one, other, optimize=True)
     return namespace(one).einsum(rule, one, other)
@@ -105,7 +109,7 @@ def _attention_context_grad_compute(weights: Array, v: Array, dz: Array, values:
 
 
 def _products_work(products: int) -> WorkRule:
-    """So many products over all pairs of queries and keys, whatever the mask hides; each reads the last input."""
+    """Return the work of `products` products over all pairs, hidden or not. Each reads the last input."""
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
         scores = next(each for each in (*types, *outputs) if len(each.shape) == 4)
@@ -187,7 +191,10 @@ ATTENTION_STEPS = (
         ("head_size",),
     ),
 )
-"""`attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
-`masked_softmax` multiplies scores by `scale`, hides keys as the mask of `attention` does, and takes the softmax over
-keys [Shoeybi 2019, Megatron-LM's fused kernel]; its gradient takes its output.  `attention_context` sums values with
-these weights; its `head_size` is that of the values."""
+"""The operators of the forward pass:
+
+- `attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
+- `masked_softmax` multiplies scores by `scale`, hides keys by the mask of `attention`, and takes the softmax over keys
+  [Shoeybi 2019, Megatron-LM's fused kernel]. Its gradient takes its output.
+- `attention_context` sums values with these weights. Its `head_size` is that of the values.
+"""

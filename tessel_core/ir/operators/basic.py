@@ -1,4 +1,4 @@
-"""Operators on one device that every network needs: copies, sums, splits and products."""
+"""Basic operators on one device: copies, sums, splits and products."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _relu(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _relu_gradient(back: Reverse) -> list[int | None]:
-    """Input and output are positive at the same places."""
+    """Use the input or the output: both are positive at the same places."""
     kept = back.outputs if back.values.get("keeps_output") else back.inputs
     return [back.one("relu_grad", *kept, back.gradient)]
 
@@ -125,7 +125,7 @@ def _transposed_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _transposed_gradients(back: Reverse) -> list[int | None]:
-    """The weight's gradient is that of a product of the output's gradient with it."""
+    """Write the gradients. That of the weight is dz.T @ x, so `matmul_weight_grad` computes it."""
     (x, w), dz = back.inputs, back.gradient
     if all(back.wanted) and not (back.split and back.weights[1]):
         return list(back.add("matmul_transposed_grad", (x, w, dz)))
@@ -134,7 +134,7 @@ def _transposed_gradients(back: Reverse) -> list[int | None]:
 
 
 def _product_flops(x: TensorType, y: TensorType) -> float:
-    """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
+    """Return 2 m k n for each product of [.., m, k] with one [k, n], or with as many."""
     return 2.0 * x.elements * y.shape[-1]
 
 
@@ -143,7 +143,7 @@ def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
-    """Of both factors at once, unless only one is wanted or the weight's is to be apart."""
+    """Write one operation for both gradients, unless only one is needed or the weight's must be separate."""
     x, y = back.inputs[:2]
     matrix = len(back.types[1].shape) == 2
     if not matrix or (all(back.wanted[:2]) and not (back.split and back.weights[1])):
@@ -153,7 +153,7 @@ def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
 
 
 def _bias_gradient(back: Reverse, dz: int, place: int) -> int | None:
-    """Of input `place`, which was added to each row."""
+    """Return the gradient of input `place`, which was added to each row."""
     return back.one_for(place, "bias_grad", dz, axes=len(back.types[place].shape)) if back.wanted[place] else None
 
 
@@ -185,7 +185,7 @@ def _matmul_input_grad_work(types: Types, outputs: Types, values: Values) -> Wor
 
 
 def _matmul_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The weight says how the gradient lies, and is not read."""
+    """Do not count the weight as read: it only gives the shape of the gradient."""
     return Work(_product_flops(types[0], types[1]), moved((types[0], types[2]), outputs))
 
 
@@ -208,12 +208,12 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _transposed_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """As of a product."""
+    """Count the work of a product's gradients."""
     return Work(4.0 * types[0].elements * types[1].shape[0], moved(types, outputs) + types[2].bytes)
 
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Two products as large as the forward's; each reads the gradient."""
+    """Count two products as large as the forward's, each of which reads the gradient."""
     return Work(2 * _product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
@@ -273,7 +273,7 @@ def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The product; the bias is added on the way out."""
+    """Count the product only. The bias is added as the product is written."""
     return Work(_product_flops(types[0], types[1]), moved(types, outputs))
 
 
@@ -306,7 +306,7 @@ def _part_gradient(back: Reverse) -> list[int | None]:
 
 
 def _gemm_gradients(back: Reverse) -> list[int | None]:
-    """Products with the other factor, each transposed as its own factor is."""
+    """Write the gradients as products of dz with the other factor, in the layout of A and of B."""
     (a, b), dz = back.inputs[:2], back.gradient
     alpha, beta = number(back.values, "alpha"), number(back.values, "beta")
     turned_a, turned_b = integer(back.values, "trans_a"), integer(back.values, "trans_b")
@@ -435,11 +435,17 @@ BASIC = (
     ),
     Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
-"""`split` copies equal parts, `chunk` looks at them; `part` copies one of them, `slice` looks at it.  The gradient of a
-`relu` takes its input, or with `keeps_output` its output, which an operator after it may keep anyway.  `gemm` is
-alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `matmul_transposed` one
-with the rows of a table, `residual` a stream and what is
-added to it with its bias.  `bias` adds a tensor to each of several, and the gradient of one with so many `axes` is
-their sum.  `loss` is squared, per element over the batch size.  `add_in_place` adds to a sum in its own memory.
-`accumulate` does so, too, and takes no time, since the kernel that makes the summand does it.  `after` passes its first
-tensor on once the others are there."""
+"""Operators whose names do not say it all:
+
+- `split` copies equal parts, and `chunk` returns views of them. `part` copies one of them, and `slice` returns a view
+  of it.
+- `relu` keeps its input for the gradient, or its output with `keeps_output`, which a later operator may keep anyway.
+- `gemm` is alpha A B + beta C, with optional transposition of A and B.
+- `linear` is a product plus a bias. `matmul_transposed` is a product with a transposed matrix, such as an embedding
+  table. `residual` adds a branch with its bias to the residual stream.
+- `bias` adds a tensor to each row. `bias_grad` sums over the axes before the last `axes`.
+- `loss` is the squared error per element, divided by the batch size.
+- `add_in_place` adds into the memory of a sum. `accumulate` does so without taking time, since the kernel that makes
+  the summand adds it.
+- `after` passes its first tensor on once the others are ready.
+"""

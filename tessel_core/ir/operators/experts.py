@@ -1,7 +1,8 @@
-"""Operators of mixtures of experts: the choice of experts, and products of each expert with the tokens that chose it.
+"""Mixture of experts: the choice of experts, and the products of each expert with the tokens that chose it.
 
-Tokens are never dropped: rows are sorted by expert, so any number of them may choose one [Gale 2023, MegaBlocks].
-Narrow formats are computed in fp32 and rounded once at the end, as frameworks do."""
+Tokens are never dropped. Rows are sorted by expert, so any number of them may choose one expert [Gale 2023,
+MegaBlocks]. Narrow formats are computed in fp32 and rounded once at the end, as frameworks do.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def _route_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def sorted_places(choice: Array) -> Array:
-    """The numbers of chosen pairs (token, rank), in the order of their experts and then of tokens."""
+    """Return the indices of the chosen pairs (token, rank), sorted by expert and then by token."""
     return namespace(choice).argsort(choice.reshape(-1), stable=True)
 
 
@@ -124,7 +125,7 @@ def _dispatch_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _in_order(rows: Array, choice: Array) -> Array:
-    """Rows sorted by expert, as [.., top, n]."""
+    """Put rows that are sorted by expert back in the order of tokens: [.., top, n]."""
     found = namespace(rows).empty_like(rows)
     found[sorted_places(choice)] = rows
     return found.reshape(*choice.shape, rows.shape[-1])
@@ -175,7 +176,7 @@ def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _by_expert(rows: Array, choice: Array, experts: int) -> list[Array]:
-    """Per expert, its rows."""
+    """Return the rows of each expert."""
     return parts_of(rows, namespace(choice).bincount(choice.reshape(-1), minlength=experts).tolist(), 0)
 
 
@@ -220,7 +221,7 @@ def _grouped_input_grad_work(types: Types, outputs: Types, values: Values) -> Wo
 
 
 def _grouped_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The weight says how the gradient lies, and is not read."""
+    """Do not count the weight as read: it only gives the shape of the gradient."""
     return Work(2.0 * types[0].elements * types[3].shape[1], moved((types[0], types[3]), outputs))
 
 
@@ -237,7 +238,7 @@ def _grouped_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _grouped_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Two products as large as the forward's; each reads the gradient."""
+    """Count two products as large as the forward's, each of which reads the gradient."""
     rows, _, w, dz = types
     return Work(4.0 * rows.elements * w.shape[2], moved((rows, w, dz, dz), outputs))
 
@@ -265,14 +266,14 @@ def _combine_gradients(back: Reverse) -> list[int | None]:
 
 
 def _busiest(rows: int, values: Values) -> int:
-    """Rows of the busiest device, where each has so many before the exchange."""
+    """Return the rows of the busiest device, if each device has `rows` before the exchange."""
     imbalance = number({"imbalance": 1.0, **values}, "imbalance")
     need(imbalance >= 1, f"imbalance must be at least 1, got {imbalance}")
     return round(rows * imbalance)
 
 
 def _apart(types: Types, count_each: int) -> tuple[int, list[Types]]:
-    """How many tensors of each device there are, and those of each device, which are alike on all."""
+    """Return the number of devices, and the tensors of each device, which must be alike on all."""
     found = [types[i : i + count_each] for i in range(0, len(types), count_each)]
     need(bool(found) and len(types) % count_each == 0, f"takes {count_each} tensors of each device, got {len(types)}")
     alike = {tuple(each.on(0) for each in mine) for mine in found}
@@ -311,7 +312,7 @@ def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
-    """How many of the chosen pairs are with experts of each device, [devices].
+    """Return the number of chosen pairs whose expert is on each device, [devices].
 
     Raises InputError for an expert that does not exist.
     """
@@ -322,20 +323,20 @@ def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
 
 
 def rows_apart(rows: Array, sizes: Sequence[int]) -> list[Array]:
-    """Rows sorted by expert, as those for each device; raises InputError where there are others than were chosen."""
+    """Split rows that are sorted by expert by device. Raises InputError if their number is wrong."""
     if len(rows) != sum(sizes):
         raise InputError("rows of experts", f"must be the {sum(sizes)} that were chosen, got {len(rows)}")
     return parts_of(rows, sizes, 0)
 
 
 def _rows_between(choices: Arrays, values: Values) -> Array:
-    """Rows that device i sends to device j, [i, j]: those of its choices whose experts lie there."""
+    """Return [i, j]: the number of rows that device i sends to device j, which holds their experts."""
     check_complete(values)
     return np.stack([rows_per_device(each, len(choices), integer(values, "experts", 1)) for each in choices])
 
 
 def _exchanged(rows: Arrays, counts: Array) -> list[Array]:
-    """What each device has after each device i sent its rows in turn, counts[i, j] of them to device j."""
+    """Return the rows of each device after device i sent counts[i, j] of its rows to each device j."""
     parts = [rows_apart(each, count) for each, count in zip(rows, counts.tolist(), strict=True)]
     return [np.concatenate(mine) for mine in zip(*parts, strict=True)]
 
@@ -391,14 +392,22 @@ EXPERTS = (
         )
     ),
 )
-"""`route` of logits [.., experts] makes the shares [.., top] of the experts of each token and which they are: those of
-the highest scores, to which a bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
-2.1.2]; with `normed` shares are divided by their sum, and all are multiplied by `scale`.  `dispatch` copies each row
-for each of its experts, sorted by expert.  Its `imbalance`, 1 if absent, says how uneven experts are used where devices
-share them: tokens of the busiest device over the average; it does not change the result.  `combine` adds the copies up
-again, by their shares.  `grouped_matmul` multiplies the rows of each expert with its weights [experts, k, m].
+"""The operators of the forward pass:
 
-Where devices have equal parts of the `experts`, `exchange_choice` and `exchange_rows` bring what is sorted by expert to
-the device of its expert, in the order of the devices that it comes from, experts numbered there from 0; `return_rows`
-brings rows back.  How many rows a device gets depends on the choices; types say how many the busiest one gets, which is
-`imbalance` times the average."""
+- `route` takes logits [.., experts]. It returns [.., top] shares and the numbers of the experts with the highest
+  scores. A bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2]. With `normed`,
+  shares are divided by their sum. All shares are multiplied by `scale`.
+- `dispatch` copies each row once for each of its experts, sorted by expert. Its `imbalance` is the number of tokens of
+  the busiest device divided by the average, 1 by default. It does not change the result.
+- `combine` adds the copies, weighted by their shares.
+- `grouped_matmul` multiplies the rows of each expert by its weights [experts, k, m].
+
+Devices may each hold an equal part of the `experts`:
+
+- `exchange_choice` and `exchange_rows` move rows that are sorted by expert to the device of their expert. They arrive
+  in the order of the sending devices, with experts numbered from 0 on each device.
+- `return_rows` moves the rows back.
+
+The number of rows per device depends on the choices. Types give the number of the busiest device, which is `imbalance`
+times the average.
+"""

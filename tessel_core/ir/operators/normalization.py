@@ -1,6 +1,7 @@
-"""Operators that normalise: over any axes, over the channels of a batch, or by the root of the mean square.
+"""Normalization over any axes, over the channels of a batch, or by the root mean square.
 
-Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the steps of the definitions."""
+Narrow formats are computed in fp32 and rounded once at the end. FLOPs count the steps of the definitions.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +43,20 @@ def _like_output(given: TensorType, like: TensorType) -> None:
 
 
 def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
-    """Mean 0 and variance 1 along axes, and what was divided by."""
+    """Return the tensor with mean 0 and variance 1 along axes, and its standard deviation."""
     centred = x - mean_of(x, axes, True)
     deviation = namespace(x).sqrt(mean_of(centred**2, axes, True) + epsilon)
     return centred / deviation, deviation
 
 
 def _normal_slope(normal: Array, deviation: Array, by_normal: Array, axes: tuple[int, ...]) -> Array:
-    """The gradient of a tensor from that of its normal form."""
+    """Return the gradient of a tensor from the gradient of its normalized form."""
     centred = by_normal - mean_of(by_normal, axes, True)
     return (centred - normal * mean_of(by_normal * normal, axes, True)) / deviation
 
 
 def _summed_like(array: Array, like: Array) -> Array:
-    """Summed over what was repeated when `like` was broadcast."""
+    """Sum the array over the axes along which `like` was broadcast."""
     lead = array.ndim - like.ndim
     repeated = (lead + axis for axis, size in enumerate(like.shape) if size == 1)
     return sum_of(array, (*range(lead), *repeated), True).reshape(like.shape)
@@ -138,7 +139,7 @@ def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _of_channels(each: Array, x: Array) -> Array:
-    """One number for each channel, so that it broadcasts over the tensor."""
+    """Reshape one number per channel so that it broadcasts over the tensor."""
     return each.reshape(-1, *[1] * (x.ndim - 2))
 
 
@@ -156,7 +157,7 @@ def _batch_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _other_axes(x: Array) -> tuple[int, ...]:
-    """All but that of channels."""
+    """Return all axes except the channels."""
     return (0, *range(2, x.ndim))
 
 
@@ -238,9 +239,13 @@ NORMALIZATION = (
         gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
     ),
 )
-"""`layer_normalization` over any axes with any epsilon, where `layer_norm` is that of transformers; `rms_norm` over the
-last axis [Zhang 2019]; `batch_norm` with statistics that are known, as in inference, `batch_norm_training` with those
-of the batch."""
+"""The kinds of normalization:
+
+- `layer_normalization` has any axes and any epsilon. `layer_norm`, in `transformers`, is the special case of
+  transformers.
+- `rms_norm` normalizes over the last axis [Zhang 2019].
+- `batch_norm` takes known statistics, as in inference. `batch_norm_training` computes them from the batch.
+"""
 
 NORMALIZATION_GRADIENTS = (
     Operator(
@@ -260,4 +265,4 @@ NORMALIZATION_GRADIENTS = (
         _EPSILON,
     ),
 )
-"""Of the tensor and its scale; of batch norms of all inputs, or of scale and shift too."""
+"""Inputs are the tensor, its scale and the gradient. `batch_norm_grad` takes all inputs of the forward pass."""

@@ -1,4 +1,4 @@
-"""Steps of optimizers, in place: stochastic gradient descent and Adam."""
+"""Optimizer steps in place: stochastic gradient descent and Adam."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessel_core.ir.operators.rules import moved, same_device
 from tessel_core.ir.types import TensorType
 
 NARROW = ("fp16", "bf16")
-"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
+"""Formats of weights for which an optimizer keeps a master copy in fp32 [Micikevicius 2018]."""
 
 
 def _state_type(weight: TensorType) -> TensorType:
-    """The type of a weight's state: fp32 where weights are narrow.  Gradients are in it, or like the weight."""
+    """Return the type of a weight's state: fp32 for narrow weights. Gradients have this type or the weight's."""
     return weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
 
 
@@ -38,12 +38,12 @@ def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Multiply and subtract; reads weight and gradient, writes the weight."""
+    """Count a multiplication and a subtraction; weight and gradient are read, and the weight is written."""
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
 
 
 def _groups(values: Values) -> int:
-    """Weights, masters where there are any, two moments, gradients."""
+    """Return the number of tensors per weight: weight, optional master, two moments, gradient."""
     masters = integer(values, "masters")
     need(masters in (0, 1), f"masters must be 0 or 1, got {masters}")
     return 4 + masters
@@ -65,7 +65,7 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def check_step(step: int) -> int:
-    """The number of a step; InputError below 1."""
+    """Return the number of a step. Raises InputError below 1."""
     if step < 1:
         raise InputError("adam", f"counts steps from 1, got {step}")
     return step
@@ -80,7 +80,7 @@ def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
-    """Weight, master and moments after a step [Kingma 2015, algorithm 1]."""
+    """Return weight, master and moments after a step [Kingma 2015, algorithm 1]."""
     weight, *master, mean, square, gradient = tensors
     first, second = number(values, "beta1"), number(values, "beta2")
     slope = gradient.astype(mean.dtype)
@@ -93,7 +93,7 @@ def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
 
 
 def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
-    """About 14 FLOPs a parameter; reads everything, writes weights and state."""
+    """Count about 14 FLOPs per parameter; all inputs are read, weights and state are written."""
     parameters = sum(each.elements for each in outputs) / (_groups(values) - 1)
     return Work(14.0 * parameters, moved(types, outputs))
 
@@ -104,6 +104,8 @@ OPTIMIZERS = (
     Operator("sgd", _sgd, _sgd_compute, _sgd_work, ("rate",), in_place=True),
     Operator("adam", _adam, _adam_compute, _adam_work, _SETTINGS, in_place=True),
 )
-"""Weights less rate times gradients, as `sgd`.  `adam` takes all weights, with `masters` their copies in fp32
-[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1; state is
-as precise as weights, and in fp32 for narrow ones."""
+"""`sgd` subtracts rate times gradient from each weight.
+
+`adam` takes all weights, with `masters` their fp32 copies [Micikevicius 2018], all first moments, all second moments,
+all gradients, and the number of the step, from 1. State has the precision of the weights, or fp32 for narrow weights.
+"""

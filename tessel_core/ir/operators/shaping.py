@@ -1,4 +1,4 @@
-"""Operators that change where numbers stand: shapes, orders of axes, parts and rows; only gradients of rows add."""
+"""Operators that move numbers: shapes, orders of axes, parts and rows. Only gradients of rows add."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tessel_core.ir.types import TensorType
 
 
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that `wanted` means: 0 is the input's size there, one -1 is what is left."""
+    """Return the sizes that `wanted` means: 0 keeps the input's size, and one -1 is inferred."""
     need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
     need(all(size or axis < len(shape) for axis, size in enumerate(wanted)), f"shape {wanted} keeps sizes of no axis")
     found = [size or shape[axis] for axis, size in enumerate(wanted)]
@@ -100,10 +100,10 @@ def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def check_places(places: Array, axis: int, size: int) -> None:
-    """Raise InputError for a place that an axis of that size does not have."""
+    """Raise InputError for an index outside of an axis of that size."""
     outside = places[(places < -size) | (places >= size)]
     if len(outside):
-        raise InputError("take", f"place {int(outside[0])} is not on axis {axis}, which has {size}")
+        raise InputError("take", f"index {int(outside[0])} is not on axis {axis}, which has size {size}")
 
 
 def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -115,7 +115,7 @@ def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
-    """No more is read than is written."""
+    """Read only as much as is written."""
     return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
 
 
@@ -134,7 +134,7 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _places(start: int, step: int, many: int, x: Array) -> Array:
-    """So many places along an axis, on the tensor's device."""
+    """Return `many` indices along an axis, on the tensor's device."""
     return start + step * namespace(x).arange(many, device=x.device)
 
 
@@ -174,7 +174,7 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
-    """The tensor with so many numbers of that value before and after it along each axis."""
+    """Return the tensor with padding of `value`, so many numbers before and after it along each axis."""
     sizes = [size + some + more for size, some, more in zip(x.shape, before, after, strict=True)]
     made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
     made[tuple(slice(some, some + size) for some, size in zip(before, x.shape, strict=True))] = x
@@ -211,13 +211,13 @@ def _take_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
-    """An axis of that size, with what was taken from it added up by its places."""
+    """Return the sums of `taken` by their indices along an axis of that size."""
     move = namespace(taken).moveaxis
     return move(summed_rows(move(taken, axis, 0), places, size), 0, axis)
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The whole gradient is filled with zeros; places that are hit are read and written."""
+    """Fill the whole gradient with zeros, then read and write the rows that are hit."""
     places, dz = types
     return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
 
@@ -262,7 +262,7 @@ def _strided_gradient(back: Reverse) -> list[int | None]:
 
 
 def _pad_gradient(back: Reverse) -> list[int | None]:
-    """The part inside of the pads."""
+    """Return the part between the pads."""
     shape, pads = back.types[0].shape, integers(back.values, "pads")
     axes = tuple(axis for axis, size in enumerate(shape) if back.made[0].shape[axis] != size)
     sizes, starts = tuple(shape[axis] for axis in axes), tuple(pads[axis] for axis in axes)
@@ -316,7 +316,11 @@ SHAPING = (
         ],
     ),
 )
-"""`transpose` copies into another order of axes, `permute` looks at it; `take` copies the places along an axis that its
-second input names, `strided_slice` so many from a start on by a step; `pads` are those before each axis, then those
-after; `roll` shifts along axes, and what leaves at one end comes in at the other.  `sizes` of the gradient of a strided
-slice are those of its input along `axes`."""
+"""Operators whose names do not say it all:
+
+- `transpose` copies into another order of axes, and `permute` returns a view of it.
+- `take` copies the indices along an axis that its second input lists. `strided_slice` copies `counts` numbers from
+  `starts` by `steps`. `sizes` of its gradient are the sizes of its input along `axes`.
+- `pads` lists the pads before each axis, then those after each axis.
+- `roll` shifts along axes. Numbers that leave at one end enter at the other.
+"""

@@ -1,8 +1,8 @@
 """The loss of logits whose vocabulary is cut over devices [Shoeybi 2019, section 3].
 
-Each device has the scores of its part of the classes: their largest logit, the sum of exponentials below it, and the
-target's logit where it is among them.  The scores of all devices, gathered, give the loss and every device's gradient,
-so that no logits are moved.  Narrow formats are computed in fp32.
+Each device computes the scores of its classes: the largest logit, the sum of exponentials relative to it, and the
+target's logit if the device has that class. The gathered scores of all devices give the loss and the gradient on every
+device, so no logits are moved. Narrow formats are computed in fp32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessel_core.ir.operators.rules import count, moved, read_work, same_device
 from tessel_core.ir.types import TensorType, check_real
 
 SCORES = 3
-"""Numbers of each prediction: the largest logit, the sum of exponentials, the target's logit."""
+"""Numbers per prediction: the largest logit, the sum of exponentials, the target's logit."""
 
 
 def _check(logits: TensorType, targets: TensorType, values: Values) -> None:
@@ -49,7 +49,7 @@ def _scores(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, Array]:
-    """Targets as classes of the device's part, and whether they are among them; the others are class 0."""
+    """Return targets as classes of this device's part, and whether the part has them. Other targets become class 0."""
     found = targets - integer(values, "index") * classes
     mine = (found >= 0) & (found < classes)
     return namespace(targets).where(mine, found, 0), mine
@@ -65,7 +65,7 @@ def _scores_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _joined(scores: Array) -> tuple[Array, Array]:
-    """Of scores [.., parts x 3], the logarithm of all exponentials, and the target's logit."""
+    """Return, from scores [.., parts x 3], the logarithm of the sum of all exponentials, and the target's logit."""
     each = scores.reshape(*scores.shape[:-1], -1, SCORES)
     xp = namespace(scores)
     largest = xp.max(each[..., 0], axis=-1)
@@ -121,4 +121,4 @@ VOCABULARY = (
     Operator("vocabulary_loss", _loss, _loss_compute, _of_scores, ("dtype",)),
     Operator("vocabulary_loss_grad", _loss_grad, _loss_grad_compute, read_work(4.0), _PLACE, optional=("over",)),
 )
-"""The device is the one with part `index` of `parts`."""
+"""Each operator runs on the device that holds part `index` of `parts`."""
