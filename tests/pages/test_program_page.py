@@ -341,7 +341,7 @@ def test_a_program_that_never_frees_is_shown_and_said() -> None:
     tab = upload(App("program"), "p.txt", text)
     assert trace_of(tab).peak_memory == (32,)
     (said,) = [each.value for each in tab.test.caption if "never" in each.value]
-    assert said.replace("\\", "").startswith("Nothing takes or returns %y: ")
+    assert said.replace("\\", "").startswith("No operation uses %y, ")
 
 
 def wanted(tab: App) -> str:
