@@ -64,10 +64,10 @@ def test_wrong_inputs_are_refused_in_a_sentence(kind: str) -> None:
     for bad in (*nothing, (*types, TensorType("fp16", (7,), 4)), (TensorType("fp64", (3,), 9), *types[1:], X)):
         with pytest.raises(InputError):
             inferred(kind, bad, attributes)
-    with pytest.raises(InputError, match="takes no attribute colour"):
+    with pytest.raises(InputError, match="has no attribute colour"):
         inferred(kind, types, (*attributes, ("colour", 1)))
     for name, _ in attributes:
-        with pytest.raises(InputError, match=f"has no attribute {name}"):
+        with pytest.raises(InputError, match=f"needs the attribute {name}"):
             inferred(kind, types, tuple(each for each in attributes if each[0] != name))
 
 
@@ -242,12 +242,12 @@ def test_work_of_gradients() -> None:
 @pytest.mark.parametrize(
     ("kind", "place", "shape", "why"),
     [
-        ("attention_bias", 3, (2, 4, 3, 4), r"takes a bias \[g, 4, 3, 5\] like the queries"),
-        ("attention_bias", 3, (3, 4, 3, 5), "takes biases that divide the batch"),
+        ("attention_bias", 3, (2, 4, 3, 4), r"needs a bias \[g, 4, 3, 5\] like the queries"),
+        ("attention_bias", 3, (3, 4, 3, 5), "needs a number of biases that divides the batch"),
         ("batch_norm_training", 1, (4,), "then scale and shift of channels"),
-        ("conv_weight_grad", 1, (2, 6, 4, 3), "takes the gradient of a convolution"),
-        ("take_grad", 1, (3, 2, 6), "takes the gradient of what"),
-        ("strided_slice_grad", 0, (1, 3), "takes the gradient of a slice"),
+        ("conv_weight_grad", 1, (2, 6, 4, 3), "needs the gradient of a convolution"),
+        ("take_grad", 1, (3, 2, 6), "needs the gradient of numbers"),
+        ("strided_slice_grad", 0, (1, 3), "needs the gradient of a slice"),
     ],
 )
 def test_gradients_and_new_operators_say_what_does_not_fit(
@@ -297,7 +297,7 @@ def test_adam_as_published() -> None:
             {"experts": 4},
             "rows of experts: must be the 4 that were chosen, got 2",
         ),
-        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: counts steps from 1, got 0"),
+        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: must count steps from 1, got 0"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(kind: str, arrays: list[Array], values: Values, why: str) -> None:
@@ -358,7 +358,7 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
             "{to=two}",
             "p: line 5: an attribute must be a number, a quoted text or a list like (1 2), got 'two'",
         ),
-        ("{to=2}", "{to=1}", "p: operation 1 (send): goes to device 1, where the tensor is already"),
+        ("{to=2}", "{to=1}", "p: operation 1 (send): must send to another device than 1, which has the tensor"),
         ("return %3", "", "p: end: the line 'return …' is missing"),
         ("return %3", "return %3\nreturn %3", "p: line 7: stands after the line 'return', which must be the last"),
     ],
@@ -397,7 +397,7 @@ def test_a_tensor_may_be_empty_but_not_less() -> None:
         ({"on": (1, 3)}, "on must name some of its devices"),
         ({"bytes": 3}, "bytes must be a list like"),
         ({"devices": (2, 1, 2)}, "devices must list distinct devices"),
-        ({"devices": (2,), "on": (2, 2)}, "takes inputs from its devices"),
+        ({"devices": (2,), "on": (2, 2)}, "needs inputs from its devices"),
     ],
 )
 def test_what_a_block_says_must_go_together(changed: dict[str, AttributeValue], why: str) -> None:

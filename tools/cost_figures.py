@@ -45,9 +45,9 @@ def kernels_table(fit: CostFit) -> Figures:
 
 
 def unseen_kernels_table(fit: CostFit) -> Figures:
-    """Return errors on kernels that were left out of the fit:
+    """Return errors on kernels that were left out of the fit.
 
-    products by the shape of their weights, others one by one.
+    Products are left out by the shape of their weights, and others one by one.
     """
     lines = ((name, (_unseen(fit, name, of_class),)) for name, of_class in kernel_rows().items())
     return Figures("Kernels left out", ("left out",), tuple(lines))

@@ -55,7 +55,7 @@ MODE_OF = {"layer_infer": "inference", "layer_fwd": "forward"}
 FROM_LAYERS = ("activation_backward", "normalisation_backward")
 
 
-@cache  # most classes have the same rows, whatever a test leaves out
+@cache  # tests leave out rows of few classes, so most fits repeat
 def fit_kernel(
     name: str, measured: tuple[KernelRow, ...], wait_alone: float, memory: float = 1.0, overlap: float = OVERLAP
 ) -> KernelFit:

@@ -3,7 +3,7 @@
 Stand-alone: needs PyTorch 2.11 or newer and one CUDA device, no other package and no network. All data are random. Each
 figure is a median over CUDA events after warm-up. Rows are written one by one with the columns `op, shape, flops,
 bytes, us, extra`; `flops` and `bytes` are what the operator needs at least, and `extra` is `key=value; ...`. A section
-that fails is printed and skipped. No new row starts after `--seconds` (310 unless told). `--tiny` runs small shapes,
+that fails is printed and skipped. No new row starts after `--seconds` (310 by default). `--tiny` runs small shapes,
 also without a GPU, to check the script itself.
 """
 
@@ -262,9 +262,9 @@ def product(rows: Rows, m: int, k: int, n: int, transposed: bool = False) -> Non
 
 
 def casts(rows: Rows, tiny: bool) -> None:
-    """Measure dynamic casts as compiled code does them:
+    """Measure dynamic casts as compiled code does them.
 
-    one or two kernels for the maximum, one to scale and convert.
+    One or two kernels find the maximum, and one scales and converts.
     """
 
     def with_scale(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -513,10 +513,7 @@ def bandwidth(rows: Rows, tiny: bool) -> None:
 
 
 def launches(rows: Rows, tiny: bool) -> None:
-    """Measure the time per kernel of a chain of small products and sines, which no compiler fuses:
-
-    the host's launches.
-    """
+    """Measure the host's launches: the time per kernel of a chain of small kernels that no compiler fuses."""
     x, w, steps = random(64, 64), random(64, 64), 100
 
     def chain(x: Tensor) -> Tensor:

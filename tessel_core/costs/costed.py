@@ -89,7 +89,7 @@ def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> Oper
     Raises InputError if a time is neither given nor can be derived, or if the graph's times are not in seconds.
     """
     if graph.time_unit != "s":
-        raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, those of a mesh in s")
+        raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, but times on a mesh are in s")
     known = timed(graph, mesh.devices, options.dtype)
     return replace(known, operators=tuple(_with_size(each, graph, options) for each in known.operators))
 

@@ -102,8 +102,9 @@ class Curve:
 
 
 def layer_parameters(hidden: int, tensor_parallel: int = 1) -> int:
-    """Return the exact number:
+    """Return the exact number of parameters of a GPT layer on one of `tensor_parallel` = t devices.
 
-    12 h² / t weights, 7 h / t biases of split products, 6 h of whole biases and layer norms.
+    With hidden size h, it has 12 h² / t weights, 7 h / t biases of split products, and 6 h whole biases and parameters
+    of norms.
     """
     return (12 * hidden**2 + 7 * hidden) // tensor_parallel + 6 * hidden

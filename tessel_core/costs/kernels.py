@@ -132,9 +132,9 @@ def attention(batch: float, heads: float, sequence: float, head_size: float, wid
 
 
 def attention_backward(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
-    """Return the work of its backward pass:
+    """Return the work of the backward pass of attention.
 
-    five products, one of which recomputes the scores [Dao 2022, appendix B].
+    It has five products, one of which recomputes the scores [Dao 2022, FlashAttention, appendix B].
     """
     tensor = batch * heads * sequence * head_size
     return Work("attention_backward", 5 * sequence * tensor, 8 * tensor * width, 3 * tensor, head_size)

@@ -49,9 +49,9 @@ class TensorType:
         if not _INTEGER.issuperset(map(type, self.shape)) or min(self.shape, default=0) < 0:
             raise InputError(f"type {self}", "sizes must be whole numbers of at least 0")
         if self.device < 0:
-            raise InputError(f"type {self}", "devices are numbered from 0")
+            raise InputError(f"type {self}", "device must be at least 0")
         if self.bytes > MAGNITUDE:
-            raise InputError(f"type {self}", "takes more than 2^53 bytes")
+            raise InputError(f"type {self}", "has more than 2^53 bytes")
 
     @property
     def elements(self) -> int:

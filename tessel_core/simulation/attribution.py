@@ -116,9 +116,9 @@ def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _special_inputs(program: Program) -> dict[int, str]:
-    """Return inputs that are neither weights nor samples:
+    """Return the kind of inputs that are neither weights nor samples.
 
-    caches that layers write, and state that only the optimizer uses.
+    These are caches that layers write, and state that only the optimizer uses.
     """
     found: dict[int, str] = {}
     computes = set[int]()

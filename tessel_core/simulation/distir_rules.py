@@ -95,10 +95,7 @@ def _rows(x: TensorType) -> tuple[int, int]:
 
 
 def _flattens(x: TensorType, y: TensorType) -> bool:
-    """Return whether a product flattens x to rows:
-
-    DistIR multiplies tensors of equal rank only, so others are reshaped.
-    """
+    """Return whether a product needs a reshape of x to rows, since DistIR multiplies tensors of equal rank only."""
     return len(x.shape) > len(y.shape)
 
 

@@ -97,9 +97,9 @@ def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:
 
 
 def owners(program: Program, *, views: bool = True) -> Numbers:
-    """Return the value that owns each value's memory:
+    """Return the value that owns the memory of each value.
 
-    itself, unless it is computed in place or, with `views`, is a view.
+    It is the value itself, unless that is computed in place or, with `views`, is a view.
     """
     owner = np.arange(len(program.types))
     known = {kind: find_operator(kind) for kind in {op.kind for op in program.ops}}

@@ -94,7 +94,7 @@ def _collective(pattern: str) -> Rule:
         by_node = wiring.by_node(devices)
         if sum(map(len, by_node)) < 2:
             return ()
-        found = wiring.collective(pattern, tuple(device for mine in by_node for device in mine), amount)
+        found = wiring.collective(pattern, tuple(device for node in by_node for device in node), amount)
         rings = tuple(map(tuple, by_node))
         moved = found.latency, found.amount, found.bandwidth
         return (Transfer(*moved, devices, by_node=rings, rails=found.rails, tree=found.tree),)
@@ -106,7 +106,7 @@ def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer,
     """Let every device send a part to every other one at the same time."""
     devices = tuple(dict.fromkeys(each.device for each in types))
     by_node = wiring.by_node(devices)
-    workers = tuple(device for mine in by_node for device in mine)
+    workers = tuple(device for node in by_node for device in node)
     if len(workers) < 2:
         return ()
     amount = max(types[0].bytes, outputs[0].bytes)  # with experts, devices may send and receive different amounts

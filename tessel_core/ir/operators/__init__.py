@@ -49,7 +49,7 @@ def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorTyp
     cost_attributes = () if operator.pattern or operator.stated else _COST_ATTRIBUTES
     unknown = [name for name in values if name not in (*operator.attributes, *operator.optional, *cost_attributes)]
     if missing or unknown:
-        why = f"has no attribute {missing[0]}" if missing else f"takes no attribute {unknown[0]}"
+        why = f"needs the attribute {missing[0]}" if missing else f"has no attribute {unknown[0]}"
         raise InputError(kind, why)
     outputs = tuple(map(interned, operator.infer(types, values)))
     check_costs(kind, types, outputs, values)

@@ -47,17 +47,18 @@ def visible_pairs(queries: int, keys: int, causal: bool, window: int = 0) -> int
 def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
     size = integer(values, "head_size", 1)
     fits = len(columns.shape) == 3 and columns.shape[-1] % (packed * size) == 0
-    what = "three for each head" if packed > 1 else "one for each head"
-    need(fits, f"takes [batch, tokens, columns] of {what}, {size} columns each, got {columns}")
+    need(fits, f"needs [batch, tokens, columns] with {packed * size} columns per head, got {columns}")
 
 
 def check_mask(queries: int, keys: int, values: Values) -> None:
     """Raise InputError if `causal` and `window` describe no mask for these numbers of queries and keys."""
     causal = integer(values, "causal")
     need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
-    need(not causal or keys >= queries, f"takes a key for each query, got {queries} queries and {keys} keys")
+    need(
+        not causal or keys >= queries, f"needs at least as many keys as queries, got {queries} queries and {keys} keys"
+    )
     if "window" in values:
-        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+        need(integer(values, "window", 1) > 0 and causal == 1, "can have a window only with a causal mask")
 
 
 def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -66,15 +67,18 @@ def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
     _whole_heads(q, 1, values)
     _whole_heads(k, 1, values)
     fits = k.dtype == v.dtype == q.dtype and k.shape[:2] == v.shape[:2] and k.shape[0] == q.shape[0]
-    need(fits and len(v.shape) == 3, f"takes a value for each key, of as many samples as the queries {q}, got {k}, {v}")
+    need(fits and len(v.shape) == 3, f"needs one value per key, and as many samples as the queries {q}, got {k}, {v}")
     heads, groups = (each.shape[2] // integer(values, "head_size", 1) for each in (q, k))
-    need(groups > 0 and heads % groups == 0, f"takes {heads} heads of queries or a divisor of keys, got {groups}")
-    need(v.shape[2] % groups == 0, f"takes values of as many heads as the keys, {groups}, got {v}")
+    need(
+        groups > 0 and heads % groups == 0,
+        f"needs a number of key heads that divides the {heads} query heads, got {groups}",
+    )
+    need(v.shape[2] % groups == 0, f"needs values of {groups} heads, like the keys, got {v}")
     check_mask(q.shape[1], k.shape[1], values)
     if "cap" in values:
         need(number(values, "cap") > 0, f"cap must be above 0, got {values['cap']}")
     if "rate" in values or "seed" in values:
-        need("rate" in values and "seed" in values, "drops out by a rate and a seed, got one of them")
+        need("rate" in values and "seed" in values, "needs both a rate and a seed for dropout, got only one of them")
         check_dropout(values)
     return (q.resized(2, heads * (v.shape[2] // groups)),)
 
@@ -180,7 +184,7 @@ def _attention_work(products: int) -> WorkRule:
 def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     (out,) = attention_types(types[:3], values)
-    need(types[3] == out, f"takes the gradient of the output, {out}, got {types[3]}")
+    need(types[3] == out, f"needs the gradient of the output, {out}, got {types[3]}")
     return tuple(types[:3])
 
 
@@ -214,14 +218,15 @@ def _masked(values: Values) -> Values:
 def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, _, bias = together(types, 4)
     (made,) = attention_types(types[:3], _masked(values))
-    need(k.shape[2] == q.shape[2], f"takes keys as wide as the queries {q}, got {k}")
+    need(k.shape[2] == q.shape[2], f"needs keys as wide as the queries {q}, got {k}")
     flag = values.get("consecutive", 0)
     need(flag in (0, 1), f"consecutive must be 0 or 1, got {flag}")
     heads = q.shape[2] // integer(values, "head_size", 1)
     fits = bias.dtype == q.dtype and len(bias.shape) == 4 and bias.shape[1:] == (heads, q.shape[1], k.shape[1])
-    need(fits, f"takes a bias [g, {heads}, {q.shape[1]}, {k.shape[1]}] like the queries {q}, got {bias}")
+    need(fits, f"needs a bias [g, {heads}, {q.shape[1]}, {k.shape[1]}] like the queries {q}, got {bias}")
     need(
-        bias.shape[0] > 0 and q.shape[0] % bias.shape[0] == 0, f"takes biases that divide the batch of {q}, got {bias}"
+        bias.shape[0] > 0 and q.shape[0] % bias.shape[0] == 0,
+        f"needs a number of biases that divides the batch of {q}, got {bias}",
     )
     return (made,)
 
@@ -246,7 +251,7 @@ def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 5)
     (out,) = _attention_bias(types[:4], values)
-    need(types[4] == out, f"takes the gradient of the output, {out}, got {types[4]}")
+    need(types[4] == out, f"needs the gradient of the output, {out}, got {types[4]}")
     return tuple(types[:4])
 
 

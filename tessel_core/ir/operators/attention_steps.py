@@ -25,7 +25,10 @@ def _grouped(q: TensorType, k: TensorType, values: Values) -> int:
     size = integer(values, "head_size", 1)
     fits = len(q.shape) == len(k.shape) == 3 and q.dtype == k.dtype and q.shape[0] == k.shape[0]
     fits = fits and k.shape[2] > 0 and k.shape[2] % size == 0 and q.shape[2] % k.shape[2] == 0
-    need(fits, f"takes [batch, tokens, columns] of heads of {size} and a divisor of as many, got {q} and {k}")
+    need(
+        fits,
+        f"needs [batch, tokens, columns] of heads of {size}, and a number of heads that divides it, got {q} and {k}",
+    )
     return q.shape[2] // size
 
 
@@ -37,24 +40,24 @@ def _attention_scores(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _attention_scores_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (made,) = _attention_scores(types[:2], values)
-    need(together(types, 3)[2] == made, f"takes the gradient of the scores, {made}, got {types[2]}")
+    need(together(types, 3)[2] == made, f"needs the gradient of the scores, {made}, got {types[2]}")
     return types[0], types[1]
 
 
 def _attention_context(types: Types, values: Values) -> tuple[TensorType, ...]:
     weights, v = together(types, 2)
-    need(len(weights.shape) == 4, f"takes weights [batch, heads, queries, keys], got {weights}")
+    need(len(weights.shape) == 4, f"needs weights [batch, heads, queries, keys], got {weights}")
     batch, heads, queries, keys = weights.shape
     made = weights.shaped((batch, queries, heads * integer(values, "head_size", 1)))
     _grouped(made, v, values)
-    need(v.shape[1] == keys, f"takes a value for each key of {weights}, got {v}")
+    need(v.shape[1] == keys, f"needs one value per key of {weights}, got {v}")
     return (made,)
 
 
 def _attention_context_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (made,) = _attention_context(types[:2], values)
-    need(together(types, 3)[2] == made, f"takes the gradient of the output, {made}, got {types[2]}")
+    need(together(types, 3)[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")
     return types[0], types[1]
 
 
@@ -121,7 +124,7 @@ def _products_work(products: int) -> WorkRule:
 
 def _masked_softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
     (scores,) = one(types, values)
-    need(len(scores.shape) > 1, f"takes scores [.., queries, keys], got {scores}")
+    need(len(scores.shape) > 1, f"needs scores [.., queries, keys], got {scores}")
     number(values, "scale")
     check_mask(scores.shape[-2], scores.shape[-1], values)
     return (scores,)

@@ -10,7 +10,7 @@ from tessel_core.ir.operators.operator import Values, need
 def axis_of(values: Values, rank: int) -> int:
     """Return the attribute `axis`, counted from the front."""
     axis = values["axis"]
-    need(isinstance(axis, int) and -rank <= axis < rank, f"has no axis {axis}, the rank is {rank}")
+    need(isinstance(axis, int) and -rank <= axis < rank, f"has no axis {axis}, because the rank is {rank}")
     assert isinstance(axis, int)
     return axis % rank
 
@@ -18,7 +18,7 @@ def axis_of(values: Values, rank: int) -> int:
 def axes_of(values: Values, rank: int, name: str = "axes") -> tuple[int, ...]:
     """Return an attribute that lists distinct axes, counted from the front."""
     axes = integers(values, name)
-    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} are not all axes of rank {rank}")
+    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} must be axes of rank {rank}")
     found = tuple(axis % rank for axis in axes)
     need(len(set(found)) == len(found), f"{name} must name each axis once, got {axes}")
     return found

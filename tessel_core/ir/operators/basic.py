@@ -49,11 +49,11 @@ def _concat_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) > 0, "takes at least one input")
+    need(len(types) > 0, "needs at least one input")
     same_device(types)
     axis = axis_of(values, len(types[0].shape))
     rest = {(each.dtype, each.shape[:axis], each.shape[axis + 1 :], len(each.shape)) for each in types}
-    need(len(rest) == 1, f"takes inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
+    need(len(rest) == 1, f"needs inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
     return (types[0].resized(axis, sum(each.shape[axis] for each in types)),)
 
 
@@ -100,7 +100,7 @@ def _slice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, y = together(types, 2)
     fits = len(x.shape) >= 2 and len(y.shape) >= 2 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]
-    need(fits, f"takes [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
+    need(fits, f"needs [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
     before = broadcast([x.shaped(x.shape[:-2]), y.shaped(y.shape[:-2])])
     return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
@@ -108,14 +108,14 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _matmul_transposed(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, w = together(types, 2)
     fits = len(x.shape) > 1 and len(w.shape) == 2 and x.dtype == w.dtype and x.shape[-1] == w.shape[1]
-    need(fits, f"takes [.., k] and [n, k] of one dtype, got {x} and {w}")
+    need(fits, f"needs [.., k] and [n, k] of one dtype, got {x} and {w}")
     return (x.resized(len(x.shape) - 1, w.shape[0]),)
 
 
 def _transposed_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (dz,) = _matmul_transposed(types[:2], values)
-    need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
+    need(types[2] == dz, f"needs the gradient of the product, {dz}, got {types[2]}")
     return types[0], types[1]
 
 
@@ -165,12 +165,12 @@ def _linear_gradients(back: Reverse) -> list[int | None]:
 def _matmul_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     w, dz = together(types, 2)
     fits = len(w.shape) == 2 and dz.shape[-1:] == w.shape[1:] and dz.dtype == w.dtype and len(dz.shape) > 1
-    need(fits, f"takes [k, n] and the gradient of a product, [.., m, n], of one dtype, got {w} and {dz}")
+    need(fits, f"needs [k, n] and the gradient of a product, [.., m, n], of one dtype, got {w} and {dz}")
     return (dz.resized(len(dz.shape) - 1, w.shape[0]),)
 
 
 def _matmul_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) == 3 and len(types[1].shape) == 2, f"takes [.., m, k], [k, n] and a gradient, got {len(types)}")
+    need(len(types) == 3 and len(types[1].shape) == 2, f"needs [.., m, k], [k, n] and a gradient, got {len(types)}")
     return _matmul_grad(types, values)[1:]
 
 
@@ -194,8 +194,8 @@ def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     (dz,) = _matmul(types[:2], values)
     x, y = types[:2]
     fits = len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2]
-    need(fits, f"takes factors [.., m, k] and [k, n] or as many [k, n], got {x} and {y}")
-    need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
+    need(fits, f"needs factors [.., m, k] and [k, n], or [.., k, n] with equal leading axes, got {x} and {y}")
+    need(types[2] == dz, f"needs the gradient of the product, {dz}, got {types[2]}")
     return types[0], types[1]
 
 
@@ -218,17 +218,20 @@ def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes two matrices and perhaps what is added, got {len(types)} inputs")
+    need(len(types) in (2, 3), f"needs two matrices and optionally a summand, got {len(types)} inputs")
     same_device(types)
     a, b, *c = types
     for name in ("alpha", "beta"):
         number(values, name)
-    need(len(a.shape) == len(b.shape) == 2, f"takes matrices, got {a} and {b}")
+    need(len(a.shape) == len(b.shape) == 2, f"needs matrices, got {a} and {b}")
     (m, k), (inner, n) = (_turned(each, values, name) for each, name in ((a, "trans_a"), (b, "trans_b")))
     made = a.shaped((m, n))
     fits = k == inner and all(each.dtype == a.dtype for each in types)
     fits = fits and all(broadcast([made, each]) == (m, n) for each in c)
-    need(fits, f"takes [m, k], [k, n] and perhaps what fits [m, n], got {', '.join(map(str, types))}")
+    need(
+        fits,
+        f"needs [m, k], [k, n] and optionally a summand that broadcasts to [m, n], got {', '.join(map(str, types))}",
+    )
     return (made,)
 
 
@@ -249,14 +252,14 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, b = together(types, 2)
     fits = x.dtype == b.dtype and 0 < len(b.shape) < len(x.shape) and x.shape[-len(b.shape) :] == b.shape
-    need(fits, f"takes [.., n] and what is added to each [n], got {x} and {b}")
+    need(fits, f"needs [.., n] and a summand of each row, [n], got {x} and {b}")
     return (x,)
 
 
 def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axes = integer(values, "axes", 1)
-    need(axes < len(types[0].shape), f"sums over axes before the last {axes}, {types[0]} has none")
+    need(axes < len(types[0].shape), f"needs an axis before the last {axes} to sum over, got {types[0]}")
     return (types[0].shaped(types[0].shape[-axes:]),)
 
 
@@ -268,7 +271,7 @@ def _bias_grad_compute(dz: Array, values: Values) -> Array:
 def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, w, b = together(types, 3)
     fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
-    need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
+    need(fits and len(x.shape) > 1, f"needs [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
     return (x.resized(len(x.shape) - 1, w.shape[1]),)
 
 
@@ -284,7 +287,7 @@ def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _after(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) > 1, f"takes a tensor and what it waits for, got {len(types)} inputs")
+    need(len(types) > 1, f"needs a tensor and the tensors that it waits for, got {len(types)} inputs")
     same_device(types)
     return tuple(types[:1])
 
@@ -343,8 +346,8 @@ def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
 
 def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     prediction, target, size = together(types, 3)
-    need(prediction == target, f"takes a prediction and a target of one type, got {prediction} and {target}")
-    need(size.shape == () and size.dtype.startswith("int"), f"takes the batch size as int32[], got {size}")
+    need(prediction == target, f"needs a prediction and a target of one type, got {prediction} and {target}")
+    need(size.shape == () and size.dtype.startswith("int"), f"needs the batch size as int32[], got {size}")
     return (prediction,)
 
 

@@ -23,7 +23,7 @@ from tessel_core.ir.types import TensorType
 def _send(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     to = integer(values, "to")
-    need(to != types[0].device, f"goes to device {to}, where the tensor is already")
+    need(to != types[0].device, f"must send to another device than {to}, which has the tensor")
     return (types[0].on(to),)
 
 
@@ -41,7 +41,7 @@ def axes_of_tensors(values: Values, ranks: Sequence[int]) -> list[int]:
     """Return the axis of each tensor of a device, counted from the front. `axis` is one for all tensors, or a list."""
     axis = values["axis"]
     each = axis if isinstance(axis, tuple) else (axis,) * len(ranks)
-    need(len(each) == len(ranks), f"axis has {len(each)} entries for {len(ranks)} tensors of each device")
+    need(len(each) == len(ranks), f"axis must have {len(ranks)} entries, one per tensor of a device, got {len(each)}")
     return [axis_of({"axis": one}, rank) for one, rank in zip(each, ranks, strict=True)]
 
 
@@ -50,12 +50,12 @@ def _from_each(types: Types, values: Values) -> list[Types]:
     count, wanted = tensors_of(values), "one input" if tensors_of(values) == 1 else f"{tensors_of(values)} inputs"
     found = [types[i : i + count] for i in range(0, len(types), count)]
     devices = [each.device for each in types]
-    need(len(types) >= 1, "takes at least one input")
-    apart = all({each.device for each in mine} == {mine[0].device} for mine in found)
+    need(len(types) >= 1, "needs at least one input")
+    apart = all({each.device for each in tensors} == {tensors[0].device} for tensors in found)
     single = len(types) % count == 0 and len(set(devices)) == len(found)
-    need(apart and single, f"takes {wanted} from each device, got those of {devices}")
-    alike = len({tuple(each.on(0) for each in mine) for mine in found}) == 1
-    need(alike, f"takes inputs of one type, got {', '.join(map(str, types))}")
+    need(apart and single, f"needs {wanted} from each device, got inputs from devices {devices}")
+    alike = len({tuple(each.on(0) for each in tensors) for tensors in found}) == 1
+    need(alike, f"needs inputs of one type, got {', '.join(map(str, types))}")
     return found
 
 
@@ -137,7 +137,7 @@ def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[
 
 def check_complete(values: Values) -> None:
     """Raise InputError for an operation that stands for several devices but names one."""
-    need(more_devices(values) == 1, f"is written for one of {more_devices(values)} devices, so it has no meaning alone")
+    need(more_devices(values) == 1, f"is written for one of {more_devices(values)} devices, so it cannot run alone")
 
 
 def _shift(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -167,7 +167,7 @@ def _exchange(arrays: Arrays, values: Values) -> Sequence[Array]:
     check_complete(values)
     parts = [parts_along(each, len(arrays), values) for each in arrays]
     along = {"axis": values["joined"]}
-    return [joined([mine[device] for mine in parts], along) for device in range(len(arrays))]
+    return [joined([sent[device] for sent in parts], along) for device in range(len(arrays))]
 
 
 def _copy_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:

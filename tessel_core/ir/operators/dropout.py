@@ -42,7 +42,7 @@ def check_dropout(values: Values) -> None:
 def _dropout(types: Types, values: Values) -> tuple[TensorType, ...]:
     (x,) = one(types, values)
     check_dropout(values)
-    need(len(x.shape) > 0, f"takes [.., columns], got {x}")
+    need(len(x.shape) > 0, f"needs [.., columns], got {x}")
     return x, TensorType("uint8", x.shape, x.device)
 
 
@@ -55,7 +55,7 @@ def _dropout_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _dropout_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     dz, mask = together(types, 2)
     check_dropout(values)
-    need((mask.dtype, mask.shape) == ("uint8", dz.shape), f"takes a gradient and a uint8 mask of it, got {dz}, {mask}")
+    need((mask.dtype, mask.shape) == ("uint8", dz.shape), f"needs a gradient and a uint8 mask of it, got {dz}, {mask}")
     return (dz,)
 
 

@@ -43,7 +43,7 @@ def _compared(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _logical(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(all(each.dtype == "bool" for each in types), f"takes bool tensors, got {', '.join(map(str, types))}")
+    need(all(each.dtype == "bool" for each in types), f"needs bool tensors, got {', '.join(map(str, types))}")
     return one(types, values) if len(types) == 1 else joined(types, values)
 
 
@@ -51,7 +51,7 @@ def _chosen(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     condition, x, y = types
     fits = condition.dtype == "bool" and x.dtype == y.dtype
-    need(fits, f"takes a bool and two of one dtype, got {condition}, {x}, {y}")
+    need(fits, f"needs a bool tensor and two tensors of one dtype, got {condition}, {x}, {y}")
     return (x.shaped(broadcast(types)),)
 
 
@@ -87,9 +87,9 @@ def _bools(kind: str, infer: ShapeRule, function: Callable[[Any, Array, Array], 
 
 
 def _summed(back: Reverse, place: int, kind: str, *inputs: int) -> int | None:
-    """Return the gradient of input `place`:
+    """Return the gradient of input `place`, or None if it is not needed.
 
-    the operation's output, summed over the repeated axes. None if not needed.
+    It is the output of operator `kind`, summed over the repeated axes.
     """
     return summed_to(back, back.one_for(place, kind, *inputs), place) if back.wanted[place] else None
 
@@ -162,7 +162,7 @@ def _checked_output(types: Types, infer: ShapeRule) -> TensorType:
     """Return the output type, after a check that the third input, its gradient, has the same type."""
     count(types, 3)
     (made,) = infer(types[:2], {})
-    need(types[2] == made, f"takes the gradient of the output, {made}, got {types[2]}")
+    need(types[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")
     return made
 
 

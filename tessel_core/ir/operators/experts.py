@@ -36,12 +36,15 @@ _SCORES = ("softmax", "sigmoid")
 
 
 def _route(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (1, 2), f"takes logits and perhaps a bias of the choice, got {len(types)} inputs")
+    need(len(types) in (1, 2), f"needs logits and optionally a bias of the choice, got {len(types)} inputs")
     same_device(types)
     logits, top = types[0], integer(values, "top", 1)
-    need(len(logits.shape) > 1 and logits.shape[-1] >= top, f"chooses {top} of the last axis, got {logits}")
     need(
-        all(each == logits.shaped(logits.shape[-1:]) for each in types[1:]), f"takes a bias for each expert of {logits}"
+        len(logits.shape) > 1 and logits.shape[-1] >= top,
+        f"needs at least {top} experts along the last axis, got {logits}",
+    )
+    need(
+        all(each == logits.shaped(logits.shape[-1:]) for each in types[1:]), f"needs a bias for each expert of {logits}"
     )
     need(values["score"] in _SCORES, f"score must be one of {', '.join(_SCORES)}, got {values['score']!r}")
     need(values["normed"] in (0, 1), f"normed must be 0 or 1, got {values['normed']}")
@@ -71,7 +74,8 @@ def _route_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     logits, choice, by_share = types
     wanted = _route((logits,), values)
     need(
-        (by_share, choice) == wanted, f"takes the choice and its gradient, {wanted[1]} and {wanted[0]}, got {types[1:]}"
+        (by_share, choice) == wanted,
+        f"needs the choice {wanted[1]} and the gradient {wanted[0]}, got {choice} and {by_share}",
     )
     return (logits,)
 
@@ -98,7 +102,7 @@ def sorted_places(choice: Array) -> Array:
 
 
 def _pairs(choice: TensorType) -> int:
-    need(choice.dtype.startswith("int"), f"takes the numbers of experts, got {choice}")
+    need(choice.dtype.startswith("int"), f"needs numbers of experts as integers, got {choice}")
     return choice.elements
 
 
@@ -106,7 +110,7 @@ def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     same_device(types)
     x, choice = types
-    need(x.shape[:-1] == choice.shape[:-1], f"takes [.., n] and experts [.., top] of each row, got {x} and {choice}")
+    need(x.shape[:-1] == choice.shape[:-1], f"needs rows [.., n] and their experts [.., top], got {x} and {choice}")
     if "imbalance" in values:
         need(number(values, "imbalance") >= 1, f"imbalance must be at least 1, got {values['imbalance']}")
     return (x.shaped((_pairs(choice), x.shape[-1])),)
@@ -120,7 +124,7 @@ def _dispatch_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _dispatch_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     choice, dz = types
-    need(dz.shape[:1] == (_pairs(choice),) and len(dz.shape) == 2, f"takes a row for each of {choice}, got {dz}")
+    need(dz.shape[:1] == (_pairs(choice),) and len(dz.shape) == 2, f"needs one row per choice in {choice}, got {dz}")
     return (dz.shaped((*choice.shape[:-1], dz.shape[1])),)
 
 
@@ -141,7 +145,10 @@ def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
     same_device(types)
     rows, choice, share = types
     (made,) = _dispatch_grad((choice, rows), values)
-    need(share.shape == choice.shape and share.dtype == rows.dtype, f"takes a share for each of {choice}, got {share}")
+    need(
+        share.shape == choice.shape and share.dtype == rows.dtype,
+        f"needs one share per choice in {choice}, got {share}",
+    )
     return (made,)
 
 
@@ -153,7 +160,7 @@ def _combine_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _combine_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     (made,) = _combine(types[:3], values)
-    need(types[3] == made, f"takes the gradient of the output, {made}, got {types[3]}")
+    need(types[3] == made, f"needs the gradient of the output, {made}, got {types[3]}")
     return types[0], types[2]
 
 
@@ -170,7 +177,7 @@ def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
     rows, choice, w = types
     fits = len(rows.shape) == 2 and len(w.shape) == 3 and rows.shape == (_pairs(choice), w.shape[1])
     need(
-        fits and rows.dtype == w.dtype, f"takes rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
+        fits and rows.dtype == w.dtype, f"needs rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
     )
     return (rows.resized(1, w.shape[2]),)
 
@@ -194,7 +201,7 @@ def _grouped_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     w, choice, dz = types
     fits = len(w.shape) == 3 and dz.shape == (_pairs(choice), w.shape[2]) and dz.dtype == w.dtype
-    need(fits, f"takes weights [experts, k, m], experts and a gradient [n, m], got {w} and {dz}")
+    need(fits, f"needs weights [experts, k, m], experts and a gradient [n, m], got {w} and {dz}")
     return (dz.resized(1, w.shape[1]),)
 
 
@@ -206,7 +213,7 @@ def _grouped_input_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
 def _grouped_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     (made,) = _grouped(types[:3], values)
-    need(types[3] == made, f"takes the gradient of the product, {made}, got {types[3]}")
+    need(types[3] == made, f"needs the gradient of the product, {made}, got {types[3]}")
     return (types[2],)
 
 
@@ -275,10 +282,13 @@ def _busiest(rows: int, values: Values) -> int:
 def _apart(types: Types, count_each: int) -> tuple[int, list[Types]]:
     """Return the number of devices, and the tensors of each device, which must be alike on all."""
     found = [types[i : i + count_each] for i in range(0, len(types), count_each)]
-    need(bool(found) and len(types) % count_each == 0, f"takes {count_each} tensors of each device, got {len(types)}")
-    alike = {tuple(each.on(0) for each in mine) for mine in found}
-    single = all(len({each.device for each in mine}) == 1 for mine in found)
-    need(len(alike) == 1 and single, f"takes tensors of one type from each device, got {', '.join(map(str, types))}")
+    need(
+        bool(found) and len(types) % count_each == 0,
+        f"needs {count_each} tensors per device, got {len(types)} in total",
+    )
+    alike = {tuple(each.on(0) for each in tensors) for tensors in found}
+    single = all(len({each.device for each in tensors}) == 1 for tensors in found)
+    need(len(alike) == 1 and single, f"needs tensors of equal types from each device, got {', '.join(map(str, types))}")
     return len(found), found
 
 
@@ -298,7 +308,8 @@ def _exchange_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
     devices, found = _apart(types, 2)
     _check_experts(devices, values)
     need(
-        all(rows.shape[:1] == (_pairs(choice),) for rows, choice in found), f"takes a row for each choice, got {types}"
+        all(rows.shape[:1] == (_pairs(choice),) for rows, choice in found),
+        f"needs one row per choice, got {', '.join(map(str, types))}",
     )
     return tuple(rows.resized(0, _busiest(rows.shape[0], values)) for rows, _ in found)
 
@@ -307,7 +318,7 @@ def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
     devices, found = _apart(types, 2)
     _check_experts(devices, values)
     fits = all(rows.shape[:1] == (_busiest(_pairs(choice), values),) for rows, choice in found)
-    need(fits, f"takes the rows that were exchanged for each choice, got {', '.join(map(str, types))}")
+    need(fits, f"needs the exchanged rows of each choice, got {', '.join(map(str, types))}")
     return tuple(rows.resized(0, _pairs(choice)) for rows, choice in found)
 
 
@@ -318,14 +329,14 @@ def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
     """
     found = namespace(choice).bincount(choice.reshape(-1) * devices // experts, minlength=devices)
     if len(found) > devices:
-        raise InputError("choice", f"expert {int(choice.max())} does not exist, there are {experts}")
+        raise InputError("choice", f"expert {int(choice.max())} does not exist, because there are {experts} experts")
     return found
 
 
 def rows_apart(rows: Array, sizes: Sequence[int]) -> list[Array]:
     """Split rows that are sorted by expert by device. Raises InputError if their number is wrong."""
     if len(rows) != sum(sizes):
-        raise InputError("rows of experts", f"must be the {sum(sizes)} that were chosen, got {len(rows)}")
+        raise InputError("rows of experts", f"must be as many as the {sum(sizes)} choices, got {len(rows)}")
     return parts_of(rows, sizes, 0)
 
 
@@ -338,7 +349,7 @@ def _rows_between(choices: Arrays, values: Values) -> Array:
 def _exchanged(rows: Arrays, counts: Array) -> list[Array]:
     """Return the rows of each device after device i sent counts[i, j] of its rows to each device j."""
     parts = [rows_apart(each, count) for each, count in zip(rows, counts.tolist(), strict=True)]
-    return [np.concatenate(mine) for mine in zip(*parts, strict=True)]
+    return [np.concatenate(received) for received in zip(*parts, strict=True)]
 
 
 def _exchange_choice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:

@@ -37,15 +37,15 @@ def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None
     - `attention_kernel` of fused attention is "flash2".
     """
     if FORMAT in values:
-        need(kind in OPERANDS, f"takes no {FORMAT}: only products of linear layers and experts have one")
+        need(kind in OPERANDS, f"cannot have a {FORMAT}, because it is no product of a linear layer or of experts")
         need(values[FORMAT] == FP8, f"{FORMAT} must be {FP8}, got {values[FORMAT]!r}")
     for name, room in ((CASTS, len(types)), (FUSED, 1 + len(types) + len(outputs))):
         if name in values:
-            need(len(integers(values, name, 0)) == room, f"{name} must be {room} numbers, got {values[name]}")
+            need(len(integers(values, name, 0)) == room, f"{name} must have {room} entries, got {values[name]}")
     if KERNEL in values:
         fits = kind.removesuffix("_grad") in ATTENTIONS and values[KERNEL] == FLASH2
-        need(fits, f"{KERNEL} must be {FLASH2}, of fused attention, got {values[KERNEL]!r}")
-    need(CASTS not in values or FORMAT in values, f"{CASTS} are of products with a {FORMAT}")
+        need(fits, f"{KERNEL} must be {FLASH2} and belong to fused attention, got {values[KERNEL]!r}")
+    need(CASTS not in values or FORMAT in values, f"{CASTS} need a {FORMAT}")
 
 
 def casts_of(kind: str, types: Types, values: Values) -> tuple[float, int]:

@@ -39,7 +39,7 @@ RMS_EPSILON = 1e-6
 
 
 def _like_output(given: TensorType, like: TensorType) -> None:
-    need(given == like, f"takes the gradient of the output, {like}, got {given}")
+    need(given == like, f"needs the gradient of the output, {like}, got {given}")
 
 
 def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
@@ -63,13 +63,13 @@ def _summed_like(array: Array, like: Array) -> Array:
 
 
 def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes a tensor, its scale and perhaps a shift, got {len(types)} inputs")
+    need(len(types) in (2, 3), f"needs a tensor, its scale and optionally a shift, got {len(types)} inputs")
     same_device(types)
     x, *rest = types
     axes_of(values, len(x.shape))
     number(values, "epsilon")
     fits = all(each.dtype == x.dtype and broadcast([x, each]) == x.shape for each in rest)
-    need(fits, f"takes scale and shift that fit the tensor, got {', '.join(map(str, types))}")
+    need(fits, f"needs scale and shift that fit the tensor, got {', '.join(map(str, types))}")
     return (x,)
 
 
@@ -102,7 +102,7 @@ def _layer_normalization_gradients(back: Reverse) -> list[int | None]:
 def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, scale = together(types, 2)
     fits = len(x.shape) > 0 and scale == x.shaped(x.shape[-1:])
-    need(fits, f"takes [.., n] with a scale of [n], got {x} and {scale}")
+    need(fits, f"needs [.., n] with a scale of [n], got {x} and {scale}")
     return (x,)
 
 
@@ -134,7 +134,7 @@ def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     number(values, "epsilon")
     fits = len(x.shape) > 1 and all(each.shape == x.shape[1:2] for each in rest)
     given = ", ".join(map(str, types))
-    need(fits, f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
+    need(fits, f"needs [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
     return (x,)
 
 
@@ -177,7 +177,7 @@ def _batch_norm_training(types: Types, values: Values) -> tuple[TensorType, ...]
     x, scale, shift = together(types, 3)
     number(values, "epsilon")
     fits = len(x.shape) > 1 and scale == shift == x.shaped(x.shape[1:2])
-    need(fits, f"takes [n, channels, ..], then scale and shift of channels, got {', '.join(map(str, types))}")
+    need(fits, f"needs [n, channels, ..], then scale and shift of channels, got {', '.join(map(str, types))}")
     return (x,)
 
 

@@ -22,12 +22,12 @@ def _state_type(weight: TensorType) -> TensorType:
 
 
 def _sgd(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) % 2 == 0 and len(types) > 0, "takes weights and as many gradients")
+    need(len(types) % 2 == 0 and len(types) > 0, "needs one gradient per weight")
     half = len(types) // 2
     same_device(types)
     for weight, gradient in zip(types[:half], types[half:], strict=True):
         fits = gradient in (weight, _state_type(weight))
-        need(fits, f"takes a gradient like each weight, got {gradient} for {weight}")
+        need(fits, f"needs a gradient like each weight, got {gradient} for {weight}")
     return tuple(types[:half])
 
 
@@ -51,23 +51,26 @@ def _groups(values: Values) -> int:
 
 def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     groups = _groups(values)
-    need(len(types) > 1 and len(types) % groups == 1, f"takes {groups} tensors a weight and the step, got {len(types)}")
+    need(
+        len(types) > 1 and len(types) % groups == 1,
+        f"needs {groups} tensors per weight and the step, got {len(types)} inputs",
+    )
     same_device(types)
     count, step = len(types) // groups, types[-1]
-    need(step.shape == () and step.dtype.startswith("int"), f"takes the step as int32[], got {step}")
+    need(step.shape == () and step.dtype.startswith("int"), f"needs the step as int32[], got {step}")
     for i in range(count):
         weight, *state, gradient = types[i:-1:count]
         wanted = _state_type(weight)
-        need(gradient in (weight, wanted), f"takes a gradient like each weight, got {gradient} for {weight}")
+        need(gradient in (weight, wanted), f"needs a gradient like each weight, got {gradient} for {weight}")
         fits = set(state) == {wanted}
-        need(fits, f"takes state like {wanted} for {weight}, got {', '.join(map(str, state))}")
+        need(fits, f"needs state like {wanted} for {weight}, got {', '.join(map(str, state))}")
     return tuple(types[: (groups - 1) * count])
 
 
 def check_step(step: int) -> int:
     """Return the number of a step. Raises InputError below 1."""
     if step < 1:
-        raise InputError("adam", f"counts steps from 1, got {step}")
+        raise InputError("adam", f"must count steps from 1, got {step}")
     return step
 
 

@@ -53,7 +53,7 @@ def _reduction(kind: str, flops: float, function: Reduction, gradient: GradientR
 def _reduce_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     (made,) = _reduce(types[:1], values)
-    need(types[1] == made, f"takes the gradient of the output, {made}, got {types[1]}")
+    need(types[1] == made, f"needs the gradient of the output, {made}, got {types[1]}")
     return (types[0],)
 
 

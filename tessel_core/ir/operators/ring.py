@@ -85,7 +85,7 @@ def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _merge(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     same_device(types)
-    need(types[0] == types[2] and types[1] == types[3], f"takes two outputs and their logarithms, got {types}")
+    need(types[0] == types[2] and types[1] == types[3], f"needs two outputs and their logarithms, got {types}")
     return types[0], types[1]
 
 
@@ -105,7 +105,7 @@ def _block_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 6)
     made, logs = _block(types[:3], values)
     need(
-        types[3] == types[5] == made and types[4] == logs, f"takes the output, its logarithms and its gradient: {made}"
+        types[3] == types[5] == made and types[4] == logs, f"needs the output, its logarithms and its gradient: {made}"
     )
     return tuple(types[:3])
 

@@ -12,13 +12,13 @@ from tessel_core.ir.types import TensorType
 
 def count(types: Types, wanted: int) -> None:
     """Raise InputError unless there are `wanted` inputs."""
-    need(len(types) == wanted, f"takes {wanted} inputs, got {len(types)}")
+    need(len(types) == wanted, f"needs {wanted} inputs, got {len(types)}")
 
 
 def same_device(types: Types) -> int:
     """Return the device of all inputs."""
     devices = sorted({each.device for each in types})
-    need(len(devices) == 1, f"takes inputs from one device, got those of {', '.join(map(str, devices))}")
+    need(len(devices) == 1, f"needs inputs from one device, got devices {', '.join(map(str, devices))}")
     return devices[0]
 
 
@@ -40,7 +40,7 @@ def part_of(whole: TensorType, parts: int, values: Values) -> TensorType:
 def same(types: Types) -> TensorType:
     """Return the type that all inputs share."""
     same_device(types)
-    need(len(set(types)) == 1, f"takes inputs of one type, got {', '.join(map(str, dict.fromkeys(types)))}")
+    need(len(set(types)) == 1, f"needs inputs of one type, got {', '.join(map(str, dict.fromkeys(types)))}")
     return types[0]
 
 
@@ -62,14 +62,14 @@ def broadcast(types: Types) -> tuple[int, ...]:
     try:
         return tuple(np.broadcast_shapes(*(each.shape for each in types)))
     except ValueError:
-        why = f"takes sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}"
+        why = f"needs sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}"
         raise InputError("", why) from None
 
 
 def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
     """Shape rule: two tensors of one format, broadcast."""
     count(types, 2)
-    need(types[0].dtype == types[1].dtype, f"takes tensors of one dtype, got {types[0]} and {types[1]}")
+    need(types[0].dtype == types[1].dtype, f"needs tensors of one dtype, got {types[0]} and {types[1]}")
     return (types[0].shaped(broadcast(types)),)
 
 
@@ -79,9 +79,9 @@ def passed_on(back: Reverse) -> list[int | None]:
 
 
 def summed_to(back: Reverse, gradient: int, place: int) -> int | None:
-    """Return the gradient of an input that was broadcast:
+    """Return the gradient of an input that was broadcast, or None if it is not needed.
 
-    `gradient` summed over the repeated axes. None if not needed.
+    It is `gradient` summed over the repeated axes.
     """
     if not back.wanted[place]:
         return None

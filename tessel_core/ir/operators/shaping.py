@@ -43,7 +43,10 @@ from tessel_core.ir.types import TensorType
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
     """Return the sizes that `wanted` means: 0 keeps the input's size, and one -1 is inferred."""
     need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
-    need(all(size or axis < len(shape) for axis, size in enumerate(wanted)), f"shape {wanted} keeps sizes of no axis")
+    need(
+        all(size or axis < len(shape) for axis, size in enumerate(wanted)),
+        f"shape {wanted} has a 0 for an axis that the input lacks",
+    )
     found = [size or shape[axis] for axis, size in enumerate(wanted)]
     elements, known = math.prod(shape), math.prod(size for size in found if size != -1)
     if -1 in found:
@@ -94,7 +97,7 @@ def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, places = together(types, 2)
-    need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
+    need(places.dtype in ("int32", "int64"), f"needs indices as int32 or int64, got {places}")
     axis = axis_of(values, len(x.shape))
     return (x.shaped((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])),)
 
@@ -124,11 +127,13 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
     shape = list(types[0].shape)
     axes, counts = axes_of(values, len(shape)), integers(values, "counts", 0)
     starts, steps = integers(values, "starts", 0), integers(values, "steps")
-    need(len(axes) == len(counts) == len(starts) == len(steps), "axes, counts, starts and steps must be as many")
+    need(
+        len(axes) == len(counts) == len(starts) == len(steps), "axes, counts, starts and steps must have equal lengths"
+    )
     for axis, many, start, step in zip(axes, counts, starts, steps, strict=True):
         last = start + step * (many - 1)
         inside = not many or (start < shape[axis] and 0 <= last < shape[axis])
-        need(inside, f"takes {many} from {start} by {step} along axis {axis}, which has {shape[axis]}")
+        need(inside, f"needs {many} numbers from {start} by {step} along axis {axis}, which has size {shape[axis]}")
         shape[axis] = many
     return (types[0].shaped(tuple(shape)),)
 
@@ -150,7 +155,7 @@ def _split_at(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     shape, sizes = types[0].shape, integers(values, "sizes", 0)
     axis = axis_of(values, len(shape))
-    need(sum(sizes) == shape[axis], f"sizes {sizes} are not the {shape[axis]} of axis {axis} together")
+    need(sum(sizes) == shape[axis], f"sizes {sizes} must add up to {shape[axis]}, the size of axis {axis}")
     return tuple(types[0].resized(axis, size) for size in sizes)
 
 
@@ -163,7 +168,7 @@ def _pad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     shape, pads = types[0].shape, integers(values, "pads", 0)
     number(values, "value")
-    need(len(pads) == 2 * len(shape), f"pads must be two for each of {len(shape)} axes, got {len(pads)}")
+    need(len(pads) == 2 * len(shape), f"pads must have two entries for each of {len(shape)} axes, got {len(pads)}")
     sizes = zip(shape, pads, pads[len(shape) :], strict=False)
     return (types[0].shaped(tuple(before + size + after for size, before, after in sizes)),)
 
@@ -184,7 +189,7 @@ def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) ->
 def _roll(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axes, shifts = axes_of(values, len(types[0].shape)), integers(values, "shifts")
-    need(len(axes) == len(shifts), f"axes and shifts must be as many, got {axes} and {shifts}")
+    need(len(axes) == len(shifts), f"axes and shifts must have equal lengths, got {axes} and {shifts}")
     return (types[0],)
 
 
@@ -195,10 +200,10 @@ def _roll_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _take_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     places, dz = together(types, 2)
-    need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
+    need(places.dtype in ("int32", "int64"), f"needs indices as int32 or int64, got {places}")
     axis, size, rank = integer(values, "axis"), integer(values, "size"), len(places.shape)
     fits = dz.shape[axis : axis + rank] == places.shape
-    need(fits, f"takes the gradient of what {places} took along axis {axis}, got {dz}")
+    need(fits, f"needs the gradient of numbers taken at {places} along axis {axis}, got {dz}")
     return (dz.shaped((*dz.shape[:axis], size, *dz.shape[axis + rank :])),)
 
 
@@ -225,11 +230,11 @@ def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
 def _strided_slice_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axes, sizes = axes_of(values, len(types[0].shape)), integers(values, "sizes", 0)
-    need(len(axes) == len(sizes), f"axes and sizes must be as many, got {axes} and {sizes}")
+    need(len(axes) == len(sizes), f"axes and sizes must have equal lengths, got {axes} and {sizes}")
     whole = types[0]
     for axis, size in zip(axes, sizes, strict=True):
         whole = whole.resized(axis, size)
-    need(_strided([whole], values) == tuple(types), f"takes the gradient of a slice of {whole}, got {types[0]}")
+    need(_strided([whole], values) == tuple(types), f"needs the gradient of a slice of {whole}, got {types[0]}")
     return (whole,)
 
 

@@ -41,11 +41,11 @@ def _seconds(values: Values) -> None:
 def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
     _seconds(values)
     devices, sizes, places = device_list(values), integers(values, "bytes"), integers(values, "on")
-    need(len(types) > 0, "takes at least one input")
+    need(len(types) > 0, "needs at least one input")
     strange = [each for each in types if each.device not in devices]
-    need(not strange, f"takes inputs from its devices {devices} only, got {', '.join(map(str, strange))}")
-    need(len(sizes) == len(places), f"bytes and on differ in length, {len(sizes)} and {len(places)}")
-    need(set(places) <= set(devices), f"on must name some of its devices {devices}, got {places}")
+    need(not strange, f"needs inputs from its devices {devices} only, got {', '.join(map(str, strange))}")
+    need(len(sizes) == len(places), f"bytes and on must have equal lengths, got {len(sizes)} and {len(places)}")
+    need(set(places) <= set(devices), f"on must list some of its devices {devices}, got {places}")
     held = (TensorType("int8", (size,), device) for size, device in zip(sizes, places, strict=True))
     return token(devices[0]), *held
 
@@ -78,9 +78,9 @@ def _opaque(types: Types, values: Values) -> tuple[TensorType, ...]:
     device, dtypes = integer(values, "to"), _text(values, "dtypes").split()
     ranks, sizes = integers(values, "ranks", 0), integers(values, "sizes", 0)
     strange = [each for each in types if each.device != device]
-    need(not strange, f"takes inputs from its device {device} only, got {', '.join(map(str, strange))}")
+    need(not strange, f"needs inputs from its device {device} only, got {', '.join(map(str, strange))}")
     fits = len(dtypes) == len(ranks) > 0 and sum(ranks) == len(sizes)
-    need(fits, "dtypes and ranks must be one for each output, and sizes one for each of their axes")
+    need(fits, "needs one dtype and rank per output, and one size per axis of each output")
     ends = list(accumulate(ranks))
     shapes = (sizes[end - rank : end] for rank, end in zip(ranks, ends, strict=True))
     return tuple(TensorType(dtype, shape, device) for dtype, shape in zip(dtypes, shapes, strict=True))

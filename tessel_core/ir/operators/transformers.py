@@ -68,7 +68,7 @@ def _gelu_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, scale, shift = together(types, 3)
     fits = len(x.shape) > 0 and scale == shift == x.shaped(x.shape[-1:])
-    need(fits, f"takes [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
+    need(fits, f"needs [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
     return (x,)
 
 
@@ -86,7 +86,7 @@ def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) ->
 def _layer_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     _layer_norm((types[0], types[1], types[1]), values)
-    need(types[2] == types[0], f"takes the gradient of the output, {types[0]}, got {types[2]}")
+    need(types[2] == types[0], f"needs the gradient of the output, {types[0]}, got {types[2]}")
     return types[0], types[1], types[1]
 
 
@@ -103,9 +103,9 @@ def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) 
 def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
     table, rows = together(types, 2)
     fits = len(table.shape) == 2 and _is_integer(rows)
-    need(fits, f"takes a table [rows, n] and row numbers, got {table} and {rows}")
+    need(fits, f"needs a table [rows, n] and row numbers, got {table} and {rows}")
     if "parts" in values or "index" in values:
-        need({"parts", "index"} <= values.keys(), "takes both index and parts, or none of them")
+        need({"parts", "index"} <= values.keys(), "needs both index and parts, or neither")
         need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
     return (table.shaped((*rows.shape, table.shape[-1])),)
 
@@ -114,7 +114,7 @@ def check_rows(rows: Array, size: int) -> Array:
     """Return the row numbers. Raises InputError for a row outside of a table of `size` rows."""
     outside = rows[(rows < 0) | (rows >= size)]
     if len(outside):
-        raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size}")
+        raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size} rows")
     return rows
 
 
@@ -144,7 +144,7 @@ def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
 def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (out,) = _embedding(types[:2], values)
-    need(types[2] == out, f"takes the gradient of the output, {out}, got {types[2]}")
+    need(types[2] == out, f"needs the gradient of the output, {out}, got {types[2]}")
     return (types[0],)
 
 
@@ -168,8 +168,11 @@ def _rotary(types: Types, values: Values) -> tuple[TensorType, ...]:
     integer(values, "at")
     need(values.get("inverse", 0) in (0, 1), f"inverse must be 0 or 1, got {values.get('inverse')}")
     fits = len(made.shape) == 3 and made.shape[-1] % head == 0
-    need(fits, f"takes [batch, tokens, columns] of {head} for each head, got {made}")
-    need(size % 2 == 0 and first + size <= head, f"rotates pairs of the {head} columns of a head, got {size} of them")
+    need(fits, f"needs [batch, tokens, columns] with {head} columns per head, got {made}")
+    need(
+        size % 2 == 0 and first + size <= head,
+        f"must rotate an even number of the {head} columns of a head, got {size}",
+    )
     return (made,)
 
 
@@ -205,8 +208,8 @@ def _rotary_gradient(back: Reverse) -> list[int | None]:
 def _predictions(types: Types) -> tuple[TensorType, TensorType]:
     logits, targets, number = together(types, 3)
     fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and _is_integer(targets)
-    need(fits, f"takes [.., n] and a class for each of its rows, got {logits} and {targets}")
-    need(number.shape == () and _is_integer(number), f"takes the number of predictions as int32[], got {number}")
+    need(fits, f"needs logits [.., n] and one class per row, got {logits} and {targets}")
+    need(number.shape == () and _is_integer(number), f"needs the number of predictions as int32[], got {number}")
     return logits, targets
 
 
@@ -249,9 +252,12 @@ def _write(types: Types, values: Values) -> tuple[TensorType, ...]:
     cache, new = together(types, 2)
     axis, at = axis_of(values, len(cache.shape)), integer(values, "at")
     rest = [(each.dtype, each.shape[:axis], each.shape[axis + 1 :]) for each in types]
-    need(rest[0] == rest[1], f"takes what differs along axis {axis} only, got {cache} and {new}")
+    need(rest[0] == rest[1], f"needs tensors that differ along axis {axis} only, got {cache} and {new}")
     room = cache.shape[axis]
-    need(at + new.shape[axis] <= room, f"has room for {room} along axis {axis}, not for {new.shape[axis]} from {at} on")
+    need(
+        at + new.shape[axis] <= room,
+        f"cannot write {new.shape[axis]} from index {at} along axis {axis}, which has size {room}",
+    )
     return (cache,)
 
 

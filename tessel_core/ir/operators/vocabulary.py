@@ -32,7 +32,7 @@ SCORES = 3
 
 def _check(logits: TensorType, targets: TensorType, values: Values) -> None:
     fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and targets.dtype.startswith("int")
-    need(fits, f"takes [.., n] and a class for each of its rows, got {logits} and {targets}")
+    need(fits, f"needs logits [.., n] and one class per row, got {logits} and {targets}")
     need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
 
 
@@ -51,16 +51,16 @@ def _scores(types: Types, values: Values) -> tuple[TensorType, ...]:
 def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, Array]:
     """Return targets as classes of this device's part, and whether the part has them. Other targets become class 0."""
     found = targets - integer(values, "index") * classes
-    mine = (found >= 0) & (found < classes)
-    return namespace(targets).where(mine, found, 0), mine
+    is_local = (found >= 0) & (found < classes)
+    return namespace(targets).where(is_local, found, 0), is_local
 
 
 def _scores_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits = wide(arrays[0])
-    xp, (at, mine) = namespace(logits), local_classes(arrays[1], logits.shape[-1], values)
+    xp, (at, is_local) = namespace(logits), local_classes(arrays[1], logits.shape[-1], values)
     largest = xp.max(logits, axis=-1)
     total = xp.exp(logits - largest[..., None]).sum(axis=-1)
-    hit = xp.where(mine, xp.take_along_axis(logits, xp.astype(at[..., None], xp.int64), axis=-1)[..., 0], 0)
+    hit = xp.where(is_local, xp.take_along_axis(logits, xp.astype(at[..., None], xp.int64), axis=-1)[..., 0], 0)
     return [xp.stack((largest, total, hit), axis=-1)]
 
 
@@ -79,7 +79,7 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     scores, number = types
     check_real(str(values["dtype"]))
     fits = len(scores.shape) > 0 and scores.shape[-1] % SCORES == 0 and number.shape == ()
-    need(fits, f"takes scores [.., parts x {SCORES}] and the number of predictions, got {scores} and {number}")
+    need(fits, f"needs scores [.., parts x {SCORES}] and the number of predictions, got {scores} and {number}")
     return (TensorType(str(values["dtype"]), scores.shape[:-1], scores.device),)
 
 
@@ -97,7 +97,7 @@ def _loss_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     wanted = TensorType(
         _wide_format(logits.dtype), (*targets.shape, SCORES * integer(values, "parts", 1)), logits.device
     )
-    need(scores == wanted, f"takes the scores of all parts, {wanted}, got {scores}")
+    need(scores == wanted, f"needs the scores of all parts, {wanted}, got {scores}")
     return (logits,)
 
 
@@ -105,8 +105,8 @@ def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, targets, scores, number = arrays
     xp, classes = namespace(logits), logits.shape[-1]
     slope = xp.exp(wide(logits) - _joined(scores)[0][..., None])
-    at, mine = local_classes(targets, classes, values)
-    hit = (at[..., None] == xp.arange(classes, device=logits.device)) & mine[..., None]
+    at, is_local = local_classes(targets, classes, values)
+    hit = (at[..., None] == xp.arange(classes, device=logits.device)) & is_local[..., None]
     return [in_format((slope - xp.where(hit, 1, 0)) / number, logits)]
 
 

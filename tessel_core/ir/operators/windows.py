@@ -45,11 +45,11 @@ def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int,
         integers(values, name, least) for name, least in (("dilations", 1), ("strides", 1), ("pads", 0))
     )
     fits = len(sizes) == len(kernel) == len(dilations) == len(strides) == len(pads) / 2 > 0 and min(kernel) > 0
-    need(fits, f"takes [n, channels, sizes ..], a kernel, dilations and strides of as many axes, got {x} and {kernel}")
+    need(fits, f"needs [n, channels, sizes ..], a kernel, dilations and strides of equal rank, got {x} and {kernel}")
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
     room = [size + before + after for size, before, after in zip(sizes, pads, pads[len(sizes) :], strict=False)]
     inside = all(a <= b for a, b in zip(reach, room, strict=True))
-    need(inside, f"its window {tuple(reach)} is larger than {x} with pads")
+    need(inside, f"has a window {tuple(reach)} that is larger than {x} with pads")
     return tuple((b - a) // stride + 1 for a, b, stride in zip(reach, room, strides, strict=True))
 
 
@@ -95,13 +95,13 @@ def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
 
 
 def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes a tensor, a kernel and perhaps a bias, got {len(types)} inputs")
+    need(len(types) in (2, 3), f"needs a tensor, a kernel and optionally a bias, got {len(types)} inputs")
     same_device(types)
     x, w, *bias = types
     groups = integer(values, "groups", 1)
     fits = len(x.shape) == len(w.shape) > 2 and x.dtype == w.dtype and x.shape[1] == groups * w.shape[1]
     fits = fits and w.shape[0] % groups == 0 and all(each == x.shaped(w.shape[:1]) for each in bias)
-    need(fits, f"takes [n, c, ..], [m, c / {groups}, ..] and perhaps [m], got {', '.join(map(str, types))}")
+    need(fits, f"needs [n, c, ..], [m, c / {groups}, ..] and optionally [m], got {', '.join(map(str, types))}")
     return (x.shaped((x.shape[0], w.shape[0], *_swept(x, w.shape[2:], values))),)
 
 
@@ -118,24 +118,24 @@ def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
 
 def _conv_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     w, dz = together(types, 2)
-    need(len(w.shape) == len(dz.shape) > 2, f"takes a kernel [m, c, ..] and a gradient [n, m, ..], got {w} and {dz}")
+    need(len(w.shape) == len(dz.shape) > 2, f"needs a kernel [m, c, ..] and a gradient [n, m, ..], got {w} and {dz}")
     x = dz.shaped((dz.shape[0], integer(values, "groups", 1) * w.shape[1], *integers(values, "sizes", 0)))
-    need(_conv((x, w), values) == (dz,), f"takes the gradient of a convolution of {x} with {w}, got {dz}")
+    need(_conv((x, w), values) == (dz,), f"needs the gradient of a convolution of {x} with {w}, got {dz}")
     return (x,)
 
 
 def _conv_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, dz = together(types, 2)
-    need(len(x.shape) == len(dz.shape) > 2, f"takes [n, c, ..] and a gradient [n, m, ..], got {x} and {dz}")
+    need(len(x.shape) == len(dz.shape) > 2, f"needs [n, c, ..] and a gradient [n, m, ..], got {x} and {dz}")
     groups = integer(values, "groups", 1)
     w = dz.shaped((dz.shape[1], x.shape[1] // groups, *integers(values, "kernel", 1)))
-    need(_conv((x, w), values) == (dz,), f"takes the gradient of a convolution of {x} with {w}, got {dz}")
+    need(_conv((x, w), values) == (dz,), f"needs the gradient of a convolution of {x} with {w}, got {dz}")
     return (w,)
 
 
 def _conv_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
-    need(_conv(types[:2], values) == (types[2],), f"takes the gradient of the convolution, got {types[2]}")
+    need(_conv(types[:2], values) == (types[2],), f"needs the gradient of the convolution, got {types[2]}")
     return types[0], types[1]
 
 
@@ -234,7 +234,7 @@ def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
-    need(_pool(types[:1], values) == (types[1],), f"takes the gradient of the pool of {types[0]}, got {types[1]}")
+    need(_pool(types[:1], values) == (types[1],), f"needs the gradient of the pool of {types[0]}, got {types[1]}")
     return (types[0],)
 
 
@@ -251,7 +251,7 @@ def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 def _average_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     x = types[0].shaped((*types[0].shape[:2], *integers(values, "sizes", 0)))
-    need(_average_pool((x,), values) == tuple(types), f"takes the gradient of the pool of {x}, got {types[0]}")
+    need(_average_pool((x,), values) == tuple(types), f"needs the gradient of the pool of {x}, got {types[0]}")
     return (x,)
 
 
@@ -290,7 +290,7 @@ def _global_max_gradient(back: Reverse) -> list[int | None]:
 
 def _global(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
-    need(len(types[0].shape) > 2, f"takes [n, channels, sizes ..], got {types[0]}")
+    need(len(types[0].shape) > 2, f"needs [n, channels, sizes ..], got {types[0]}")
     return (types[0].shaped((*types[0].shape[:2], *[1] * (len(types[0].shape) - 2))),)
 
 

@@ -1,7 +1,4 @@
-"""Activation checkpointing:
-
-forward operations run again before the backward pass, so their outputs need not be kept.
-"""
+"""Activation checkpointing: the backward pass repeats forward operations instead of keeping their outputs."""
 
 from __future__ import annotations
 

@@ -128,22 +128,22 @@ class _Fusion:
                 continue
             taken, phase = self._bases(op), self._region[i][1:]
             makers = dict.fromkeys(self.kernel[self._maker[value]] for value in taken if value in self._maker)
-            mine = frozenset(each for each in makers if self._region[each][1:] == phase)
-            passed = frozenset().union(*(before[each] for each in mine), *(behind.get(value, ()) for value in taken))
+            own = frozenset(each for each in makers if self._region[each][1:] == phase)
+            passed = frozenset().union(*(before[each] for each in own), *(behind.get(value, ()) for value in taken))
             passed = frozenset(each for each in passed if self._region[each][1:] == phase)
             if op.kind not in self._fusible:
-                left |= mine
-                behind.update(dict.fromkeys(op.outputs, passed | mine))
+                left |= own
+                behind.update(dict.fromkeys(op.outputs, passed | own))
                 continue
-            beside = {each for value in taken for each in readers[value, self._region[i]]} - mine
+            beside = {each for value in taken for each in readers[value, self._region[i]]} - own
             fits = (
                 each
-                for each in (*sorted(mine, reverse=True), *sorted(beside, reverse=True))
-                if each not in passed and (each not in left or (passed | mine) - {each} <= before[each])
+                for each in (*sorted(own, reverse=True), *sorted(beside, reverse=True))
+                if each not in passed and (each not in left or (passed | own) - {each} <= before[each])
             )
             kernel = self.kernel[i] = next(fits, i)
-            before[kernel] = before.get(kernel, frozenset()) | (passed | mine) - {kernel}
-            left |= mine - {kernel}
+            before[kernel] = before.get(kernel, frozenset()) | (passed | own) - {kernel}
+            left |= own - {kernel}
             for value in taken:
                 readers[value, self._region[i]][kernel] = None
 

@@ -82,16 +82,16 @@ class _Experts(Sharding):
 
     def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
         """Write the exchange of rows, or of their choice of experts, between devices."""
-        mine, choice = self.values[value], self._choice[value]
+        local, choice = self.values[value], self._choice[value]
         chosen = self.values[choice]
         how = self._exchange(choice)
         if value == choice:
-            return self.build.one("exchange_choice", [mine], tag, **how)
+            return self.build.one("exchange_choice", [local], tag, **how)
         there = self.converted(choice, EXCHANGED, tag)
         if wanted == EXCHANGED:
-            rows = self.build.one("exchange_rows", [mine, chosen], tag, **how)
+            rows = self.build.one("exchange_rows", [local, chosen], tag, **how)
             return self.build.one("dispatch", [rows, there], tag)
-        rows = self.build.one("dispatch_grad", [there, mine], tag)
+        rows = self.build.one("dispatch_grad", [there, local], tag)
         return self.build.one("return_rows", [rows, chosen], tag, **how)
 
     def _exchange(self, choice: int) -> dict[str, AttributeValue]:

@@ -179,9 +179,10 @@ class _Partitioning:
 
     @cached_property
     def _apart(self) -> frozenset[int]:
-        """Outputs that stay one per micro-batch:
+        """Outputs that are not joined over micro-batches.
 
-        those changed in place, since joining copies; as planned, all of samples.
+        As planned, these are all outputs per sample. Otherwise they are the ones changed in place, since joining
+        copies.
         """
         if self._how.as_planned:
             return frozenset(value for value, axis in self._batch_axis.items() if axis is not None)

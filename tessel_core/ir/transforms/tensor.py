@@ -145,10 +145,10 @@ class _WithSequence(_Tensor):
         last = State("part", len(self.source.types[logits].shape) - 1)
         if self.state[logits] != last:
             return False
-        mine, at = self.values[logits], self.converted(targets, WHOLE, op.tag)
+        local, at = self.values[logits], self.converted(targets, WHOLE, op.tag)
         place: dict[str, AttributeValue] = {"over": self.over, "index": 0, "parts": self.degree}
         if (logits, targets) not in self._scores:
-            scores = self.build.one("vocabulary_scores", [mine, at], op.tag, **place)
+            scores = self.build.one("vocabulary_scores", [local, at], op.tag, **place)
             along = State("part", last.axis)
             self._scores[logits, targets] = self._together("allgather", scores, op.tag, along)
         scores, count = self._scores[logits, targets], self.converted(number, WHOLE, op.tag)
@@ -156,7 +156,7 @@ class _WithSequence(_Tensor):
             dtype = self.source.types[logits].dtype
             made, state = self.build.one("vocabulary_loss", [scores, count], op.tag, dtype=dtype), WHOLE
         else:
-            taken = [mine, at, scores, count]
+            taken = [local, at, scores, count]
             made, state = self.build.one("vocabulary_loss_grad", taken, op.tag, **place), last
         (value,) = op.outputs
         self.values[value], self.state[value] = made, state

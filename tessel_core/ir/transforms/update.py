@@ -100,11 +100,11 @@ def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Para
         if not of:
             outputs.append((value, piece))
         else:
-            mine, part = replace(piece, name=of, sums=()), None
-            if (mine, device) not in weights:
-                mine, part = replace(mine, cuts=mine.cuts[:-1]), mine.cuts[-1]
-            weight = weights[mine, device]
-            found[device].append(Parameter(weight, value, mine, program.value_name(weight), part))
+            weight_piece, part = replace(piece, name=of, sums=()), None
+            if (weight_piece, device) not in weights:
+                weight_piece, part = replace(weight_piece, cuts=weight_piece.cuts[:-1]), weight_piece.cuts[-1]
+            weight = weights[weight_piece, device]
+            found[device].append(Parameter(weight, value, weight_piece, program.value_name(weight), part))
     if not found:
         raise InputError("update", f"program {program.name} has no gradients among its outputs")
     return outputs, {device: sorted(group, key=lambda each: each.weight) for device, group in found.items()}
