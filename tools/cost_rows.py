@@ -104,8 +104,10 @@ def predicted(fit: CostFit) -> Callable[[str, tuple[int, ...]], float]:
 
 
 def is_long(row: Row) -> bool:
+    """Return whether launches do not dominate the row."""
     return row.seconds >= LONG
 
 
 def hidden_sizes() -> list[int]:
+    """Return the measured hidden sizes of layers, sorted."""
     return sorted({shape[2] for shape in rows("layer_fwd")})

@@ -82,6 +82,7 @@ class Collective:
 
     @property
     def seconds(self) -> float:
+        """Latency + amount / bandwidth, in seconds."""
         return self.latency + self.amount / self.bandwidth
 
 

@@ -91,6 +91,7 @@ class Curve:
         return cls(tuple(work for work, _ in rising), tuple(seconds for _, seconds in rising))
 
     def __call__(self, work: float) -> float:
+        """Return the seconds of this work."""
         after = bisect_left(self.work, work)
         if after == 0:
             return self.seconds[0]

@@ -10,7 +10,7 @@ from tessel_core.errors import find
 BYTES_OF = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes per number in each format."""
 GENERAL = "general"
-"""Class of operators of unknown kind, which take as long as their arithmetic or their memory traffic."""
+"""Class of operators of unknown kind, which take as long as their arithmetic or memory traffic, if that is longer."""
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "matmul": (
@@ -101,7 +101,7 @@ def is_gradient(kind: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def launches_of(kind: str) -> int:
-    """Return the number of kernels of an operator. The whole backward of one with weights has a gradient per factor.
+    """Return the number of kernels of an operator. The whole backward of a product or norm has two.
 
     >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
     (1, 2, 1)

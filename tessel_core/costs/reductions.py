@@ -52,6 +52,7 @@ class ReductionTime:
     per_byte: float
 
     def seconds(self, amount: float) -> float:
+        """Return the time to reduce `amount` bytes."""
         return self.latency + amount * self.per_byte if amount > 0 else 0.0
 
 
@@ -74,6 +75,7 @@ class PoolReductions:
     reduce_every: int = 1
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        """Return the time per micro-batch to reduce `amount` bytes over these devices."""
         return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
@@ -81,6 +83,7 @@ class PoolReductions:
         return self.least_time(devices, len(devices))
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
+        """Return the time of a ring over `replicas` of the devices, which are all alike."""
         return ReductionTime(0.0, 2 * (replicas - 1) / replicas / self.bandwidth / self.reduce_every)
 
 
@@ -93,6 +96,7 @@ class MeshReductions:
     _known: dict[tuple[int, ...], ReductionTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        """Return the seconds per micro-batch to reduce `amount` bytes over these devices."""
         return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:

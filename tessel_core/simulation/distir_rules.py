@@ -168,7 +168,7 @@ def _attention_product(costs: DistIrCosts, moved: Types, scores: TensorType) -> 
 
 
 def _masked_softmax(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Count the division, the mask and the softmax. The mask takes two slices and multiplications."""
+    """Count the division, the mask and the softmax. Masking slices twice and multiplies."""
     scores, mask = types[0], types[0].shaped((1, 1, *types[0].shape[2:]))
     masked = 2 * LAUNCH_S + 2 * costs.binary(scores) + costs.binary(mask) if values["causal"] else 0.0
     return costs.binary(scores) + masked + costs.unary(scores)

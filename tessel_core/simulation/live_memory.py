@@ -114,12 +114,12 @@ def owners(program: Program, *, views: bool = True) -> Numbers:
 
 
 def makers(program: Program) -> tuple[Numbers, Numbers]:
-    """Return the values that operations compute, in order, and the operation that computes each."""
+    """Return the values that operations compute, in program order, and the operation that computes each."""
     return _columns(op.outputs for op in program.ops)
 
 
 def takers(program: Program) -> tuple[Numbers, Numbers]:
-    """Return the values that operations use, in order, and the operation that uses each."""
+    """Return the values that operations use, in program order, and the operation that uses each."""
     return _columns(op.inputs for op in program.ops)
 
 

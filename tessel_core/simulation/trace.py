@@ -183,8 +183,7 @@ class Trace(Shown):
         for value in unfreed(program):
             op = program.ops[self.made_by[value]]
             operator = find_operator(op.kind)
-            # Nothing uses the mask of a dropout if the dropout is recomputed. It is a second output, so it is no
-            # oddity.
+            # A second output, such as the mask of a dropout that is recomputed, may be unused.
             beside = any(program.uses[each] for each in op.outputs)
             if program.types[value].bytes and not (operator.in_place or operator.view or beside):
                 fresh.append(value)

@@ -211,7 +211,7 @@ def _slopes(
 
 
 def _masked(values: Values) -> Values:
-    """Return the attributes of attention, without a mask unless one is named."""
+    """Return the attributes with `causal` set to 0 if it is missing."""
     return {"causal": 0, **values}
 
 

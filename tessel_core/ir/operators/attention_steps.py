@@ -112,7 +112,10 @@ def _attention_context_grad_compute(weights: Array, v: Array, dz: Array, values:
 
 
 def _products_work(products: int) -> WorkRule:
-    """Return the work of `products` products over all pairs, hidden or not. Each reads the last input."""
+    """Return the work of `products` products over all pairs of query and key, including hidden ones.
+
+    Each product reads the last input.
+    """
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
         scores = next(each for each in (*types, *outputs) if len(each.shape) == 4)

@@ -134,7 +134,7 @@ def _transposed_gradients(back: Reverse) -> list[int | None]:
 
 
 def _product_flops(x: TensorType, y: TensorType) -> float:
-    """Return 2 m k n for each product of [.., m, k] with one [k, n], or with as many."""
+    """Return 2 m k n for each product of [.., m, k] with [k, n], or with [.., k, n]."""
     return 2.0 * x.elements * y.shape[-1]
 
 

@@ -159,7 +159,7 @@ def _cast_gradient(back: Reverse) -> list[int | None]:
 
 
 def _checked_output(types: Types, infer: ShapeRule) -> TensorType:
-    """Return the output type, after a check that the third input, its gradient, has the same type."""
+    """Return the type of the output. Raises InputError if the third input, its gradient, has another type."""
     count(types, 3)
     (made,) = infer(types[:2], {})
     need(types[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")

@@ -334,7 +334,7 @@ def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
 
 
 def rows_apart(rows: Array, sizes: Sequence[int]) -> list[Array]:
-    """Split rows that are sorted by expert by device. Raises InputError if their number is wrong."""
+    """Split rows, sorted by expert, into those of each device. Raises InputError if their number is wrong."""
     if len(rows) != sum(sizes):
         raise InputError("rows of experts", f"must be as many as the {sum(sizes)} choices, got {len(rows)}")
     return parts_of(rows, sizes, 0)

@@ -35,7 +35,7 @@ from tessel_core.ir.operators.rules import (
 from tessel_core.ir.types import TensorType
 
 RMS_EPSILON = 1e-6
-"""Added to the mean square [Zhang 2019; Touvron 2023, LLaMA's published code]."""
+"""Number added to the mean square [Zhang 2019; Touvron 2023, LLaMA's published code]."""
 
 
 def _like_output(given: TensorType, like: TensorType) -> None:

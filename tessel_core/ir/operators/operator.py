@@ -105,7 +105,7 @@ class Reverse:
     def one_for(self, place: int, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
         """Write an operation with one output that only the gradient of input `place` needs.
 
-        For a weight it may be separate.
+        If that input is a weight, the operation may be in the separate pass of weight gradients.
         """
         write = self.add_for_weight if self.weights[place] else self.add
         return write(kind, inputs, **attributes)[0]

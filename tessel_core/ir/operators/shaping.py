@@ -118,7 +118,7 @@ def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Read only as much as is written."""
+    """Count the indices, the output, and at most as many input bytes as output bytes."""
     return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
 
 
@@ -179,7 +179,7 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
-    """Return the tensor with padding of `value`, so many numbers before and after it along each axis."""
+    """Return the tensor, padded with `before` and `after` numbers of `value` along each axis."""
     sizes = [size + some + more for size, some, more in zip(x.shape, before, after, strict=True)]
     made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
     made[tuple(slice(some, some + size) for some, size in zip(before, x.shape, strict=True))] = x
@@ -222,7 +222,7 @@ def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Fill the whole gradient with zeros, then read and write the rows that are hit."""
+    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
     places, dz = types
     return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
 

@@ -39,7 +39,7 @@ from tessel_core.ir.operators.rules import (
 from tessel_core.ir.types import TensorType, places_here
 
 NORM_EPSILON = 1e-5
-"""Added to the variance [Radford 2019, GPT-2's published code]."""
+"""Number added to the variance [Radford 2019, GPT-2's published code]."""
 
 _GELU_SCALE, _GELU_CUBE = float(np.sqrt(2 / np.pi)), 0.044715
 
@@ -156,7 +156,7 @@ def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Fill the whole gradient with zeros, then read and write the rows that are hit."""
+    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
     _, rows, dz = types
     return Work(float(dz.elements), float(rows.bytes + 3 * dz.bytes + outputs[0].bytes))
 

@@ -121,7 +121,7 @@ class _Fusion:
         """Kernels of the same layer and phase that come before each value that no kernel computes."""
         before: dict[int, frozenset[int]] = {}
         """Kernels of the same layer and phase that come before each kernel."""
-        left = set[int]()
+        awaited = set[int]()
         """Kernels whose results an outside operation waits for, so they must not wait for more."""
         for i, op in enumerate(self._program.ops):
             if _is_view(self._program, op):
@@ -132,18 +132,18 @@ class _Fusion:
             passed = frozenset().union(*(before[each] for each in own), *(behind.get(value, ()) for value in taken))
             passed = frozenset(each for each in passed if self._region[each][1:] == phase)
             if op.kind not in self._fusible:
-                left |= own
+                awaited |= own
                 behind.update(dict.fromkeys(op.outputs, passed | own))
                 continue
             beside = {each for value in taken for each in readers[value, self._region[i]]} - own
             fits = (
                 each
                 for each in (*sorted(own, reverse=True), *sorted(beside, reverse=True))
-                if each not in passed and (each not in left or (passed | own) - {each} <= before[each])
+                if each not in passed and (each not in awaited or (passed | own) - {each} <= before[each])
             )
             kernel = self.kernel[i] = next(fits, i)
             before[kernel] = before.get(kernel, frozenset()) | (passed | own) - {kernel}
-            left |= own - {kernel}
+            awaited |= own - {kernel}
             for value in taken:
                 readers[value, self._region[i]][kernel] = None
 

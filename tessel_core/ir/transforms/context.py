@@ -37,7 +37,7 @@ class ContextParallel:
     method: ContextMethod = ContextMethod.RING
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model, of one device, on `degree` devices."""
+        """Return the one-device model on `degree` devices."""
         return expanded(finished_sums(self.of_one(model), CONTEXT, self.degree), Degrees(context=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
@@ -121,7 +121,7 @@ class _Ring(_Context):
         queries, *keys = taken
         found: tuple[int, ...] = ()
         for step in range(self.degree):
-            # The next block is under way while this one is computed.
+            # Send the next block while this one is computed.
             ahead = self._shift(op, keys) if step + 1 < self.degree else []
             made = self.build.add("attention_block", [queries, *keys], op.tag, **block, step=step)
             found = self.build.add("attention_merge", [*found, *made], op.tag) if found else made

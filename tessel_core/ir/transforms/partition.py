@@ -68,7 +68,11 @@ class Partition:
     """Chooses which device of a block sends a tensor that several devices have."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model of devices 1 … H, each spread over P devices: device (h, p) is 1 + h P + p."""
+        """Return the model on the devices of a plan of P devices.
+
+        Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
+        from 0.
+        """
         return _Partitioning(model, self).distributed()
 
 

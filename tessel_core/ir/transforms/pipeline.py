@@ -38,7 +38,11 @@ class Pipeline:
     """The same as in `Partition`."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model of devices 1 … H, each spread over P devices: device (h, p) is 1 + h P + p."""
+        """Return the model on the devices of a plan of P devices.
+
+        Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
+        from 0.
+        """
         plan = self.schedule.plan
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
         if len(chains) == 1:

@@ -38,7 +38,7 @@ class TensorParallel:
     sequence: bool = False
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model, of one device, on `degree` devices: device d of the group is the model's plus d."""
+        """Return the one-device model on `degree` devices. Device d of the group is the model's device plus d."""
         return expanded(finished_sums(self.of_one(model), TENSOR, self.degree), Degrees(tensor=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
