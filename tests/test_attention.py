@@ -266,9 +266,9 @@ def test_flash_attention_2_takes_as_long_in_the_operator_graph() -> None:
 
 def test_only_fused_attention_has_another_kernel() -> None:
     (q, k, v), attributes = EXAMPLES["attention"]
-    with pytest.raises(InputError, match="attention_kernel must be flash2, of fused attention, got 'flash3'"):
+    with pytest.raises(InputError, match="attention_kernel must be flash2 and belong to fused attention, got 'flash3'"):
         inferred("attention", (q, k, v), (*attributes, ("attention_kernel", "flash3")))
-    with pytest.raises(InputError, match="attention_kernel must be flash2, of fused attention"):
+    with pytest.raises(InputError, match="attention_kernel must be flash2 and belong to fused attention"):
         inferred("add", (q, q), (("attention_kernel", "flash2"),))
 
 

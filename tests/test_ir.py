@@ -284,18 +284,23 @@ def test_adam_as_published() -> None:
 @pytest.mark.parametrize(
     ("kind", "arrays", "values", "why"),
     [
-        ("embedding", [np.ones((4, 2)), np.array([3, 4])], {}, "embedding: row 4 is not in the table, which has 4"),
+        (
+            "embedding",
+            [np.ones((4, 2)), np.array([3, 4])],
+            {},
+            "embedding: row 4 is not in the table, which has 4 rows",
+        ),
         (
             "exchange_choice",
             [np.array([[0, 4]])] * 2,
             {"experts": 4},
-            "choice: expert 4 does not exist, there are 4",
+            "choice: expert 4 does not exist, because there are 4 experts",
         ),
         (
             "return_rows",
             [np.ones((2, 3)), np.array([[0, 1]])] * 2,
             {"experts": 4},
-            "rows of experts: must be the 4 that were chosen, got 2",
+            "rows of experts: must be as many as the 4 choices, got 2",
         ),
         ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: must count steps from 1, got 0"),
     ],
@@ -393,8 +398,8 @@ def test_a_tensor_may_be_empty_but_not_less() -> None:
     ("changed", "why"),
     [
         ({"seconds": -1.0}, "seconds must be at least 0, got -1.0"),
-        ({"on": (1,)}, "bytes and on differ in length, 2 and 1"),
-        ({"on": (1, 3)}, "on must name some of its devices"),
+        ({"on": (1,)}, "bytes and on must have equal lengths, got 2 and 1"),
+        ({"on": (1, 3)}, "on must list some of its devices"),
         ({"bytes": 3}, "bytes must be a list like"),
         ({"devices": (2, 1, 2)}, "devices must list distinct devices"),
         ({"devices": (2,), "on": (2, 2)}, "needs inputs from its devices"),

@@ -46,10 +46,6 @@ class Piece:
         """Return part `index` of this piece, cut into `parts` along `axis`."""
         return self if parts == 1 else replace(self, cuts=(*self.cuts, Cut(axis, parts, index)))
 
-    def cut_first(self, axis: int, parts: int, index: int) -> Piece:
-        """Return this piece of part `index`: the whole tensor is cut along `axis` before the present cuts."""
-        return self if parts == 1 else replace(self, cuts=(Cut(axis, parts, index), *self.cuts))
-
     def places(self, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
         """Return the positions of the piece along each axis of the whole tensor."""
         found = [np.arange(size) for size in shape]
