@@ -26,7 +26,8 @@ from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
 
 OVERLAP = 3.0
 """Chosen once for all classes and layers. docs/cost_model.md has the errors for other values."""
-WAITS = tuple(share / 20 for share in range(4, 17))
+WAIT_SHARES = tuple(share / 20 for share in range(4, 17))
+"""Candidates for the share of its launch that a kernel alone waits for."""
 LOGIT_SHARE = 4 / 14
 """Bytes of a logit and of its gradient in bf16, divided by the bytes that the backward of the loss moves.
 
@@ -107,7 +108,7 @@ def best_wait(measured: Measured, overlap: float) -> float:
         kernels = (row for of_class in measured.values() for row in of_class)
         return sum(abs(float(np.log(fit.alone(row.work, RATES) / row.seconds))) for row in kernels)
 
-    return min(WAITS, key=loss)
+    return min(WAIT_SHARES, key=loss)
 
 
 def fit_layers(fit: CostFit, without_hidden: Collection[int] = ()) -> CostFit:

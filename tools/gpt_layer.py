@@ -20,7 +20,7 @@ from tessel_core.model.checks import check_integer
 
 PARAMETER_TENSORS = 12
 """Weights and biases of 4 linear operators and 2 layer norms."""
-_STATISTIC = 4
+_STATISTIC_BYTES = 4
 """Bytes per number of statistics, which are kept in float32."""
 _RANDOM_STATE = (8, 8)
 """Bytes of the seed and of the offset that fused attention keeps."""
@@ -180,8 +180,8 @@ class GptLayer:
         """
         residual, qkv, inner = self._tensors
         mixed, own = residual // self.tensor_parallel, self.width * self.hidden // self.tensor_parallel
-        statistics = (self.tokens * _STATISTIC,) * 2
-        per_head = self.tokens * self.heads // self.tensor_parallel * _STATISTIC
+        statistics = (self.tokens * _STATISTIC_BYTES,) * 2
+        per_head = self.tokens * self.heads // self.tensor_parallel * _STATISTIC_BYTES
         memory = CachingAllocator()
 
         def keep(*sizes: int) -> None:

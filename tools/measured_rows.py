@@ -25,7 +25,7 @@ GROUPED = "grouped_matmul"
 _PASSES = {"matmul": "inference", "sdp_fwd": "forward", "sdp_bwd": "backward", "group_matmul": "inference"}
 _ACCUMULATED_BYTES = {"bf16": 4, "fp32": 8}
 """Bytes read and written per gradient of a weight that is added to a sum in this format."""
-_BACKWARD_FORWARDS = 2.5
+_FORWARDS_PER_BACKWARD = 2.5
 
 
 def measured_runs(kind: str) -> list[KernelRun]:
@@ -70,7 +70,7 @@ def _attention(shape: dict[str, int], *, backward: bool) -> Work:
     queries, shared = tokens * heads * size, tokens * shape["kv_head_num"] * size
     flops = 2.0 * shape["seq_len"] * queries
     if backward:
-        return Work("attention_backward", _BACKWARD_FORWARDS * flops, 4 * (queries + shared) * width, queries, size)
+        return Work("attention_backward", _FORWARDS_PER_BACKWARD * flops, 4 * (queries + shared) * width, queries, size)
     return Work("attention", flops, 2 * (queries + shared) * width, queries, size)
 
 

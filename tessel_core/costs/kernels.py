@@ -45,10 +45,10 @@ _BACKWARD_CLASSES = ("attention", "normalisation", "activation", "loss")
 KERNEL_CLASSES = (*_KINDS, *(f"{name}_backward" for name in _BACKWARD_CLASSES), GENERAL)
 """Names of all classes."""
 
-_OUTPUTS_OF_BYTES = {"attention": 1 / 4, "attention_backward": 3 / 8}
+_OUTPUT_SHARE = {"attention": 1 / 4, "attention_backward": 3 / 8}
 """Share of the moved bytes that is output: one of q, k, v and output; three of eight tensors in the backward pass."""
-_OUTPUTS_ELSEWHERE = 1 / 3
-"""Share of a square product."""
+_USUAL_OUTPUT_SHARE = 1 / 3
+"""Share in a square product, used for all other classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def launches_of(kind: str) -> int:
 
 def outputs_of(kernel: str, moved: float, output_bytes: float | None, width: int) -> float:
     """Return the output elements, as given or by the class's usual share; never more than the moved bytes hold."""
-    if kernel in _OUTPUTS_OF_BYTES or not output_bytes:
-        return moved * _OUTPUTS_OF_BYTES.get(kernel, _OUTPUTS_ELSEWHERE) / width
+    if kernel in _OUTPUT_SHARE or not output_bytes:
+        return moved * _OUTPUT_SHARE.get(kernel, _USUAL_OUTPUT_SHARE) / width
     return min(output_bytes, moved) / width
 
 

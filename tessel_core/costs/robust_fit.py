@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-STEP = 1e-4
+DERIVATIVE_STEP = 1e-4
 """Step of the numerical derivative. Parameters are logarithms or logits, of order one."""
 MAX_STEP = 0.5
 """Largest step in any parameter."""
@@ -21,7 +21,9 @@ def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float 
     damping = 1e-2
     now = residuals(best)
     for _ in range(rounds):
-        slope = np.stack([(residuals(best + STEP * unit) - now) / STEP for unit in np.eye(len(best))], axis=1)
+        slope = np.stack(
+            [(residuals(best + DERIVATIVE_STEP * unit) - now) / DERIVATIVE_STEP for unit in np.eye(len(best))], axis=1
+        )
         weight = np.minimum(1, delta / np.maximum(np.abs(now), 1e-12))
         curvature, gradient = slope.T @ (weight[:, None] * slope), slope.T @ (weight * now)
         loss = _huber(now, delta)

@@ -13,7 +13,7 @@ from tessel_core.inspection.causes import ends_of, split_idle
 from tessel_core.inspection.stretches import union, union_of
 from tessel_core.simulation.trace import Trace
 
-_BITS = 53
+_LATENCY_BITS = 53
 """Number of binary digits of the latency in ticks: as many as a float has."""
 
 
@@ -40,7 +40,7 @@ def idle_of(trace: Trace) -> ProgramIdle | None:
     """
     if not trace.devices:
         return None
-    shift = _BITS - math.frexp(trace.latency)[1]
+    shift = _LATENCY_BITS - math.frexp(trace.latency)[1]
     times = trace.start, trace.start + trace.seconds, np.array([trace.latency])
     start, end, (latency,) = (np.rint(np.ldexp(each, shift)).astype(np.int64) for each in times)
     order, length = np.argsort(trace.device, kind="stable"), int(latency)
