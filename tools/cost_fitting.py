@@ -1,8 +1,8 @@
 """Fits the cost model to the measured rows.
 
 First every class of kernels is fitted alone on its rows, robustly and in the logarithm of seconds. Then five parameters
-are fitted that only whole layers show: the factors of autograd's launches, and the speed of the memory-bound kernels of
-the backward pass, which have no rows of their own.
+are fitted that only whole layers show. They are the factors of autograd's launches, and the speed of the memory-bound
+kernels of the backward pass, which have no rows of their own.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def rates_of(device: Device, dtype: str) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Factors by which autograd lengthens launches in each pass, relative to inference."""
+    """Factors on the time of launches in each pass. Autograd makes launches longer than they are in inference."""
 
     inference: float
     forward: float

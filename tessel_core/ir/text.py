@@ -45,7 +45,7 @@ def _lines(program: Program) -> Iterator[str]:
 
 
 def op_text(program: Program, op: Op) -> str:
-    """Return the line of an operation."""
+    """Return the line of text for an operation."""
     made = ", ".join(typed_text(program, value) for value in op.outputs)
     taken = ", ".join(f"%{program.value_name(value)}" for value in op.inputs)
     return f"{made} = {op.kind}({taken})" + attributes_text(op.attributes) + tag_text(op.tag)

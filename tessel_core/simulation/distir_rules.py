@@ -70,7 +70,7 @@ class DistIrCosts(Costs):
         return float("inf") if one == other else self.mesh.link(one, other).bandwidth
 
     def unary(self, x: TensorType, tensors: int = 1) -> float:
-        """Return the seconds to read `tensors` tensors like x and do one FLOP per element."""
+        """Return the seconds to read `tensors` tensors of the size of x, and do one FLOP per element of x."""
         return LAUNCH_S + x.bytes * tensors / self.dram(x.device) + x.elements / self.rate(x.device)
 
     def binary(self, x: TensorType) -> float:
@@ -214,13 +214,13 @@ def _steps(unary: int = 0, binary: int = 0, launches: int = 0) -> OnOne:
 
 _unary, _binary = _steps(unary=1), _steps(binary=1)
 _gelu = _steps(1, 7)
-"""Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
+"""Rule of GELU: half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
 _cross_entropy = _steps(2, launches=1)
-"""Softmax, logarithm, gather."""
+"""Rule of the loss: softmax, logarithm, gather."""
 
 
 _rms_norm = _steps(1, 3, launches=2)
-"""The square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
+"""Rule of RMS norm: the square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:

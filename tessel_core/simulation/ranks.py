@@ -1,7 +1,7 @@
 """Costs of a program that is written for one device of several that do the same (`ir/transforms/expansion.py`).
 
-A device of the program is a stage of the pipeline, which all ranks share. A collective takes as long as its slowest
-group, and a transfer as long as on its slowest link.
+A device of the program is a position in the pipeline, at which all ranks do the same. A collective takes as long as its
+slowest group, and a transfer as long as on its slowest link.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tessel_core.ir.transforms.expansion import Degrees, groups_of
 from tessel_core.simulation.costs import Costs, DeviceSeconds
 
 WorkerOf = Callable[[int, int], int]
-"""Return the worker of a rank at a stage of the pipeline, counted from 0."""
+"""Return the worker of a rank at a position in the pipeline, counted from 0."""
 
 
 @dataclass(frozen=True)
 class RankCosts(Costs):
-    """Costs in which device p of the program is stage p - 1 of the pipeline, on every rank."""
+    """Costs in which device p of the program is position p - 1 in the pipeline, on every rank."""
 
     costs: Costs
     """Costs of the workers."""
@@ -33,7 +33,7 @@ class RankCosts(Costs):
     )
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Return the seconds of an operation at each stage, on its slowest ranks."""
+        """Return the seconds of an operation at each position in the pipeline, on its slowest ranks."""
         places = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
         if not find_operator(kind).pattern:
             found = self.costs.seconds(kind, self._at(types, 0), self._at(outputs, 0), values)

@@ -166,9 +166,9 @@ class Waiting:
 def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tuple[Waiting, ...]:
     """Return why a device waits between the start and its last computation, the longest waits first.
 
-    Each wait is traced back along a path: from the next operation to the input or stream that became available last,
-    then to what delayed that one, and so on until the start of the wait. Each stretch of the wait counts for the
-    operation that was running then on this path.
+    Each wait is traced back along a path. The path goes from the next operation to the input or stream that became
+    available last, then to what delayed that one, and so on until the start of the wait. Each stretch of the wait
+    counts for the operation that was running then on this path.
     """
     sums: dict[tuple[str, int | None, int | None], float] = defaultdict(float)
     for op, seconds in _Causes(trace).of(device):

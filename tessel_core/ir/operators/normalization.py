@@ -239,12 +239,11 @@ NORMALIZATION = (
         gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
     ),
 )
-"""The kinds of normalization:
+"""Kinds of normalization.
 
-- `layer_normalization` has any axes and any epsilon. `layer_norm`, in `transformers`, is the special case of
-  transformers.
-- `rms_norm` normalizes over the last axis [Zhang 2019].
-- `batch_norm` takes known statistics, as in inference. `batch_norm_training` computes them from the batch.
+`layer_normalization` has any axes and any epsilon; the operator `layer_norm` in `transformers` has the last axis and a
+fixed epsilon. `rms_norm` normalizes over the last axis [Zhang 2019]. `batch_norm` takes known statistics, as in
+inference, and `batch_norm_training` computes them from the batch.
 """
 
 NORMALIZATION_GRADIENTS = (

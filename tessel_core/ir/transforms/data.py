@@ -34,7 +34,7 @@ class DataParallel:
     gather: bool = False
     """Whether outputs that hold samples are gathered on all replicas at the end."""
     bucket_bytes: int = 0
-    """Bytes of gradients that are reduced together. 0 reduces them one by one, in the order of the outputs.
+    """Least bytes of a bucket of gradients, which are reduced together. 0 reduces gradients one by one.
 
     A bucket of a device is reduced as soon as it is full. It takes gradients in the order in which they are computed
     [Li 2020, PyTorch Distributed, section 3.2.3].
