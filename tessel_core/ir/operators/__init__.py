@@ -1,4 +1,8 @@
-"""Table of operators: one entry each, for any number of inputs."""
+"""Table of operators: one entry each, for any number of inputs.
+
+Functions, norms, reductions, attention, windows and the choice of experts are computed in at least fp32 and rounded
+once at the end, as frameworks do. FLOPs count the steps of an operator's definition.
+"""
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attention import ATTENTION

@@ -1,7 +1,4 @@
-"""Attention over heads, with a causal mask or a bias, and the packed columns of queries, keys and values.
-
-Narrow formats are computed in fp32 and rounded once at the end, as frameworks do.
-"""
+"""Attention over heads, with a causal mask or a bias, and the packed columns of queries, keys and values."""
 
 from __future__ import annotations
 

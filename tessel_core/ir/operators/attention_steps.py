@@ -1,7 +1,4 @@
-"""Operators of unfused attention, which keeps its scores in memory.
-
-Narrow formats are computed in fp32 and rounded once at the end of each operator, as frameworks do.
-"""
+"""Operators of unfused attention, which keeps its scores in memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Mixture of experts: the choice of experts, and the products of each expert with the tokens that chose it.
 
 Tokens are never dropped. Rows are sorted by expert, so any number of them may choose one expert [Gale 2023,
-MegaBlocks]. Narrow formats are computed in fp32 and rounded once at the end, as frameworks do.
+MegaBlocks].
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Elementwise functions of one tensor, and the operators of their gradients.
 
-Narrow formats are computed in fp32 and rounded once at the end. A simple function such as `exp` counts one FLOP per
-element, as an addition does. Composed functions count their steps, and gradients count twice as many.
+A simple function such as `exp` counts one FLOP per element, as an addition does. Composed functions count their steps,
+and gradients count twice as many.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Normalization over any axes, over the channels of a batch, or by the root mean square.
-
-Narrow formats are computed in fp32 and rounded once at the end. FLOPs count the steps of the definitions.
-"""
+"""Normalization over any axes, over the channels of a batch, or by the root mean square."""
 
 from __future__ import annotations
 

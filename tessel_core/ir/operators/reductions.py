@@ -1,7 +1,4 @@
-"""Operators that reduce along axes: sums, products, extremes and softmax.
-
-Narrow formats are computed in fp32 and rounded once at the end. FLOPs count the steps of the definitions.
-"""
+"""Operators that reduce along axes: sums, products, extremes and softmax."""
 
 from __future__ import annotations
 

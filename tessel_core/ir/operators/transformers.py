@@ -1,7 +1,4 @@
-"""Operators of transformers: norm, activation, embedding, loss, and the cache of keys and values.
-
-Narrow formats are computed in fp32 and rounded once at the end, as frameworks do.
-"""
+"""Operators of transformers: norm, activation, embedding, loss, and the cache of keys and values."""
 
 from __future__ import annotations
 

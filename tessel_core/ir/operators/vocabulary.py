@@ -2,7 +2,7 @@
 
 Each device computes the scores of its classes: the largest logit, the sum of exponentials relative to it, and the
 target's logit if the device has that class. The gathered scores of all devices give the loss and the gradient on every
-device, so no logits are moved. Narrow formats are computed in fp32.
+device, so no logits are moved.
 """
 
 from __future__ import annotations

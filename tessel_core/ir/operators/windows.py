@@ -1,7 +1,6 @@
 """Sliding windows over tensors [n, channels, sizes ..], as in ONNX: convolutions and pools.
 
-`pads` lists the pads before each spatial axis, then those after. Narrow formats are computed in fp32 and rounded once
-at the end. FLOPs count the steps of the definitions.
+`pads` lists the pads before each spatial axis, then those after.
 """
 
 from __future__ import annotations
