@@ -121,7 +121,7 @@ LAPTOP_CPU = DeviceKind(
     None,
     _rates(fp32=0.8e12, bf16=0.4e12, fp16=0.4e12),
     60e9,
-    "8 cores x 3 GHz x 32 fp32 operations a cycle (two 256-bit FMA units), half of it for 16-bit; two DDR5 channels",
+    "8 cores x 3 GHz x 32 fp32 operations per cycle (two 256-bit FMA units), half of it for 16-bit; two DDR5 channels",
 )
 
 

@@ -69,13 +69,13 @@ INTERCONNECTS: dict[str, Interconnect] = {
         NVLINK_2,
         INFINIBAND_EDR,
         4,
-        "NVIDIA DGX-1 system architecture, WP-08437-001: NVLink 2, 300 GB/s a GPU both ways, here as if a switch "
-        "joined all pairs; four EDR ports of 100 Gb/s",
+        "NVIDIA DGX-1 system architecture, WP-08437-001: NVLink 2, 300 GB/s per GPU both ways, modelled as a switch "
+        "that joins all pairs; four EDR ports of 100 Gb/s",
     ),
     "b200": Interconnect(
         NVLINK_5, INFINIBAND, 8, "NVIDIA DGX B200 data sheet: NVLink 5, 1.8 TB/s both ways; eight ports of 400 Gb/s"
     ),
-    "h100-500w-96gb": Interconnect(NVLINK, INFINIBAND, 8, f"{_HOPPER}; taken to be the same"),
+    "h100-500w-96gb": Interconnect(NVLINK, INFINIBAND, 8, f"{_HOPPER}; assumed to be the same"),
     "a100-pcie": Interconnect(
         PCIE_4,
         INFINIBAND_HDR,
@@ -192,8 +192,8 @@ def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
             raise InputError(f"mesh {name}", f"{why} and {count - count % each + each:,}")
         return uniform_mesh(kind, max(1, count // each), min(count, each), name)
     if name not in MESHES:
-        hint = nearest(name, MESHES, f"known are {', '.join(MESHES)}")
-        raise InputError("mesh", f"{name!r} is not known, {hint}; or KIND-COUNT, of {', '.join(INTERCONNECTS)}")
+        hint, kinds = nearest(name, MESHES, f"known are {', '.join(MESHES)}"), ", ".join(INTERCONNECTS)
+        raise InputError("mesh", f"{name!r} is not known, {hint}; or use KIND-COUNT, where KIND is one of {kinds}")
     if per_node is not None:
         raise InputError("devices per node", f"cannot be chosen, because the preset {name} fixes them")
     return MESHES[name].build()
