@@ -84,9 +84,9 @@ def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Co
     products = [each.name for each in start.kernels if each.compute is not None]
     parts = (name + part for name in products for part in (COMPUTE, PER_OUTPUT))
     known = {*DEVICE, *MODES, *(each.name for each in start.kernels), *parts}
-    strange = [name for name in free if name not in known]
-    if strange or not runs:
-        why = f"{strange[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if strange else "has no runs"
+    unknown = [name for name in free if name not in known]
+    if unknown or not runs:
+        why = f"{unknown[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if unknown else "has no runs"
         raise InputError("calibration", why)
     names, table = list(free), _Table(runs, start)
     seconds = np.array([run.seconds for run in runs])

@@ -152,15 +152,15 @@ def _to_next(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _add_up(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, _: [added_up(some).copy() for _ in some])
+    return _tensor_by_tensor(arrays, values, lambda tensors, _: [added_up(tensors).copy() for _ in tensors])
 
 
 def _gather_everywhere(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, along: [joined(some, along) for _ in some])
+    return _tensor_by_tensor(arrays, values, lambda tensors, along: [joined(tensors, along) for _ in tensors])
 
 
 def _sum_parts(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, along: parts_along(added_up(some), len(some), along))
+    return _tensor_by_tensor(arrays, values, lambda tensors, along: parts_along(added_up(tensors), len(tensors), along))
 
 
 def _exchange(arrays: Arrays, values: Values) -> Sequence[Array]:

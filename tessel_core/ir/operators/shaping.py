@@ -180,9 +180,9 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
     """Return the tensor, padded with `before` and `after` numbers of `value` along each axis."""
-    sizes = [size + some + more for size, some, more in zip(x.shape, before, after, strict=True)]
+    sizes = [first + size + last for size, first, last in zip(x.shape, before, after, strict=True)]
     made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
-    made[tuple(slice(some, some + size) for some, size in zip(before, x.shape, strict=True))] = x
+    made[tuple(slice(start, start + size) for start, size in zip(before, x.shape, strict=True))] = x
     return made
 
 

@@ -42,8 +42,8 @@ def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
     _seconds(values)
     devices, sizes, places = device_list(values), integers(values, "bytes"), integers(values, "on")
     need(len(types) > 0, "needs at least one input")
-    strange = [each for each in types if each.device not in devices]
-    need(not strange, f"needs inputs from its devices {devices} only, got {', '.join(map(str, strange))}")
+    foreign = [each for each in types if each.device not in devices]
+    need(not foreign, f"needs inputs from its devices {devices} only, got {', '.join(map(str, foreign))}")
     need(len(sizes) == len(places), f"bytes and on must have equal lengths, got {len(sizes)} and {len(places)}")
     need(set(places) <= set(devices), f"on must list some of its devices {devices}, got {places}")
     held = (TensorType("int8", (size,), device) for size, device in zip(sizes, places, strict=True))
@@ -77,8 +77,8 @@ def _opaque(types: Types, values: Values) -> tuple[TensorType, ...]:
     _text(values, "operator")
     device, dtypes = integer(values, "to"), _text(values, "dtypes").split()
     ranks, sizes = integers(values, "ranks", 0), integers(values, "sizes", 0)
-    strange = [each for each in types if each.device != device]
-    need(not strange, f"needs inputs from its device {device} only, got {', '.join(map(str, strange))}")
+    foreign = [each for each in types if each.device != device]
+    need(not foreign, f"needs inputs from its device {device} only, got {', '.join(map(str, foreign))}")
     fits = len(dtypes) == len(ranks) > 0 and sum(ranks) == len(sizes)
     need(fits, "needs one dtype and rank per output, and one size per axis of each output")
     ends = list(accumulate(ranks))
