@@ -245,11 +245,11 @@ def test_attributes_of_costs_are_read_back() -> None:
 @pytest.mark.parametrize(
     ("kind", "attributes", "why"),
     [
-        ("relu", {"format": "fp8"}, "takes no format"),
+        ("relu", {"format": "fp8"}, "cannot have a format"),
         ("matmul", {"format": "fp4"}, "format must be fp8, got 'fp4'"),
-        ("matmul", {"casts": (3, 5)}, "casts are of products with a format"),
-        ("matmul", {"format": "fp8", "casts": (3,)}, r"casts must be 2 numbers, got \(3,\)"),
-        ("add", {"fused": (1, 1, 1)}, r"fused must be 4 numbers, got \(1, 1, 1\)"),
+        ("matmul", {"casts": (3, 5)}, "casts need a format"),
+        ("matmul", {"format": "fp8", "casts": (3,)}, r"casts must have 2 entries, got \(3,\)"),
+        ("add", {"fused": (1, 1, 1)}, r"fused must have 4 entries, got \(1, 1, 1\)"),
         ("add", {"fused": (1, -1, 1, 1)}, "fused must be at least 0"),
     ],
 )
