@@ -15,16 +15,19 @@ import statistics
 import sys
 import time
 import traceback
+from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tools are no package that is installed
 
@@ -64,12 +67,38 @@ CASES = (
     Case("llama-3.2-3b", 28, 4096, 1, 2, recompute="full"),
     Case("llama-3.2-1b", 16, 8192, 1, 4, mode="compiled"),
     Case("llama-3-8b", 4, 4096, 2, 4, mode="compiled"),
+    Case("llama-3.2-1b", 16, 8192, 1, 4, recompute="selective"),
+    Case("llama-3-8b", 4, 4096, 2, 4, recompute="selective"),
+    Case("llama-3-8b", 4, 4096, 2, 4, recompute="selective", mode="compiled"),
 )
 
 
 def norm(hidden: int) -> nn.RMSNorm:
     """PyTorch's own RMSNorm, one kernel, as torchtitan takes it."""
     return nn.RMSNorm(hidden, eps=1e-5, device=DEVICE, dtype=BF16)
+
+
+def keeping_every_second_product() -> Any:
+    """The contexts of torchtitan's selective checkpointing: attention and every second product of a layer are kept."""
+    products = Counter[bool]()
+    attention = torch.ops.aten._scaled_dot_product_cudnn_attention.default
+
+    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        if operator is torch.ops.aten.mm.default:
+            products[context.is_recompute] += 1
+            kept = products[context.is_recompute] % 2 == 1
+        else:
+            kept = operator is attention
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+RECOMPUTING: dict[str, Callable[[Layer, Tensor], Tensor]] = {
+    "none": lambda layer, x: layer(x),
+    "full": partial(checkpoint, use_reentrant=False),
+    "selective": partial(checkpoint, use_reentrant=False, context_fn=keeping_every_second_product),
+}
 
 
 class Llama(nn.Module):  # type: ignore[misc, unused-ignore]
@@ -87,15 +116,14 @@ class Llama(nn.Module):  # type: ignore[misc, unused-ignore]
         self.head = nn.Linear(hidden, vocabulary, bias=False, device=DEVICE, dtype=BF16)
         if tied:
             self.head.weight = self.embedding.weight
-        self.recompute = case.recompute == "full"
+        self.run = RECOMPUTING[case.recompute]
         if case.mode == "compiled":
-            for each in self.layers:
-                each.compile(dynamic=False)
+            self.run = torch.compile(self.run, dynamic=False)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
+            x = self.run(layer, x)
         logits = self.head(self.norm(x))
         return fn.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
