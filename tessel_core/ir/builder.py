@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import inferred
 from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Program, Tag
 from tessel_core.ir.types import TensorType, interned
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause Python's search for unreachable cycles. Operations form none, and the search takes a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class ProgramBuilder:
@@ -64,7 +78,8 @@ class ProgramBuilder:
                 raise InputError(f"operation {len(self._ops)} ({kind})", error.why) from None
         made = self._new(outputs)
         self._ops.append(Op(kind, tuple(inputs), made, attributes, tag))
-        self._names.update(zip(made, names, strict=False))
+        if names:
+            self._names.update(zip(made, names, strict=False))
         return made
 
     def one(self, kind: str, inputs: Sequence[int], tag: Tag = UNTAGGED, **attributes: AttributeValue) -> int:

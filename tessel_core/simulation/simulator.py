@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.errors import InputError
+from tessel_core.ir.builder import collection_paused
 from tessel_core.ir.program import Program
 from tessel_core.ir.verify import verify
 from tessel_core.model import DeviceMesh
@@ -49,12 +50,13 @@ def simulate(
         of an operation needs a mesh. Also for an unknown `compat`, and for link sharing with `compat`.
     """
     check_semantics(compat, link_sharing=link_sharing)
-    verify(program)
-    _check_devices(program, mesh)
-    if compat:
-        return simulate_distir(program, costs or (StatedCosts() if mesh is None else DistIrCosts(with_host(mesh))))
-    costs = costs or (StatedCosts() if mesh is None else costs_on(mesh, program))
-    return (simulate_shared if link_sharing else simulate_streams)(program, costs, overlap=overlap)
+    with collection_paused():
+        verify(program)
+        _check_devices(program, mesh)
+        if compat:
+            return simulate_distir(program, costs or (StatedCosts() if mesh is None else DistIrCosts(with_host(mesh))))
+        costs = costs or (StatedCosts() if mesh is None else costs_on(mesh, program))
+        return (simulate_shared if link_sharing else simulate_streams)(program, costs, overlap=overlap)
 
 
 def check_semantics(compat: str | None, *, link_sharing: bool = False) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.builder import ProgramBuilder, collection_paused
 from tessel_core.ir.distributed import Distributed, Piece, divided, elsewhere
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Scope, Tag
@@ -73,7 +73,8 @@ class Partition:
         Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
         from 0.
         """
-        return _Partitioning(model, self).distributed()
+        with collection_paused():
+            return _Partitioning(model, self).distributed()
 
 
 def runs_by_start(schedule: Schedule) -> Iterator[Run]:
@@ -111,6 +112,10 @@ class _Partitioning:
         """Sums or joined parts of each output and device, by their first micro-batch and the one after their last."""
         self._pending: dict[int, list[_Pending]] = defaultdict(list)
         """Values on each device that must still be added to their sums."""
+        self._fresh = set[int]()
+        """Devices whose pending values have changed since the last look at them."""
+        self._tags: dict[tuple[int, int, str, str], Tag] = {}
+        """Tag by block, micro-batch, phase and name, so that equal ones are one object."""
         self._arrived: dict[int, set[int]] = defaultdict(set)
         """Values for which the next operation of each device waits."""
         self._latest: dict[tuple[int, int, int], int] = {}
@@ -250,8 +255,8 @@ class _Partitioning:
         tag = self._tag(op, block, micro_batch)
         for place in range(len(taken) if communicates else 1) if self._arrived else ():
             taken[place] = self._when_arrived(taken[place], tag)
-        if not communicates:
-            self._add_up(self._build.type_of(taken[0]).device)
+        if not communicates and (device := self._build.type_of(taken[0]).device) in self._fresh:
+            self._add_up(device)
         attributes = elsewhere(op.attributes, there.__getitem__)
         for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
             device = self._build.type_of(made).device
@@ -261,6 +266,7 @@ class _Partitioning:
             if value in self._place_of:
                 layer = (op.tag.scope, micro_batch) if op.kind == "reduce_scatter" else None
                 self._pending[device].append(_Pending(value, micro_batch, made, layer))
+                self._fresh.add(device)
 
     def _add_up(self, only: int | None = None, *, last: bool = False) -> None:
         """Add finished outputs to their sums, on one device or on all. Their collectives have ended by then.
@@ -269,6 +275,7 @@ class _Partitioning:
         them.
         """
         for device in [only] if only is not None else list(self._pending):
+            self._fresh.discard(device)
             every = self._pending.pop(device, [])
             exchanged = list(dict.fromkeys(each.layer for each in every if each.layer is not None))
             latest = [] if last or self._how.as_planned else exchanged[-_SCATTERING_LAYERS:]
@@ -338,7 +345,11 @@ class _Partitioning:
         return found
 
     def _tag(self, op: Op, block: int, micro_batch: int) -> Tag:
-        return Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+        key = block, micro_batch, op.tag.phase, op.tag.name
+        tag = self._tags.get(key)
+        if tag is None:
+            tag = self._tags[key] = Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
+        return tag
 
     def _await(self, block: int, micro_batch: int) -> None:
         """Make the first operation of a run on each device wait for all inputs from other devices."""
