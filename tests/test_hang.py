@@ -359,8 +359,16 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
 @pytest.mark.parametrize(
     ("text", "where", "why"),
     [
-        ("0SEND_F0,0F0\n1RECV_F0,1F0\n", "row 1, column 1", "'0SEND_F0' sends what comes later, at row 1, column 2"),
-        ("0F0,0SEND_F0\n1F0,1RECV_F0\n", "row 2, column 2", "receives what was needed before, at row 2, column 1"),
+        (
+            "0SEND_F0,0F0\n1RECV_F0,1F0\n",
+            "row 1, column 1",
+            "'0SEND_F0' sends a tensor that is made later, at row 1, column 2",
+        ),
+        (
+            "0F0,0SEND_F0\n1F0,1RECV_F0\n",
+            "row 2, column 2",
+            "receives a tensor that was used earlier, at row 2, column 1",
+        ),
     ],
 )
 def test_what_is_sent_before_it_is_made_or_received_too_late_is_refused(text: str, where: str, why: str) -> None:
