@@ -112,7 +112,7 @@ BROKEN = {
     ),
     "hands on a pair": (
         "import torch\nfrom torch import nn\ndef build(): return [nn.LSTM(2, 2)], torch.ones(2, 2, 2)",
-        "module 0 (LSTM): returned a tuple, and the next module takes a tensor",
+        "module 0 (LSTM): returned a tuple, but the next module needs a tensor",
     ),
 }
 
