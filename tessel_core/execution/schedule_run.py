@@ -241,7 +241,7 @@ def _in_one_process(
 
 
 def _compared(values: Sequence[tuple[Piece, Array]], whole: Mapping[str, Array]) -> Equality:
-    """Compare the numbers of the ranks with the expected whole tensors.  A missing tensor has an infinite difference."""
+    """Compare the numbers of the ranks with the expected tensors.  A missing tensor has an infinite difference."""
     difference, worst = 0.0, "nothing"
     for piece, numbers in values:
         largest = float(np.abs(whole[piece.name]).max())
