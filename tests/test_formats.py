@@ -384,7 +384,7 @@ def test_what_is_no_document_at_all_is_said_in_one_sentence(data: bytes, why: st
 
 @pytest.mark.parametrize("path", ["name", "time_unit", "devices.0.name", "blocks.0.name", "dependencies.0.from"])
 def test_text_that_json_can_spell_and_utf_8_cannot_hold_is_refused(path: str):
-    with pytest.raises(InputError, match=r"holds half a character, which no file can keep: 'a\\ud800'"):
+    with pytest.raises(InputError, match=r"contains half a character \(a lone surrogate\): 'a\\ud800'"):
         read_plan(changed(PLAN, path, "a\ud800"))
 
 

@@ -22,7 +22,7 @@ from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.networks.onnx import model_graph, network_graph
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
-REFUSED = ("is of a sequence type, only tensors are read", "has elements of type STRING, which has no size")
+REFUSED = ("is a sequence, but only tensors can be read", "has elements of type STRING, which has no size")
 """Reasons that are about the model."""
 
 

@@ -133,7 +133,7 @@ BAD: list[tuple[str, bytes, str]] = [
         one_node("Relu", speed=1),
         "node made (Relu): does not fit its inputs: Unrecognized attribute",
     ),
-    ("sequence", one_node("SequenceConstruct"), "tensor made: is of a sequence type, only tensors are read"),
+    ("sequence", one_node("SequenceConstruct"), "tensor made: is a sequence, but only tensors can be read"),
     (
         "text tensor",
         changed(lambda m: m.graph.initializer[0].__setattr__("data_type", 8)),
@@ -207,8 +207,8 @@ def test_a_file_that_ends_the_process_is_refused() -> None:
 
 
 def test_a_file_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_MOST_SECONDS", 0.001)
-    with pytest.raises(InputError, match=r"is not understood within 0\.001 s"):
+    monkeypatch.setattr(reader, "_MAX_SECONDS", 0.001)
+    with pytest.raises(InputError, match=r"cannot be read within 0\.001 s"):
         read(mlp().SerializeToString())
 
 
@@ -233,7 +233,7 @@ def test_too_many_nodes() -> None:
 )
 def test_much_memory_is_refused_before_it_is_taken(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty nodes and a long name, with limits as small as the files."""
-    monkeypatch.setattr(skeleton, "_MOST_FIELDS", 500)
+    monkeypatch.setattr(skeleton, "_MAX_FIELDS", 500)
     monkeypatch.setattr(skeleton, "LARGEST_FILE", 500)
     with pytest.raises(InputError, match=why):
         skeleton_of(data)

@@ -242,7 +242,7 @@ def test_an_operator_may_be_on_several_devices() -> None:
         ("assignment.a", 3, "must be a list"),
         ("assignment.a", [3], "must be the name of a device"),
         ("assignment.a", ["acc0", "acc0"], "must name distinct devices"),
-        ("devices", None, "says what the devices are"),
+        ("devices", None, "contains the devices"),
         ("devices.cpus", -1, "must be at least 0"),
         ("report", {"status": "FINE"}, "must be one of"),
         ("report", {**REPORT, "communication": "fast"}, "must be one of blocking, overlapped, got 'fast'"),
@@ -265,7 +265,7 @@ def test_a_split_puts_backward_operators_with_their_mates() -> None:
         (SplitFile((("7",), ("8",), ("9",)), ()), "fpgas: the split uses 3, there are 2"),
         (SplitFile((("5",),), ()), "unknown operator '5'"),
         (SplitFile((("7",),), (("7",),)), "operator 7 has two places"),
-        (SplitFile((("7",),), ()), "operator 8: has no place in the split"),
+        (SplitFile((("7",),), ()), "operator 8: is not in the split"),
     ):
         with pytest.raises(InputError, match=why):
             split_placement(wrong, file.graph, file.pool)

@@ -226,7 +226,7 @@ def test_a_placement_file_names_the_devices_of_each_group(
     assert again["assignment"] == json.loads(Path("p.json").read_text())["assignment"]
     torn = json.loads(Path("p.json").read_text())
     torn["assignment"]["head/loss"] = ["gpu5", "gpu6"]
-    with pytest.raises(InputError, match=r"is on gpu5, gpu6, which are no group of 2 neighbours"):
+    with pytest.raises(InputError, match=r"is on gpu5, gpu6, which are not a group of 2 neighbours"):
         with_placement(Placing(file, mesh=mesh), read_placement(json.dumps(torn).encode()))
 
 
