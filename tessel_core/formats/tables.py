@@ -1,6 +1,7 @@
 """Convert a plan to three editable tables and back, checking each cell.
 
-A table is a list of rows.  A row is a dict from column title to cell.  Users type the cells, so they may hold any value.
+A table is a list of rows.  A row is a dict from column title to cell.  Users type the cells, so a cell may hold any
+value.
 """
 
 from __future__ import annotations

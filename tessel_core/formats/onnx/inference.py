@@ -42,7 +42,10 @@ class OpenSizes:
         self._used = dict[str, int]()
 
     def close(self, name: str, kind: onnx.TypeProto) -> None:
-        """Set every open size of graph input `name`.  Raises InputError if its rank is unknown or a size is negative."""
+        """Set every open size of graph input `name`.
+
+        Raises InputError if its rank is unknown or a size is negative.
+        """
         for key, size in _open_in(name, kind):
             size.dim_value = self._used.setdefault(key, self._given.get(key, _DEFAULT_SIZE))
 

@@ -1,4 +1,4 @@
-"""Translate the skeleton of a model to an `OnnxNetwork`.  Only this part runs the onnx package on untrusted contents."""
+"""Translate the skeleton of a model to an `OnnxNetwork`.  This part runs the onnx package on untrusted contents."""
 
 from __future__ import annotations
 
