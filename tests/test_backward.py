@@ -250,7 +250,7 @@ def test_merged_layers_are_not_split():
 
 
 def test_a_graph_of_no_network_is_not_recomputed_selectively():
-    with pytest.raises(InputError, match="selective takes a network that the graph shows"):
+    with pytest.raises(InputError, match="selective needs a graph of a known network"):
         training_graph(two_layers(), recompute=Recompute.SELECTIVE)
 
 

@@ -172,7 +172,7 @@ def read(data: bytes, name: str = "model") -> GraphFile:
 
 @pytest.mark.parametrize(("data", "why"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
 def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_asked_apart", in_this_process)  # a process each would take long
+    monkeypatch.setattr(reader, "_read_in_process", in_this_process)  # a process each would take long
     with pytest.raises(InputError) as caught:
         read(data, "bad.onnx")
     assert str(caught.value).startswith("bad.onnx: ")

@@ -193,7 +193,7 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--set", "batch"), "--set: wants NAME=N, with a whole number, got 'batch'"),
     (("mlp.onnx", "--tensor", 2), "--tensor: is for families"),
     (("mlp.onnx", "--batch", 2), "--batch: is for families"),
-    (("text.txt", "--data", 2), "text.txt: is a program's text, which says itself its sizes and devices"),
+    (("text.txt", "--data", 2), "text.txt: is a program's text, which already fixes its sizes and devices"),
     (("text.onnx",), "text.onnx: No such file or directory"),
     (
         ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),
