@@ -28,7 +28,7 @@ class EvoformerSpec(GraphSpec):
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Number of heads of each attention, head size, and channels in outer products.  Defaults are the published ones."""
+    """Heads of each attention, head size, and channels in outer products.  Defaults are the published ones."""
 
     msa: int = 8
     pair: int = 4

@@ -77,8 +77,8 @@ GPT_SPECS = {
 """Published sizes: GPT-2 [Radford 2019, table 2], GPT-3 [Brown 2020, table 2.1] and OPT-66B [Zhang 2022, arXiv
 2205.01068].
 
-Two misprints of the GPT-3 table are corrected: 1.3B has 16 heads of 128 instead of 24 heads, and 13B has a width of 40 x
-128 = 5120 instead of 5140."""
+Two misprints of the GPT-3 table are corrected: 1.3B has 16 heads of 128 instead of 24 heads, and 13B has a width of
+40 x 128 = 5120 instead of 5140."""
 
 
 def gpt_spec(name: str) -> GptSpec:

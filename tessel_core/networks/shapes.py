@@ -172,7 +172,7 @@ def _finetune(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Return forward passes a, b and c over all stages and a backward pass.  Only the last forward pass holds memory."""
+    """Return forward passes a, b and c over all stages and a backward pass.  Only pass c holds memory."""
     devices = range(parameters.devices)
     passes: Chain = ()
     for letter in "abc":
@@ -280,7 +280,7 @@ _SHAPES = (
     Shape(
         name="loop",
         title="Loop",
-        description="Forward around the devices several times, with a chunk of the network at each; backward in reverse.",
+        description="Forward around the devices several times, one chunk of the network at each; backward in reverse.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
         # Stage s is on device s mod n, so each device holds one chunk per round.
