@@ -190,7 +190,7 @@ def _plan(work: MicroBatchPlan | Placement | PlacementReport) -> MicroBatchPlan:
         return work
     placement = work.solution if isinstance(work, PlacementReport) else work
     if placement is None:
-        raise InputError("placement", "the report has none to schedule")
+        raise InputError("report", "contains no placement to schedule")
     return plan_of(placement, PlanOptions())
 
 
@@ -265,7 +265,7 @@ def export(result: Schedule | ScheduleReport | Simulated, path: str | Path, to: 
         return file
     report = evaluate(result, _SOLVER_NAME) if isinstance(result, Schedule) else result
     if report.solution is None:
-        raise InputError("schedule", "the report has none to export")
+        raise InputError("report", "contains no schedule to export")
     kind = find_export(to) if to else export_for(file.name)
     write_file(file, kind.made(report.solution, report))
     return file

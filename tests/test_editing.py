@@ -54,7 +54,7 @@ def test_any_stage_moves_anywhere_and_back(sample: str) -> None:
         first = plan.blocks[stage[0]]
         source, target = first.devices[0], (first.devices[0] + 1) % len(plan.devices)
         if target in first.devices:
-            with pytest.raises(InputError, match=f"runs on device {plan.devices[target].name} already"):
+            with pytest.raises(InputError, match=f"already runs on device {plan.devices[target].name}"):
                 moved(plan, stage[0], source, target)
             continue
         there = moved(plan, stage[0], source, target)

@@ -262,9 +262,9 @@ def test_a_split_puts_backward_operators_with_their_mates() -> None:
     assert file.pool is not None
     assert split_placement(split, file.graph, file.pool).assignment == ((0,), (2,), (0,))
     for wrong, why in (
-        (SplitFile((("7",), ("8",), ("9",)), ()), "fpgas: the split uses 3, there are 2"),
+        (SplitFile((("7",), ("8",), ("9",)), ()), "fpgas: the split uses 3, but there are 2"),
         (SplitFile((("5",),), ()), "unknown operator '5'"),
-        (SplitFile((("7",),), (("7",),)), "operator 7 has two places"),
+        (SplitFile((("7",),), (("7",),)), "operator 7 is on two devices"),
         (SplitFile((("7",),), ()), "operator 8: is not in the split"),
     ):
         with pytest.raises(InputError, match=why):
@@ -280,5 +280,5 @@ def test_kinds_of_files_are_told_apart(tmp_path: Path) -> None:
     ):
         (tmp_path / "f.json").write_bytes(bytes_of(document))
         assert isinstance(read_any(tmp_path / "f.json"), kind)
-    with pytest.raises(InputError, match=r"g\.json: is an operator graph, where a plan or a schedule is wanted"):
+    with pytest.raises(InputError, match=r"g\.json: is an operator graph, but a plan or a schedule is needed"):
         read_text(bytes_of(GRAPH), "g.json")

@@ -407,7 +407,7 @@ def test_workers_that_cannot_start_are_one_sentence(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(ProcessPoolExecutor, "submit", refuse)
     with pytest.raises(InputError) as raised:
         swept(tmp_path, small_sweep())
-    why = "cannot be started (Resource temporarily unavailable); points that are done are kept"
+    why = "cannot be started (Resource temporarily unavailable); finished points are kept"
     assert str(raised.value) == f"workers: {why}"
 
 

@@ -152,7 +152,7 @@ def test_a_cluster_that_loses_all_workers_for_good_is_one_sentence(
             pytest.raises(InputError) as raised,
         ):
             run_sweep(SWEEP, pool, store, control)
-    why = "has had no workers for 3 s; points that are done are kept"
+    why = "has had no workers for 3 s; finished points are kept"
     assert str(raised.value) == f"cluster dask://{cluster.address}: {why}"
     assert len(kept(tmp_path / "r.sqlite")) >= 10
 

@@ -146,7 +146,7 @@ def mixed() -> DeviceMesh:
             find_mesh("h100-8"),
             replace(GRAPH, network=""),
             2,
-            "graph gpt-training: does not say which network it shows, so no program follows from it, and tensor "
+            "graph gpt-training: does not name the network that it shows, so it has no program, and tensor "
             "parallelism cuts a network",
         ),
         (find_mesh("h100-8"), GRAPH, 8, "Tensor-parallel degree: must divide the number of heads, which is 4, got 8"),

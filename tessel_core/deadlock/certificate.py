@@ -82,7 +82,7 @@ class HangCertificate:
     @property
     def _explanation(self) -> str:
         if self.verdict is Verdict.PROCEEDS:
-            return "every rank comes to the end of its actions"
+            return "every rank completes its actions"
         first, *others = map(str, self.places)
         if self.verdict is not Verdict.CIRCLE:
             return f"{first} {self.why}"

@@ -50,7 +50,7 @@ def check_channels(actions: RankActions, channels: Channels, capacity: int = 0) 
     strict = check_channels(actions, channels)
     if strict.verdict not in _HANGS:
         return replace(strict, capacity=capacity)
-    why = f"with {capacity}, ranks race for places in too many orders to try"
+    why = f"with {capacity}, ranks can send in too many different orders to check"
     return _worst_race(run) or replace(strict, why=why if strict.verdict is Verdict.CIRCLE else strict.why)
 
 
@@ -153,7 +153,7 @@ class _Waits:
             if self._left[ActionKind.COLLECTIVE, other, group]:
                 missing.append(other)
             else:
-                self.never.append((self._run.place(rank), f"waits forever: rank {other} does not come"))
+                self.never.append((self._run.place(rank), f"waits forever: rank {other} never joins"))
         return missing
 
     def _receivers(self, queue: list[Sent]) -> list[int]:

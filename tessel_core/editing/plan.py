@@ -83,7 +83,7 @@ def moved(plan: MicroBatchPlan, block: int, source: int, target: int, *, alone: 
     moving = [block] if alone else [b for b in stage_of(plan, block) if source in plan.blocks[b].devices]
     for b in moving:
         if source != target and target in plan.blocks[b].devices:
-            raise _refused(plan, b, f"runs on device {plan.devices[target].name} already")
+            raise _refused(plan, b, f"already runs on device {plan.devices[target].name}")
     blocks = list(plan.blocks)
     for b in moving:
         devices = tuple(target if d == source else d for d in blocks[b].devices)

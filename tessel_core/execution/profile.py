@@ -125,9 +125,7 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
             on_device = call(where, partial(module.to, device))
             costs, value = _measured(where, f"module{at}", on_device, value, kept)
             if not value.is_floating_point() and any(each.weight_bytes for each in measured):
-                raise InputError(
-                    where, f"returned {_kind(value)} of {value.dtype}, through which no gradient comes back"
-                )
+                raise InputError(where, f"returned {_kind(value)} of {value.dtype}, which has no gradient")
             measured.append(costs)
             control.report(f"module {at + 1} of {len(modules)}", None, None)
     finally:
@@ -183,7 +181,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
     if not isinstance(made, torch.Tensor):
         raise InputError(where, f"returned {_kind(made)}, but the next module needs a tensor")
     if trained.requires_grad and made.is_floating_point() and not made.requires_grad:
-        raise InputError(where, "returned a tensor that is cut off from its input, so no gradient comes back")
+        raise InputError(where, "returned a tensor that is detached from its input, so there is no gradient")
     wanted = [trained] if trained.requires_grad else []
     handed, forward = torch.ones_like(made), _median(where, lambda: module(feed()))
 

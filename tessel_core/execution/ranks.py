@@ -214,4 +214,4 @@ def run_share(rank: Rank, share: Share) -> RankResult:
 def check_stopped(control: Control | None) -> None:
     """Raise RankError if the run is cancelled or out of time."""
     if control is not None and control.stopped:
-        raise RankError("run", "cancelled" if control.cancelled else "its time is over")
+        raise RankError("run", "cancelled" if control.cancelled else "the time limit is reached")

@@ -85,7 +85,7 @@ def _schedule(fields: Fields, plan: MicroBatchPlan, key: str = "schedule") -> Sc
         return None
     schedule = read_inside(schedule_from, fields.fields(key)).schedule
     if schedule.plan != plan:
-        raise InputError(fields.place(key), "is of another plan than the question's")
+        raise InputError(fields.place(key), "belongs to another plan than the question")
     return schedule
 
 

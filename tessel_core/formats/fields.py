@@ -173,7 +173,7 @@ def parse(data: bytes, name: str) -> Fields:
     repeated keys, NaN or infinity.
     """
     if len(data) > LARGEST_FILE:
-        raise InputError(name, f"has {len(data):,} bytes, more than the {LARGEST_FILE:,} that are read")
+        raise InputError(name, f"has {len(data):,} bytes, more than the limit of {LARGEST_FILE:,}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -76,7 +76,7 @@ def read_bytes(path: Path) -> bytes:
             if looks_like_onnx(file.read(min(size, 1))):
                 return _without_weights(file, size, str(path))
             if size > LARGEST_FILE:
-                raise InputError(str(path), f"has {size:,} bytes, more than the {LARGEST_FILE:,} that are read")
+                raise InputError(str(path), f"has {size:,} bytes, more than the limit of {LARGEST_FILE:,}")
             file.seek(0)
             return file.read(size)
     except OSError as error:
@@ -125,7 +125,7 @@ def read_path(text: str) -> tuple[bytes, str]:
     except RuntimeError as error:
         raise InputError(ascii(text.strip()), f"{error}") from None
     if not path.is_absolute():
-        raise InputError(text.strip(), "is not a whole path, such as ~/models/network.onnx")
+        raise InputError(text.strip(), "is not an absolute path, such as ~/models/network.onnx")
     return read_bytes(path), path.name
 
 
@@ -208,7 +208,7 @@ def read_mesh_file(path: Path) -> MeshFile:
 
 def refused(found: Known, name: str, wanted: str) -> InputError:
     """Return the error for a file of another kind than `wanted`."""
-    return InputError(name, f"is {a_kind(found)}, where {wanted} is wanted")
+    return InputError(name, f"is {a_kind(found)}, but {wanted} is needed")
 
 
 def a_kind(found: Known) -> str:
@@ -236,7 +236,7 @@ def check_place(path: Path, source: Path | None = None) -> None:
     if path.is_dir():
         raise InputError(str(path), "is a folder, not a file")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
-        raise InputError(str(path), "is the file that is read, and is not overwritten; choose another name")
+        raise InputError(str(path), "is the input file and would be overwritten; choose another name")
     if not _is_device(path) and not os.access(Path(os.path.realpath(path)).parent, os.W_OK | os.X_OK):
         raise InputError(str(path), "cannot be written: its folder is missing or not writable")
 

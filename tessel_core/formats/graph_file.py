@@ -53,7 +53,7 @@ def _colour_from(value: object, where: str) -> str:
 
 def _seconds_from(value: object, where: str) -> str:
     if as_text(value, where) != "s":
-        raise InputError(where, f"must be 's', times are in seconds; got {value!r}")
+        raise InputError(where, f"must be 's' (seconds), got {value!r}")
     return "s"
 
 
@@ -236,13 +236,13 @@ def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) ->
     ):
         used = [part for part in parts if part]
         if len(used) > count:
-            raise InputError(what, f"the split uses {len(used)}, there are {count}")
+            raise InputError(what, f"the split uses {len(used)}, but there are {count}")
         for device, names in enumerate(used, start=first):
             for name in names:
                 if name not in graph.names:
                     raise InputError(what, f"unknown operator {name!r}")
                 if place.setdefault(graph.operator_index(name), device) != device:
-                    raise InputError(what, f"operator {name} has two places")
+                    raise InputError(what, f"operator {name} is on two devices")
     for group in graph.colocated:
         known = {place[member] for member in group if member in place}
         if len(known) == 1:

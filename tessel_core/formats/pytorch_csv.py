@@ -110,7 +110,7 @@ def _newer(found: PyTorchCsv) -> PyTorchCsv:
         first.setdefault(action.kind, (row, column, action))
     if _OLDER_WHOLE in first and "I" in first:
         (row, column, action), (older_row, older_column, older) = first["I"], first[_OLDER_WHOLE]
-        why = f"is of the newer notation, and '{older}' in {cell_place(older_row, older_column)} of the older"
+        why = f"is in the newer notation, but '{older}' in {cell_place(older_row, older_column)} is in the older one"
         raise InputError(cell_place(row, column), f"cell '{action}' {why}")
     if _OLDER_WHOLE not in first and ("W" not in first or "I" in first):
         return found
@@ -137,7 +137,9 @@ def _rows(data: bytes) -> Iterator[tuple[Cell, ...]]:
     try:
         for row, cells in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True)):
             if not cells:
-                raise InputError(f"row {row + 1}", "is blank; a row is a rank, and an idle one has at least a comma")
+                raise InputError(
+                    f"row {row + 1}", "is blank; each row is a rank, and the row of an idle rank needs at least a comma"
+                )
             yield tuple(_placed_cell(cell.strip(), row, column) for column, cell in enumerate(cells))
     except csv.Error as error:
         raise InputError("the file", f"is not CSV: {error}") from None
@@ -170,7 +172,7 @@ def read_action(text: str) -> StageAction:
         raise ValueError("is not a PyTorch action, such as 0F2, 1B0 or 1RECV_F3")
     stage, kind, micro_batch = match.groups()
     if not micro_batch and kind not in _WHOLE_STAGE:
-        raise ValueError("lacks its micro-batch")
+        raise ValueError("has no micro-batch")
     return StageAction(int(stage), kind, int(micro_batch) if micro_batch else None)
 
 

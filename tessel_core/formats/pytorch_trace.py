@@ -19,7 +19,9 @@ from tessel_core.formats.pytorch_schedule import Work, chain_schedule
 from tessel_core.model import Schedule
 from tessel_core.units import MAGNITUDE
 
-MEASURED = "durations are medians of each block's spans without waiting, starts as measured or as soon as those allow"
+MEASURED = (
+    "durations are medians over the spans of each block, without waiting; runs start as measured, or later if needed"
+)
 """Note on schedules that were read from traces."""
 
 _PREFIX = "PP:"
@@ -78,9 +80,7 @@ def trace_from(fields: Fields) -> PipelineTrace:
         elif action.micro_batch is not None:
             neighbours.add(action.stage + (1 if action.kind in _WITH_NEXT else -1))
     if not spans_of:
-        raise InputError(
-            "traceEvents", "has no span of a pipeline's computing, named PP:0F0 by stage, action, micro-batch"
-        )
+        raise InputError("traceEvents", "has no pipeline span named like PP:0F0 (stage, action, micro-batch)")
     ranks = tuple(tuple(spans) for spans in spans_of[max(spans_of)].values())
     about = fields.get("distributedInfo", None)
     rank = about.get("rank") if isinstance(about, dict) else None
@@ -121,7 +121,7 @@ def _places(ranks: Sequence[Sequence[Span]], neighbours: Collection[int]) -> dic
                 raise InputError(span.where, f"stage {span.action.stage} computes on two ranks")
     missing = next((stage for stage in chain(range(max(rank_of)), sorted(neighbours)) if stage not in rank_of), None)
     if missing is not None:
-        why = "is in none of the traces: give those of all ranks together, or merged in one file"
+        why = "is missing in the traces: open those of all ranks together, or merge them into one file"
         raise InputError(f"stage {missing}", why)
     return rank_of
 

@@ -33,7 +33,7 @@ def best_cut(loads: Sequence[int], stages: int) -> tuple[range, ...]:
     Raises InputError when there are more stages than parts.
     """
     if not 1 <= stages <= len(loads):
-        raise InputError("stages", f"must be between 1 and the {len(loads)} parts there are, got {stages}")
+        raise InputError("stages", f"must be between 1 and the number of parts, {len(loads)}, got {stages}")
     sums = [0, *accumulate(loads)]
     most, _ = _cheapest(sums, stages, float, max)
     _, ends = _cheapest(sums, stages, lambda load: load**2 if load <= most else inf, add)

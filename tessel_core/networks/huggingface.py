@@ -61,7 +61,7 @@ def config_network(data: bytes, name: str) -> NamedNetwork:
         kind = fields.text("model_type")
         if kind not in _READERS:
             hint = nearest(kind, list(_READERS), f"known are {', '.join(_READERS)}")
-            raise InputError("model_type", f"{kind!r} is an architecture that is not known here, {hint}")
+            raise InputError("model_type", f"{kind!r} is not a known architecture, {hint}")
         config = _Config(fields)
         spec = _READERS[kind](config)
         config.refuse_others()
@@ -124,7 +124,7 @@ class _Config:
         if self._given(name) and self._fields.get(name, None) not in allowed:
             actual = json.dumps(self._fields.get(name, None))[:60]
             wanted = " or ".join(json.dumps(each) for each in allowed)
-            raise InputError(name, f"must be {wanted} for this architecture here, got {actual}")
+            raise InputError(name, f"must be {wanted} for this architecture, got {actual}")
 
     def layer_types(self, windowed: Callable[[int], bool], layers: int) -> None:
         """Raise InputError if a layer has another kind of attention than in the family."""
@@ -136,7 +136,7 @@ class _Config:
             place = next(
                 (i for i, pair in enumerate(zip(kinds, wanted, strict=False)) if pair[0] != pair[1]), len(kinds)
             )
-            raise InputError(f"layer_types[{place}]", "is another kind of attention than this family has in that layer")
+            raise InputError(f"layer_types[{place}]", "is not the kind of attention that this family has in that layer")
 
     def refuse_others(self) -> None:
         """Raise InputError for a field that was not read, has a value, and probably changes the cost by its name."""
@@ -144,7 +144,7 @@ class _Config:
             value = self._fields.get(name, None)
             costs = _COSTLY.search(name.lower()) and not _IGNORED.search(name.lower())
             if name not in self._read and costs and value not in (None, False, 0, [], {}):
-                raise InputError(name, "changes what is computed and is not understood here, so no cost can be given")
+                raise InputError(name, "changes the computation but is not supported, so the cost is unknown")
 
 
 def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str, Any]:

@@ -78,10 +78,12 @@ class _View:
             if self._index[-1] is not None:
                 self._ops.append(op)
         if len(self._ops) > MOST_OPERATORS:
-            raise InputError("operators", f"there would be more than the {MOST_OPERATORS:,} allowed")
+            raise InputError("operators", f"the network has more than the {MOST_OPERATORS:,} allowed")
         nameless = next((number for number, op in enumerate(self._ops) if not op.tag.name), None)
         if nameless is not None:
-            raise InputError(f"operation {nameless} ({self._ops[nameless].kind})", "has no name, so no operator is it")
+            raise InputError(
+                f"operation {nameless} ({self._ops[nameless].kind})", "has no name, so it cannot become an operator"
+            )
         self._weights = {
             value for value, piece in model.piece_of.items() if model.role_of(piece).weight and self._is_here(value)
         }

@@ -195,7 +195,7 @@ class DaskPool(WorkerPool):
             self._seen = self._looked
         elif self._looked - self._seen > NO_WORKERS_SECONDS:
             raise InputError(
-                self._where, f"has had no workers for {NO_WORKERS_SECONDS:.0f} s; points that are done are kept"
+                self._where, f"has had no workers for {NO_WORKERS_SECONDS:.0f} s; finished points are kept"
             )
         return True
 

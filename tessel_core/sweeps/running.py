@@ -118,7 +118,7 @@ class _Run:
             except self._pool.closed:
                 return False
             except OSError as error:
-                why = f"cannot be started ({error.strerror}); points that are done are kept"
+                why = f"cannot be started ({error.strerror}); finished points are kept"
                 raise InputError("workers", why) from None
             self._submitted[future] = queue.popleft()
         return True
@@ -174,7 +174,7 @@ class _Run:
         """Replace the workers.  Points of the old workers wait again."""
         self._breaks += 1
         if self._breaks > MAX_POOL_BREAKS:
-            why = f"broke {MAX_POOL_BREAKS} times in a row without solving a point; points that are done are kept"
+            why = f"broke {MAX_POOL_BREAKS} times in a row without solving a point; finished points are kept"
             raise InputError("workers", why)
         self._waiting.extendleft(reversed(self._submitted.values()))
         self._submitted.clear()

@@ -41,7 +41,7 @@ class Cost:
 
 _UNKNOWN = {
     Known.NO_FORMULA: "there is no formula for the FLOPs of {}",
-    Known.INSIDE: "how often the subgraphs run is not known of {}",
+    Known.INSIDE: "the subgraphs of {} run an unknown number of times",
 }
 
 
@@ -58,7 +58,7 @@ def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
                 names_of[op_type].append(name)
         if names_of:
             named = [f"{printable(op)} ({len(names)}, first {names[0]})" for op, names in names_of.items()]
-            yield f"{sentence.format(listed(named))}: taken as bound by the bytes moved"
+            yield f"{sentence.format(listed(named))}: their time is estimated from the bytes moved"
 
 
 def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:

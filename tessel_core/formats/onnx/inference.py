@@ -257,7 +257,7 @@ class Inference:
         from onnx import helper
 
         if name in self.constants:
-            raise InputError(f"tensor {name}", "is held twice")
+            raise InputError(f"tensor {name}", "is defined twice")
         self.tensors[name] = tensor(name, held.data_type, tuple(held.dims))
         self._types[name] = helper.make_tensor_type_proto(held.data_type, list(held.dims))
         self.constants[name] = name

@@ -166,7 +166,7 @@ def ordered_nodes(graph: onnx.GraphProto) -> tuple[onnx.NodeProto, ...]:
         names = inputs_of(node)
         missing = next((name for name in names if name not in maker and name not in given), None)
         if missing is not None:
-            raise InputError(label_of(node), f"takes tensor {missing!r}, which nothing makes")
+            raise InputError(label_of(node), f"uses tensor {missing!r}, which no node makes")
         before.append([maker[name] for name in names if name in maker])
     cycle = find_cycle(before)
     if cycle:

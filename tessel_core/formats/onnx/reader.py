@@ -39,7 +39,7 @@ class OnnxModel:
         """Build the model from the bytes of a file.  Raises InputError if they are not an ONNX model."""
         try:
             if len(data) > LARGEST_ONNX:
-                raise InputError("the model", f"has {len(data):,} bytes, more than the {LARGEST_ONNX:,} that are read")
+                raise InputError("the model", f"has {len(data):,} bytes, more than the limit of {LARGEST_ONNX:,}")
             if not looks_like_onnx(data):
                 why = "is not ONNX: it does not begin with an IR version" if data else "is empty"
                 raise InputError("the model", why)
@@ -104,7 +104,7 @@ def _read_in_process(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> 
     except subprocess.TimeoutExpired:
         raise InputError("the model", f"cannot be read within {_MAX_SECONDS} s") from None
     if done.returncode != 0:
-        raise InputError(_last_place(done.stderr), "the onnx package fails on it; is the file what was exported?")
+        raise InputError(_last_place(done.stderr), "the onnx package crashes on it; the file may be damaged")
     answer = Fields(json.loads(done.stdout), "")
     if answer.has("why"):
         raise InputError(answer.text("where"), answer.text("why"))

@@ -121,7 +121,7 @@ class _Walk:
     def _count(self) -> None:
         self._fields += 1
         if self._fields > _MAX_FIELDS:
-            raise InputError("the model", f"has more than the {_MAX_FIELDS:,} fields that are read")
+            raise InputError("the model", f"has more than the limit of {_MAX_FIELDS:,} fields")
 
     def _keep(self, start: int, end: int) -> bytes:
         self._kept += end - start

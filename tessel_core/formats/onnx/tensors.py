@@ -59,7 +59,7 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
     known = TensorProto.DataType.values()
     kind = TensorProto.DataType.Name(element) if element in known else f"number {element}"
     if kind not in _BITS:
-        raise InputError(where, f"has elements of type {kind}, which has no size")
+        raise InputError(where, f"has elements of type {kind}, which are not supported")
     if len(shape) > _MAX_AXES:
         raise InputError(where, f"has {len(shape)} axes, more than the {_MAX_AXES} allowed")
     if any(size < 0 for size in shape):

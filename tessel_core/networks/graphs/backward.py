@@ -112,7 +112,7 @@ def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weight
         If the graph already has backward operators, or a name is taken.
     """
     if graph.is_training:
-        raise InputError(f"graph {graph.name}", "has backward operators already")
+        raise InputError(f"graph {graph.name}", "already has backward operators")
     return _Backward(graph, recompute, split_weights).training_graph()
 
 

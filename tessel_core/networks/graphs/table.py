@@ -65,7 +65,7 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     check_options(spec)
     recomputes = spec.recompute != Recompute.NONE
     if not spec.training and (recomputes or spec.split_weights):
-        raise InputError("Recomputation" if recomputes else "Split backward", "is for training, which is off")
+        raise InputError("Recomputation" if recomputes else "Split backward", "needs training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
     graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
     graph = replace(graph, network=_words(family, spec))
@@ -91,7 +91,7 @@ def training_graph(
             raise InputError("recomputation", why) from None
         return with_backward(graph, recompute=recompute == Recompute.FULL, split_weights=split_weights)
     if spec.training:
-        raise InputError(f"graph {graph.name}", "has backward operators already")
+        raise InputError(f"graph {graph.name}", "already has backward operators")
     asked = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
     return build_graph(family.name, asked, graph.name)
 
@@ -123,7 +123,7 @@ def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
     """
     where = f"graph {graph.name}"
     if not graph.network:
-        raise InputError(where, "does not say which network it shows, so no program follows from it")
+        raise InputError(where, "does not name the network that it shows, so it has no program")
     # Older files have a boolean option for recomputation.
     graph = replace(graph, network=graph.network.replace("recompute=true", f"recompute={Recompute.FULL}"))
     name, *words = graph.network.split()

@@ -78,7 +78,7 @@ def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFi
     spec = spec or OnnxSpec()
     model = network_program(network, spec)
     if not model.program.ops:
-        raise InputError("the model", "only passes its inputs on")
+        raise InputError("the model", "only returns its inputs")
     name = f"{network.name}{'-training' if spec.training else ''}"
     shown = program_graph(model, name, _batch_size(network))
     users = {
@@ -105,7 +105,7 @@ def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
         model = recomputing(spec.recompute, Gradients(split_weights=spec.split_weights, of_outputs=True)(model))
     elif spec.recompute != Recompute.NONE or spec.split_weights:
         where = "split_weights" if spec.recompute == Recompute.NONE else "recompute"
-        raise InputError(where, "is for training, which is off")
+        raise InputError(where, "needs training, which is off")
     return model
 
 

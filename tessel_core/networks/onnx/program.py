@@ -62,7 +62,7 @@ def _warnings(opaque: Sequence[OnnxNode]) -> Iterator[str]:
         names_of[node.op_type].append(node.name)
     if names_of:
         named = [f"{op} ({len(names)}, first {names[0]})" for op, names in names_of.items()]
-        yield f"operators without a meaning in programs are known by their costs only: {listed(named)}"
+        yield f"operators without an equivalent operation are known only by their costs: {listed(named)}"
 
 
 class _Writer:

@@ -53,7 +53,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
         if sizes or replicas != 1:
             raise InputError(name, "is a program's text, which already fixes its sizes and devices")
         if data.lstrip()[:1] == b"{":
-            raise InputError(name, "is JSON, where a program's text or an ONNX model is wanted")
+            raise InputError(name, "is JSON, but a program's text or an ONNX model is needed")
         try:
             model = _named(read_program(data.decode(), name))
         except UnicodeDecodeError:

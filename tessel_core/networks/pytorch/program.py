@@ -127,7 +127,7 @@ class _Translation:
         (ended,) = (node for node in graph.nodes if node.op == "output")
         made = [each for each in ended.args[0] if each in self._value and isinstance(self._value[each], int)]
         if not made:
-            raise InputError(self._target, "returns no tensor that its inputs reach")
+            raise InputError(self._target, "returns no tensor that depends on its inputs")
         outputs = {f"output{i}": self._value[each] for i, each in enumerate(made)}
         return ImportedModule(self._net.finish(outputs), self._name, self._batch, dict(self._opaque))
 
