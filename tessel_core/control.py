@@ -80,10 +80,12 @@ class Control:
 
     @property
     def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
         return self._cancel.is_set()
 
     @property
     def elapsed_s(self) -> float:
+        """Wall seconds since this control was created."""
         return time.monotonic() - self._start
 
     @property

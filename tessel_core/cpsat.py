@@ -37,6 +37,7 @@ class Verdict(Enum):
 
     @property
     def found(self) -> bool:
+        """Whether there is a solution."""
         return self in (Verdict.PROVED, Verdict.FOUND)
 
 
@@ -71,10 +72,12 @@ class Answer:
     """Whether the solver was called; False if no time was left."""
 
     def value(self, expression: cp_model.LinearExprT) -> int:
+        """Return the value of an expression in the solution."""
         return int(self.solver.value(expression))
 
     @property
     def bound(self) -> float:
+        """Best proved bound on the objective; minus infinity if the solver was not called."""
         return self.solver.best_objective_bound if self.asked else float("-inf")
 
 

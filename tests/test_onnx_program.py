@@ -182,7 +182,7 @@ def test_a_model_is_simulated(tessel: Tessel) -> None:
     distir = tessel("simulate", "mlp.onnx", "--set", "batch=4", "--compat", "distir", "--json").document
     assert distir["events"] == 3
     assert tessel("simulate", "mlp.onnx").err == "note: mlp.onnx: the file leaves batch open; it is taken as 1\n"
-    assert "known by their costs only: If (1, first choice)" in tessel("simulate", "branches.onnx").err
+    assert "known only by their costs: If (1, first choice)" in tessel("simulate", "branches.onnx").err
 
 
 WORDS: list[tuple[tuple[object, ...], str]] = [

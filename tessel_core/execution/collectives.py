@@ -34,6 +34,7 @@ class Arriving:
     work: Any
 
     def arrived(self) -> Tensor:
+        """Wait until the tensor is received, and return it."""
         self.work.wait()
         return self.tensor
 

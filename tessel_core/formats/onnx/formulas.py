@@ -102,10 +102,10 @@ def _conv_transpose(call: Call) -> int:
 
 
 def _einsum(call: Call) -> int:
-    """Return the FLOPs of one loop over all indices: one multiplication per further operand, and one addition if
-    an index is summed.
+    """Return the FLOPs of one loop over all indices.
 
-    Two operands give 2·(product of all extents).  For more operands this is an upper bound.
+    Each step has one multiplication per further operand, and one addition if an index is summed.  Two operands give
+    2·(product of all extents).  For more operands this is an upper bound.
     """
     left, arrow, result = call.text("equation", "").replace(" ", "").partition("->")
     extents, occurrences = dict[str, int](), list[str]()
