@@ -1,4 +1,4 @@
-"""Order of actions per rank (computing, sends and receives), and a check whether that order can deadlock."""
+"""Order of actions per rank (computing, sends and receives): whether it can deadlock, and how long it takes."""
 
 from tessel_core.deadlock.actions import Action, ActionKind, RankActions
 from tessel_core.deadlock.certificate import Channels, HangCertificate, Place, Verdict

@@ -58,8 +58,8 @@ class Fit:
 def expected(run: MeasuredRun) -> Expected:
     """Fit block durations, turns and lags to a measured run.
 
-    If a dependency was never the last event for a run, its lag is the median lag between devices, limited by the
-    smallest delay observed after it.
+    If a dependency was never the last event for a run, its lag is the median lag between devices, or 0 inside a
+    device, and at most the smallest delay observed after it.
     """
     plan, least, last = run.schedule.plan, dict[_Wait, int](), defaultdict[_Wait, list[int]](list)
     for start, waits in _waits(run):

@@ -117,8 +117,7 @@ def is_onnx(data: bytes, name: str) -> bool:
 def read_path(text: str) -> tuple[bytes, str]:
     """Read the file at a path that the user typed, and return its bytes and its name; ~ is the home folder.
 
-    Raises InputError like `read_bytes`, and for a relative path, because the server's working folder means nothing to
-    the user.
+    Raises InputError like `read_bytes`, and for a relative path.
     """
     try:
         path = Path(text.strip()).expanduser()

@@ -95,7 +95,7 @@ SHAPE_ARITHMETIC = frozenset(
         *("Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
     )
 )
-"""Operators with which exporters compute shapes.  No others are evaluated, since the evaluator may be slow on them."""
+"""Operators with which exporters compute shapes.  No others are evaluated: the evaluator is slow on wrong indices."""
 
 
 def value_of(tensor: onnx.TensorProto) -> Value | None:
