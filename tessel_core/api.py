@@ -84,17 +84,17 @@ def load(name: str | Path) -> MicroBatchPlan | OperatorGraph | DeviceMesh | Sche
 
 
 def _read(path: Path) -> MicroBatchPlan | OperatorGraph | DeviceMesh | Schedule:
-    found = with_graph(read_any(path))
-    if isinstance(found, GraphFile):
-        return found.graph
-    if isinstance(found, MeshFile):
-        return found.mesh
-    contents = contents_of(found, str(path))
+    parsed = with_graph(read_any(path))
+    if isinstance(parsed, GraphFile):
+        return parsed.graph
+    if isinstance(parsed, MeshFile):
+        return parsed.mesh
+    contents = contents_of(parsed, str(path))
     if isinstance(contents, MicroBatchPlan):
         return contents
     if isinstance(contents, ScheduleFile):
         return contents.schedule
-    raise refused(found, str(path), "a plan, a graph, a mesh or a schedule")
+    raise refused(parsed, str(path), "a plan, a graph, a mesh or a schedule")
 
 
 def place(

@@ -26,7 +26,7 @@ class AsWritten:
     """Waits for receives, sorted by rank, then by time."""
 
 
-def timed_as_written(found: PyTorchCsv, receives: Receives) -> AsWritten:
+def timed_as_written(file: PyTorchCsv, receives: Receives) -> AsWritten:
     """Time the file's own order of actions.  If the file has no sends and receives, those of `csv_actions` are used.
 
     Durations are those of `csv_schedule`, and a transfer takes no time.  A send starts once the actions before it have
@@ -35,8 +35,8 @@ def timed_as_written(found: PyTorchCsv, receives: Receives) -> AsWritten:
     Raises InputError like `csv_schedule` and `csv_actions`, for a tensor that is needed but never received, and for an
     action that waits forever.
     """
-    plan = csv_schedule(found).plan
-    run = _Run(found, plan, receives)
+    plan = csv_schedule(file).plan
+    run = _Run(file, plan, receives)
     while sum(rank.advance() for rank in run.ranks):  # unlike any(), sum() advances every rank in each round
         pass
     stuck = next((rank for rank in run.ranks if rank.left), None)
@@ -56,7 +56,7 @@ _Key = tuple[int, str, int]
 class _Run:
     """Execution state of all ranks of a file."""
 
-    def __init__(self, found: PyTorchCsv, plan: MicroBatchPlan, receives: Receives) -> None:
+    def __init__(self, file: PyTorchCsv, plan: MicroBatchPlan, receives: Receives) -> None:
         self.plan, self.receives = plan, receives
         self.ends = dict[tuple[int, int], int]()
         """End time of each (block, micro-batch) that has run."""
@@ -64,8 +64,8 @@ class _Run:
         """Time at which each tensor was sent."""
         self.posted = dict[_Key, int]()
         """Time at which the receive of each tensor was reached."""
-        self.actions = csv_actions(found)
-        cells = {cell.text: cell.actions for row in found.rows for cell in row}
+        self.actions = csv_actions(file)
+        cells = {cell.text: cell.actions for row in file.rows for cell in row}
         computes = {text: [each for each in actions if each.kind in COMPUTING] for text, actions in cells.items()}
         received = [
             {_key(each) for each in actions if each.kind is ActionKind.RECEIVE} for actions in self.actions.values()
@@ -75,7 +75,7 @@ class _Run:
             text: [self._need(act, block, received) for act in actions for block in blocks_of(plan, act, split)]
             for text, actions in computes.items()
         }
-        self.ranks = [_Rank(self, rank, found.communicates) for rank in self.actions]
+        self.ranks = [_Rank(self, rank, file.communicates) for rank in self.actions]
 
     def _need(self, action: StageAction, block: int, received: Sequence[set[_Key]]) -> _Need:
         """Return the tensors that a block needs from other ranks.  Raises InputError for one that is never received."""

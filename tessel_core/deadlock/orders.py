@@ -86,7 +86,7 @@ def program_actions(program: Program) -> RankActions:
     return {rank: [_of_operation(op, program) for op in part.ops] for rank, part in project(program).items()}
 
 
-def csv_actions(found: PyTorchCsv) -> RankActions:
+def csv_actions(file: PyTorchCsv) -> RankActions:
     """Return the actions of each rank.
 
     If the file contains sends and receives, each cell is an action.  Otherwise they are inserted between the cells.
@@ -94,7 +94,7 @@ def csv_actions(found: PyTorchCsv) -> RankActions:
     Raises InputError with row and column if a tensor has no receiver or sender, or if a stage computes before its
     inputs are made on the same rank.
     """
-    return _as_written(found) if found.communicates else _with_transfers(found)
+    return _as_written(file) if file.communicates else _with_transfers(file)
 
 
 def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Transfer]) -> RankActions:
@@ -134,13 +134,13 @@ def _of_operation(each: RankOp, program: Program) -> Action:
     return Action(ActionKind.RECEIVE, f"receive of %{name}{where} from rank {group[0]}", group[:1], op.outputs, edge)
 
 
-def _as_written(found: PyTorchCsv) -> RankActions:
-    lists: dict[int, list[Action]] = {rank: [] for rank in range(len(found.rows))}
+def _as_written(file: PyTorchCsv) -> RankActions:
+    lists: dict[int, list[Action]] = {rank: [] for rank in range(len(file.rows))}
     sent = set[StageAction]()
-    _check_made_before_sent(found)
-    for row, cells in enumerate(found.rows):
+    _check_made_before_sent(file)
+    for row, cells in enumerate(file.rows):
         for column, cell in enumerate(cells):
-            action = _of_cell(found, cell, row, column)
+            action = _of_cell(file, cell, row, column)
             if action.kind is ActionKind.SEND:
                 sent.add(cell.actions[0])
             elif action.kind is ActionKind.WAIT and _sending(cell.actions[0]) not in sent:
@@ -150,10 +150,10 @@ def _as_written(found: PyTorchCsv) -> RankActions:
     return lists
 
 
-def _check_made_before_sent(found: PyTorchCsv) -> None:
+def _check_made_before_sent(file: PyTorchCsv) -> None:
     """Raise InputError if a rank sends a tensor before it makes it, or receives one after it used it."""
-    computed = {action: (row, column) for row, column, action in found.each()}
-    for row, cells in enumerate(found.rows):
+    computed = {action: (row, column) for row, column, action in file.each()}
+    for row, cells in enumerate(file.rows):
         for column, cell in enumerate(cells):
             stage, kind, m = cell.actions[0] if len(cell.actions) == 1 else (0, "", None)
             sends = kind.startswith("SEND_")
@@ -176,17 +176,17 @@ _WAY = {"SEND_F": 1, "WAIT_SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "WAIT_SEND_B"
 """Offset from a stage to the stage with which it exchanges the tensor, for each kind of action."""
 
 
-def _of_cell(found: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
+def _of_cell(file: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
     if len(cell.actions) != 1 or cell.actions[0].kind not in _WAY:
         return Action(ActionKind.LOCAL, cell.text or "idle")
     stage, kind, micro_batch = cell.actions[0]
     other = stage + _WAY[kind]
-    if other not in found.rank_of:
+    if other not in file.rank_of:
         why = f"cell '{cell.text}' exchanges a tensor with stage {other}, which no rank has"
         raise InputError(cell_place(row, column), why)
     maker, direction = other if kind.startswith("RECV") else stage, kind[-1]
     role = ActionKind.RECEIVE if kind.startswith("RECV") else ActionKind.WAIT if "WAIT" in kind else ActionKind.SEND
-    return Action(role, cell.text, (found.rank_of[other],), (maker, direction, micro_batch), (maker, direction))
+    return Action(role, cell.text, (file.rank_of[other],), (maker, direction, micro_batch), (maker, direction))
 
 
 @dataclass(slots=True)
@@ -200,12 +200,12 @@ class _Cell:
     start: int = -1
 
 
-def _with_transfers(found: PyTorchCsv) -> RankActions:
+def _with_transfers(file: PyTorchCsv) -> RankActions:
     """Insert transfers as if each cell took one unit of time and started as early as possible."""
-    computed = {action: (row, column) for row, column, action in found.each()}
+    computed = {action: (row, column) for row, column, action in file.each()}
     cells = [
-        [_Cell(row, cell.text, list(_needs(found, cell, row, column, computed))) for column, cell in enumerate(cells)]
-        for row, cells in enumerate(found.rows)
+        [_Cell(row, cell.text, list(_needs(file, cell, row, column, computed))) for column, cell in enumerate(cells)]
+        for row, cells in enumerate(file.rows)
     ]
     _start(cells, computed)
     transfers = list[_Transfer]()
@@ -251,13 +251,13 @@ def _start(cells: Sequence[Sequence[_Cell]], computed: dict[StageAction, tuple[i
 
 
 def _needs(
-    found: PyTorchCsv, cell: Cell, row: int, column: int, computed: dict[StageAction, tuple[int, int]]
+    file: PyTorchCsv, cell: Cell, row: int, column: int, computed: dict[StageAction, tuple[int, int]]
 ) -> Iterator[tuple[StageAction, int]]:
     """Yield the actions on whose results a cell depends, each with its rank.
 
     These are the forward of the stage before, the backward of the stage after, and earlier actions of the same stage.
     """
-    last = max(found.rank_of, default=0)
+    last = max(file.rank_of, default=0)
     for stage, kind, m in cell.actions:
         needs = list[StageAction]()
         if kind == "F" and stage:
@@ -270,7 +270,7 @@ def _needs(
                 input_gradient = StageAction(stage + 1, "I", m)
                 needs.append(input_gradient if input_gradient in computed else StageAction(stage + 1, "B", m))
         for need in needs:
-            rank = found.rank_of.get(need.stage)
+            rank = file.rank_of.get(need.stage)
             if rank is None or (rank == row and computed.get(need, (row, column)) >= (row, column)):
                 why = f", and no rank has stage {need.stage}" if rank is None else " earlier on its rank"
                 raise InputError(cell_place(row, column), f"cell '{StageAction(stage, kind, m)}' needs {need}{why}")

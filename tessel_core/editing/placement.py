@@ -115,7 +115,7 @@ class Movable:
 
     @cached_property
     def _subgraphs_wait(self) -> bool:
-        return any(found for rule in _SUBGRAPH_RULES for found in rule(self.placement))
+        return any(broken for rule in _SUBGRAPH_RULES for broken in rule(self.placement))
 
     # The rule "contiguous": tensors flow in no cycle between sets of devices
 

@@ -160,7 +160,7 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
     model, program = asked.spread, asked.spread.program
     check_memory(asked.name, sum(needed_memory(program, wide_bf16=True).values()), free_memory())
     carried = carried_values(model) if asked.steps > 1 else {}
-    told = distinct_outputs(model)
+    outputs = distinct_outputs(model)
 
     steps, given = list[Step](), dict[int, Array]()
     for step in range(asked.steps):
@@ -169,7 +169,7 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
         with np.errstate(all="ignore"):  # NaN losses raise an error below
             made = dict(zip(program.outputs, execute(program, given, lambda op: check_stopped(control)), strict=True))
         wall = time.monotonic() - start
-        losses = [float(made[value].sum(dtype=np.float64)) for value, piece in told.items() if piece.name == LOSS]
+        losses = [float(made[value].sum(dtype=np.float64)) for value, piece in outputs.items() if piece.name == LOSS]
         if any(np.isnan(losses)):
             raise RankError(LOSS, f"is not a number (NaN) in step {step + 1}")
         steps.append(Step(wall, fsum(losses) if losses else None))
@@ -179,7 +179,7 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
             for value, array in given.items()
             if value not in carried.values() and not inputs.changes(model.piece_of[value].name)
         }
-    values = asked.whole.joined((piece, made[value]) for value, piece in told.items()) if asked.keep else {}
+    values = asked.whole.joined((piece, made[value]) for value, piece in outputs.items()) if asked.keep else {}
     return ProgramRun(Engine.NUMPY, asked.seed, program.devices, tuple(steps), None, values)
 
 

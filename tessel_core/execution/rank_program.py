@@ -255,7 +255,7 @@ class _Walk:
         return torch.zeros(1, dtype=TORCH_TYPES[of_type.dtype], device=self._rank.device).expand(of_type.shape)
 
     def _loss(self) -> float:
-        losses = (self._ready(value) for value, piece in self._share.told.items() if piece.name == LOSS)
+        losses = (self._ready(value) for value, piece in self._share.own_outputs.items() if piece.name == LOSS)
         return sum(float(loss.double().sum()) for loss in losses)
 
 

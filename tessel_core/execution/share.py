@@ -66,7 +66,7 @@ class Share:
     """Process groups that some operation of any rank needs, as tuples of ranks."""
     carried: Mapping[int, int]
     """Output values that are inputs of the next step, each with its input value."""
-    told: Mapping[int, Piece]
+    own_outputs: Mapping[int, Piece]
     """Output values whose piece no earlier device has."""
     needs: int
     """Lower bound on the peak bytes of its values."""
@@ -131,7 +131,7 @@ def shares_of(
     """
     program = model.program
     rank_of = {device: rank for rank, device in enumerate(program.devices)}
-    carried, told = carried_values(model) if steps > 1 else {}, distinct_outputs(model)
+    carried, own_outputs = carried_values(model) if steps > 1 else {}, distinct_outputs(model)
     groups = dict.fromkeys(run.ranks for run in runs or () if run is not None)
     for op in program.ops:
         if find_operator(op.kind).pattern in _GROUP_PATTERNS:
@@ -150,7 +150,7 @@ def shares_of(
                 rank_of,
                 tuple(group for group in groups if len(group) > 1),
                 {made: given for made, given in carried.items() if made in outputs},
-                {value: piece for value, piece in told.items() if value in outputs},
+                {value: piece for value, piece in own_outputs.items() if value in outputs},
                 needs[device],
                 {value: piece for value, piece in kept.items() if value in outputs},
                 None if runs is None else tuple(_spans(part, runs)),

@@ -159,37 +159,39 @@ def read_text(data: bytes, name: str) -> Contents:
     return contents_of(read_known(data, name), name)
 
 
-def contents_of(found: Known, name: str) -> Contents:
+def contents_of(contents: Known, name: str) -> Contents:
     """Return the plan, schedule or workspace in the contents of a file.  Raises InputError like `read_text`."""
-    if isinstance(found, Contents):
-        return found
-    if isinstance(found, RunFile):
-        return found.schedule
-    if isinstance(found, PyTorchCsv | PipelineTrace):
+    if isinstance(contents, Contents):
+        return contents
+    if isinstance(contents, RunFile):
+        return contents.schedule
+    if isinstance(contents, PyTorchCsv | PipelineTrace):
         try:
-            return foreign_schedule([found])
+            return foreign_schedule([contents])
         except InputError as error:
             raise error.within(name) from None
-    raise refused(found, name, "a plan or a schedule")
+    raise refused(contents, name, "a plan or a schedule")
 
 
-def foreign_schedule(found: Sequence[PyTorchCsv | PipelineTrace]) -> ScheduleFile:
+def foreign_schedule(contents: Sequence[PyTorchCsv | PipelineTrace]) -> ScheduleFile:
     """Convert a PyTorch CSV, or the traces of all ranks, to a schedule; `reading_of` describes the conversion.
 
     Raises InputError if they contain no whole schedule.
     """
-    traces = [each for each in found if isinstance(each, PipelineTrace)]
+    traces = [each for each in contents if isinstance(each, PipelineTrace)]
     if traces:
         return ScheduleFile(trace_schedule(traces), "pytorch-trace", None)
-    (csv,) = (each for each in found if isinstance(each, PyTorchCsv))
+    (csv,) = (each for each in contents if isinstance(each, PyTorchCsv))
     return ScheduleFile(csv_schedule(csv), "pytorch-csv", None)
 
 
-def reading_of(found: PyTorchCsv | PipelineTrace) -> str:
+def reading_of(contents: PyTorchCsv | PipelineTrace) -> str:
     """Describe the durations and starts of a converted schedule and what is left out, without a full stop."""
-    if isinstance(found, PipelineTrace):
+    if isinstance(contents, PipelineTrace):
         return MEASURED
-    return f"{ASSUMED}; the order of computing is kept, sends and receives are not" if found.communicates else ASSUMED
+    return (
+        f"{ASSUMED}; the order of computing is kept, sends and receives are not" if contents.communicates else ASSUMED
+    )
 
 
 def read_file(path: Path, name: str = "") -> Contents:
@@ -205,14 +207,14 @@ def read_mesh_file(path: Path) -> MeshFile:
     raise refused(contents, str(path), "a device mesh")
 
 
-def refused(found: Known, name: str, wanted: str) -> InputError:
+def refused(contents: Known, name: str, wanted: str) -> InputError:
     """Return the error for a file of another kind than `wanted`."""
-    return InputError(name, f"is {a_kind(found)}, but {wanted} is needed")
+    return InputError(name, f"is {a_kind(contents)}, but {wanted} is needed")
 
 
-def a_kind(found: Known) -> str:
+def a_kind(contents: Known) -> str:
     """Return the kind of file with its article: "a plan", "an operator graph"."""
-    return _KINDS[type(found)]
+    return _KINDS[type(contents)]
 
 
 def _read_known(fields: Fields) -> Known:

@@ -87,9 +87,9 @@ MAX_TABLE_ROWS = 500
 """Rows on one page of an editable table."""
 
 
-def row_pages(found: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def row_pages(positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Split positions of rows into pages of a table; one empty page if there are none."""
-    pages = tuple(tuple(found[i : i + MAX_TABLE_ROWS]) for i in range(0, len(found), MAX_TABLE_ROWS))
+    pages = tuple(tuple(positions[i : i + MAX_TABLE_ROWS]) for i in range(0, len(positions), MAX_TABLE_ROWS))
     return pages or ((),)
 
 

@@ -100,21 +100,21 @@ def read_pytorch_csv(data: bytes, name: str) -> PyTorchCsv:
     return contents
 
 
-def _newer(found: PyTorchCsv) -> PyTorchCsv:
+def _newer(file: PyTorchCsv) -> PyTorchCsv:
     """Convert a file to the newer notation.  Raises InputError if it mixes both.
 
     A file is in the older notation if it contains `BW`, or `W` without `I`.
     """
     first = dict[str, tuple[int, int, StageAction]]()
-    for row, column, action in found.each():
+    for row, column, action in file.each():
         first.setdefault(action.kind, (row, column, action))
     if _OLDER_WHOLE in first and "I" in first:
         (row, column, action), (older_row, older_column, older) = first["I"], first[_OLDER_WHOLE]
         why = f"is in the newer notation, but '{older}' in {cell_place(older_row, older_column)} is in the older one"
         raise InputError(cell_place(row, column), f"cell '{action}' {why}")
     if _OLDER_WHOLE not in first and ("W" not in first or "I" in first):
-        return found
-    return PyTorchCsv(tuple(tuple(_newer_cell(cell) for cell in row) for row in found.rows))
+        return file
+    return PyTorchCsv(tuple(tuple(_newer_cell(cell) for cell in row) for row in file.rows))
 
 
 def _newer_cell(cell: Cell) -> Cell:
@@ -180,9 +180,9 @@ def _brief(text: str) -> str:
     return repr(text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 1]}…")
 
 
-def _check_stages(found: PyTorchCsv) -> None:
+def _check_stages(file: PyTorchCsv) -> None:
     rank_of, first_at = dict[int, int](), dict[StageAction, tuple[int, int]]()
-    for row, column, action in found.each():
+    for row, column, action in file.each():
         rank = rank_of.setdefault(action.stage, row)
         if rank != row:
             why = f"stage {action.stage} is already on rank {rank} (row {rank + 1}), and a stage has one rank"

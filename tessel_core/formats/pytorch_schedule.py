@@ -29,7 +29,7 @@ class Work(NamedTuple):
     """Earliest start."""
 
 
-def csv_schedule(found: PyTorchCsv) -> Schedule:
+def csv_schedule(file: PyTorchCsv) -> Schedule:
     """Convert a file to a schedule with the `ASSUMED` durations; each run starts as early as possible.
 
     Sends and receives are left out.  An overlapped pair becomes a forward followed by a backward.
@@ -44,7 +44,7 @@ def csv_schedule(found: PyTorchCsv) -> Schedule:
             for action in cell.actions
             if action.kind in COMPUTING
         ]
-        for row, cells in enumerate(found.rows)
+        for row, cells in enumerate(file.rows)
     ]
     return chain_schedule("pytorch-schedule", rows, lambda stage, kind: _STEPS[kind], "step")
 

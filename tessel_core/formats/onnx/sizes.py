@@ -39,7 +39,7 @@ def asked_sizes(names: Iterable[str]) -> dict[str, int]:
     return {name: _likely(name) for name in known if _parts(name, known) is None}
 
 
-def all_sizes(names: Iterable[str], said: Mapping[str, int]) -> dict[str, int]:
+def all_sizes(names: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
     """Compute all open sizes from those that the user gave.
 
     >>> all_sizes(["past", "past + 1"], {"past": 7})
@@ -47,7 +47,7 @@ def all_sizes(names: Iterable[str], said: Mapping[str, int]) -> dict[str, int]:
     """
     known = tuple(names)
     sums = {name: parts for name in known if (parts := _parts(name, known)) is not None}
-    asked = {name: said[name] for name in known if name not in sums}
+    asked = {name: given[name] for name in known if name not in sums}
     return {
         name: sum(asked[part] if part in asked else int(part) for part in sums[name]) if name in sums else asked[name]
         for name in known

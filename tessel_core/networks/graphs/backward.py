@@ -185,8 +185,8 @@ class _Backward:
         added = [each for index in reversed(self._order) for each in self._operators(index)]
         edges = dict.fromkeys(edge for index in self._order for edge in self._edges(index))
         name = f"{self._graph.name}-training"
-        every = (*forward, *added)
-        return replace(self._graph, name=name, operators=every, edges=(*self._graph.edges, *edges), network="")
+        operators = (*forward, *added)
+        return replace(self._graph, name=name, operators=operators, edges=(*self._graph.edges, *edges), network="")
 
     def _kept(self) -> list[int]:
         """Return the activation bytes of each operator: given ones, or the tensors that its backward reads again.

@@ -20,10 +20,10 @@ def read_graph_file(path: Path, name: str = "") -> GraphFile:
     raise refused(contents, name or str(path), "an operator graph")
 
 
-def with_graph(found: Known) -> Known:
+def with_graph(contents: Known) -> Known:
     """Convert an ONNX model to its graph.  Return any other contents unchanged."""
-    if not isinstance(found, OnnxModel):
-        return found
+    if not isinstance(contents, OnnxModel):
+        return contents
     from tessel_core.networks.onnx import model_graph
 
-    return model_graph(found)
+    return model_graph(contents)
