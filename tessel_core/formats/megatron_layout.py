@@ -1,7 +1,7 @@
 """The layers of each pipeline stage as the string of Megatron-LM's `--pipeline-model-parallel-layout`.
 
-E is the embedding, t a transformer layer, m a layer of multi-token prediction, and L the loss.  | separates stages, *n
-repeats the letter or the group in parentheses before it, and commas are ignored.
+E is the embedding, t a transformer layer, m a layer of multi-token prediction, and L the loss.  A bar | separates
+stages.  *n repeats the letter or the group in parentheses before it.  Commas are ignored.
 """
 
 from __future__ import annotations

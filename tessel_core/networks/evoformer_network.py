@@ -39,9 +39,9 @@ class Heads:
 def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
     """Build the forward pass over the blocks [algorithm 6].
 
-    Inputs are `msa` [n, sequences, residues, channels], `pair` [n, residues, residues, channels], the weights, and in
-    training `targets` like the pairs and `n` (number of samples in the whole batch).  The output is a squared loss of
-    the pairs in training, and otherwise both representations.
+    Inputs are `msa` [n, sequences, residues, channels], `pair` [n, residues, residues, channels] and the
+    weights.  Training adds `targets` like the pairs and `n` (number of samples in the whole batch).  The output is a
+    squared loss of the pairs in training, and otherwise both representations.
 
     Tensor parallelism divides attention and transitions.  Every device computes all outer products and triangle
     multiplications [Cheng 2022, FastFold, arXiv 2203.00854].

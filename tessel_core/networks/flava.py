@@ -31,8 +31,8 @@ class FlavaSpec(GraphSpec):
 def flava(spec: FlavaSpec) -> Distributed:
     """Build the forward pass: in training up to a squared loss, otherwise up to the joint encoder's output.
 
-    Inputs are `tokens` and `types` [n, text length], `positions` [text length], `images` [n, 3, side, side], the
-    weights, and in training `targets` like the output and `n` (number of samples in the whole batch).  Layers are
+    Inputs are `tokens` and `types` [n, text length], `positions` [text length], `images` [n, 3, side, side] and the
+    weights.  Training adds `targets` like the output and `n` (number of samples in the whole batch).  Layers are
     pre-norm.  Poolers, heads and losses of pretraining are left out.
 
     Raises InputError if the heads do not divide the hidden size, the devices do not divide the heads, the patches do

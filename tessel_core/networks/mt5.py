@@ -31,8 +31,8 @@ def mt5(spec: Mt5Spec) -> Distributed:
     """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
 
     Inputs are `encoder_tokens` and `decoder_tokens`, the bucket of each query's distance to each key
-    (`encoder_buckets`, `decoder_buckets`), the weights, and in training `targets` and `n` (number of predictions in the
-    whole batch).  There are no biases.
+    (`encoder_buckets`, `decoder_buckets`) and the weights, without biases.  Training adds `targets` and `n` (number of
+    predictions in the whole batch).
 
     The decoder has its own copy of the input embedding, which mT5 shares in one process.  The first layer of each stack
     looks up the position bias, and all layers of the stack add it.  Scores are divided by the square root of the head

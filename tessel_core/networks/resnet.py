@@ -33,7 +33,7 @@ def resnet(spec: ResNetSpec, blocks: tuple[int, ...], width: int = _WIDTH) -> Di
     """Build the forward pass: in training up to the cross entropy, otherwise up to the logits.
 
     `blocks` are the numbers of blocks per stage, and `width` the channels of the stem.  Inputs are `images` [n, 3,
-    side, side], the weights, and in training `targets` [n] and `n` (number of samples in the whole batch).  Running
+    side, side] and the weights.  Training adds `targets` [n] and `n` (number of samples in the whole batch).  Running
     averages of the batch norms are left out.
 
     Under tensor parallelism, each device computes some output channels of every convolution, and the channels are

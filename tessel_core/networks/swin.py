@@ -34,8 +34,8 @@ def swin(spec: SwinSpec, depths: tuple[int, ...], head_size: int) -> Distributed
     """Build the forward pass: in training up to the cross entropy, otherwise up to the logits.
 
     `depths` are the numbers of blocks per stage.  Inputs are `images` [n, 3, side, side], `places` [window², window²]
-    (the row of the bias table for the distance of two patches), the weights, and in training `targets` [n] and `n`
-    (number of samples in the whole batch).
+    and the weights.  Training adds `targets` [n] and `n` (number of samples in the whole batch).  `places` contains the
+    row of the bias table for the distance of two patches.
 
     Stochastic depth is left out, and so is the mask between patches that are neighbours only after a roll.  Tensor
     parallelism divides heads and MLPs.

@@ -25,8 +25,8 @@ class VitSpec(GraphSpec):
 def vit(spec: VitSpec) -> Distributed:
     """Build the forward pass: in training up to the cross entropy of every image, otherwise up to the logits.
 
-    Inputs are `images` [n, 3, side, side], the row of the class token for each image (0), the weights, and in training
-    `targets` [n] and `n`.
+    Inputs are `images` [n, 3, side, side], the row of the class token for each image (0) and the weights.  Training
+    adds `targets` [n] and `n`.
 
     Raises InputError if the heads do not divide the hidden size, the devices do not divide the heads, or the patches do
     not divide the image.
@@ -72,8 +72,8 @@ class ClipSpec(GraphSpec):
 def clip(spec: ClipSpec) -> Distributed:
     """Build the forward pass: the similarity of each image and its text, and in training a squared loss of it.
 
-    Inputs are `images`, the row of the class token for each image (0), `tokens` [n, text length], `positions`, the
-    weights, and in training `targets` [n, 1] and `n` (number of samples in the whole batch).  The output of the last
+    Inputs are `images`, the row of the class token for each image (0), `tokens` [n, text length], `positions` and the
+    weights.  Training adds `targets` [n, 1] and `n` (number of samples in the whole batch).  The output of the last
     token represents the text.  Similarities of other pairs in the batch are left out; their products are below 0.1 % of
     the work.
 
