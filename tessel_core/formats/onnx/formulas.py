@@ -196,7 +196,7 @@ def _gelu(call: Call) -> int:
 
 
 def _pool(call: Call) -> int:
-    """Return the window size per output element."""
+    """Return one FLOP per element of the window, for each output element."""
     return call.made * math.prod(call.integers("kernel_shape"))
 
 

@@ -93,7 +93,7 @@ def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFi
 def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
     """Build the program of one micro-batch.
 
-    In training it also computes the gradients of the weights, from gradients of the results that are inputs.
+    In training it also computes the gradients of the weights.  The gradients of the results are then further inputs.
 
     Raises InputError if an operator between a weight and a result has no gradient.
     """

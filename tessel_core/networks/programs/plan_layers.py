@@ -120,9 +120,10 @@ class _Reading:
         return not fits, targets != inputs, left, -self.layers.index(layer)
 
     def _widen(self, block: int, needed: Callable[[int], bool] = lambda layer: True) -> bool:
-        """Assign one more layer to a block, and return whether there is one.
+        """Assign one more layer to a backward block, and return whether there is one.
 
-        It must be on the same devices, belong to no other block, and only layers of the block may use its output.
+        The layer must be on the same devices and belong to no other block.  Only layers of the block may use its
+        output.
         """
         covered = self.covered[block]
         for layer in [before for each in covered for before in self.before[each]]:
