@@ -408,9 +408,9 @@ def test_a_file_too_large_is_refused_before_it_is_read(tmp_path: Path, monkeypat
     for module in (files_module, fields_module):
         monkeypatch.setattr(module, "LARGEST_FILE", len(GOOD) - 1)
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("was read"))
-    with pytest.raises(InputError, match=f"has {len(GOOD)} bytes, more than the {len(GOOD) - 1}"):
+    with pytest.raises(InputError, match=f"has {len(GOOD)} bytes, more than the limit of {len(GOOD) - 1}"):
         read_file(path)
-    with pytest.raises(InputError, match=f"upload: has {len(GOOD)} bytes, more than the {len(GOOD) - 1}"):
+    with pytest.raises(InputError, match=f"upload: has {len(GOOD)} bytes, more than the limit of {len(GOOD) - 1}"):
         read_text(GOOD.encode(), "upload")
 
 
