@@ -1,6 +1,6 @@
-"""Tessel Explorer's core library: placements, schedules and what they cost, without any user interface.
+"""Tessel Explorer's core library: placements, schedules and their costs, without a user interface.
 
-Five functions do what most people need, and `Strategy` says how a network is spread over devices:
+Five functions cover the common tasks.  `Strategy` describes how a network is spread over devices:
 
 >>> import tessel_core as tessel
 >>> graph, mesh = tessel.load("gpt2-small-inference"), tessel.load("h200-4")
@@ -11,12 +11,12 @@ Five functions do what most people need, and `Strategy` says how a network is sp
 >>> report.solution.micro_batches
 8
 >>> step = tessel.simulate("mlp", mesh, tessel.Strategy(pipeline=4, micro_batches=8))
->>> step.shortage  # empty: it fits
+>>> step.shortage  # empty: the step fits into memory
 ''
 >>> tessel.export(report, "schedule.html")  # doctest: +SKIP
 
-Plans, schedules, placements, graphs and reports show themselves in notebooks.  `tessel_core.api` has the details.
-Nothing is imported before it is used.
+Notebooks draw plans, schedules, placements, graphs and reports.  `tessel_core.api` documents the functions.
+Submodules are imported on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`python -m tessel_core`: the same as `tessel`."""
+"""Entry point of `python -m tessel_core`, which runs the `tessel` command line."""
 
 from tessel_core.cli import main_of_process
 

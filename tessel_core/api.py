@@ -1,7 +1,7 @@
-"""The five things that people do, as functions: load, place, schedule, simulate and export.
+"""Public functions of the library: load, place, schedule, simulate and export.
 
-`import tessel_core` offers them, and imports this module when the first one is used.  Each function leads to the
-table that the command line and the app use, so solvers of other packages work here as well.
+`import tessel_core` exposes them and imports this module on first use.  The functions look solvers up in the same
+tables as the command line and the app, so solvers of other packages work here too.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from tessel_core.strategies.strategy import Simulated, Strategy, simulate_strate
 
 __all__ = ["Strategy", "export", "load", "place", "schedule", "simulate"]
 
-_OWN_NAME = "own"
-"""Names who made a schedule that comes without a report."""
+_SOLVER_NAME = "own"
+"""Solver name in the report of a schedule that was passed without one."""
 
 
 def load(name: str | Path) -> MicroBatchPlan | OperatorGraph | DeviceMesh | Schedule:
@@ -57,12 +57,12 @@ def load(name: str | Path) -> MicroBatchPlan | OperatorGraph | DeviceMesh | Sche
     Returns
     -------
     MicroBatchPlan, OperatorGraph, DeviceMesh or Schedule
-        The noun itself.
+        The object that the name or file describes.
 
     Raises
     ------
     InputError
-        If there is nothing of this name, or the file cannot be read or holds something else.
+        If the name is unknown, the file cannot be read, or the file holds another kind of object.
 
     Examples
     --------
@@ -84,17 +84,17 @@ def load(name: str | Path) -> MicroBatchPlan | OperatorGraph | DeviceMesh | Sche
 
 
 def _read(path: Path) -> MicroBatchPlan | OperatorGraph | DeviceMesh | Schedule:
-    found = with_graph(read_any(path))
-    if isinstance(found, GraphFile):
-        return found.graph
-    if isinstance(found, MeshFile):
-        return found.mesh
-    contents = contents_of(found, str(path))
+    parsed = with_graph(read_any(path))
+    if isinstance(parsed, GraphFile):
+        return parsed.graph
+    if isinstance(parsed, MeshFile):
+        return parsed.mesh
+    contents = contents_of(parsed, str(path))
     if isinstance(contents, MicroBatchPlan):
         return contents
     if isinstance(contents, ScheduleFile):
         return contents.schedule
-    raise refused(found, str(path), "a plan, a graph, a mesh or a schedule")
+    raise refused(parsed, str(path), "a plan, a graph, a mesh or a schedule")
 
 
 def place(
@@ -115,15 +115,15 @@ def place(
     graph : OperatorGraph
         The network.
     devices : DeviceMesh, str or int
-        A mesh, its name, or a number of equal accelerators.  On accelerators the graph's own times count.
+        A mesh, its name, or a number of equal accelerators.  A number uses the times stored in the graph.
     placer : str
-        A name from `tessel_core.placement.PLACERS`.  By default the placer that proves most.
+        A name from `tessel_core.placement.PLACERS`.  By default `default_placer` chooses one for the problem.
     objective : str
         `throughput`, `forward-backward` or `latency`.
     contiguous : bool
-        Whether the operators of a device follow each other.
+        Whether each device runs a contiguous part of the graph, so that tensors never flow back to it.
     dtype, optimizer : str
-        The number format on a mesh, and the optimizer whose state weights bring along in training.
+        Number format for costs on a mesh, and the optimizer whose state is stored with the weights in training.
     **options
         Options of the placer, such as `time_limit` in seconds and `seed`.
 
@@ -135,7 +135,7 @@ def place(
     Raises
     ------
     InputError
-        If a name or an option is not known, or times cannot be derived.
+        If a name or an option is unknown, or operator times cannot be derived.
     """
     given = find_mesh(devices) if isinstance(devices, str) else devices
     where = DevicePool(given) if isinstance(given, int) else given
@@ -152,14 +152,14 @@ def schedule(
     scheduler: str = DEFAULT_SCHEDULER,
     **options: Any,
 ) -> ScheduleReport:
-    """Search a schedule, or build a published one.
+    """Search for a schedule, or build a published one.
 
     Parameters
     ----------
     work : MicroBatchPlan, Placement or PlacementReport
-        What each micro-batch does.  A placement becomes a plan first.
+        The work of each micro-batch.  A placement is converted into a plan first.
     micro_batches : int
-        How many micro-batches to schedule.
+        Number of micro-batches to schedule.
     scheduler : str
         A name from `tessel_core.scheduling.SCHEDULERS`.
     **options
@@ -173,7 +173,7 @@ def schedule(
     Raises
     ------
     InputError
-        If a name or an option is not known, the scheduler does not apply, or a report has no placement.
+        If a name or an option is unknown, the scheduler does not apply, or the report has no placement.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def _plan(work: MicroBatchPlan | Placement | PlacementReport) -> MicroBatchPlan:
         return work
     placement = work.solution if isinstance(work, PlacementReport) else work
     if placement is None:
-        raise InputError("placement", "the report has none to schedule")
+        raise InputError("report", "contains no placement to schedule")
     return plan_of(placement, PlanOptions())
 
 
@@ -206,7 +206,7 @@ def simulate(
     mesh : DeviceMesh or str
         The devices, or the name of a mesh.
     strategy : Strategy
-        How the network is spread.  By default it runs on one device.
+        How the network is spread over devices.  By default it runs on one device.
     overlap : bool
         Whether devices compute and communicate at the same time.
     **sizes
@@ -215,12 +215,12 @@ def simulate(
     Returns
     -------
     Simulated
-        The program, its trace (times in seconds, memory in bytes), and why it does not fit, if it does not.
+        The program, its trace (times in seconds, memory in bytes), and the reason if it does not fit into memory.
 
     Raises
     ------
     InputError
-        If a name or a size is not known, or the strategy does not divide the network or the devices.
+        If a name or a size is unknown, or the strategy does not divide the network or the devices evenly.
 
     Examples
     --------
@@ -237,35 +237,35 @@ def simulate(
 
 
 def export(result: Schedule | ScheduleReport | Simulated, path: str | Path, to: str = "") -> Path:
-    """Write a schedule or a simulation for another program.
+    """Write a schedule or a simulation to a file that another program can open.
 
     Parameters
     ----------
     result : Schedule, ScheduleReport or Simulated
-        What to write.
+        The schedule or simulation to write.
     path : str or Path
         The file to write.
     to : str
-        A name from `tessel_core.exports.EXPORTS`.  By default the end of the file's name decides: `.html`, `.svg`,
+        A name from `tessel_core.exports.EXPORTS`.  By default the file suffix selects the export: `.html`, `.svg`,
         `.trace.json`, `.csv` and others.
 
     Returns
     -------
     Path
-        The file.
+        Path of the written file.
 
     Raises
     ------
     InputError
-        If the file cannot be written, the result has no schedule, or the export does not apply to it.
+        If the file cannot be written, the report has no schedule, or the export does not apply to it.
     """
     file = Path(path)
     if isinstance(result, Simulated):
         write_file(file, simulation_export_for(file.name).made(result.trace, None, False))
         return file
-    report = evaluate(result, _OWN_NAME) if isinstance(result, Schedule) else result
+    report = evaluate(result, _SOLVER_NAME) if isinstance(result, Schedule) else result
     if report.solution is None:
-        raise InputError("schedule", "the report has none to export")
+        raise InputError("report", "contains no schedule to export")
     kind = find_export(to) if to else export_for(file.name)
     write_file(file, kind.made(report.solution, report))
     return file

@@ -1,4 +1,4 @@
-"""How kernels are compiled: on their first call, kept on disk where there is a place for that."""
+"""Compile kernels with numba on their first call, and cache the result on disk if a folder is writable."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ R = TypeVar("R")
 
 
 def compiled(kernel: Callable[P, R]) -> Callable[P, R]:
-    """`kernel` compiled to machine code when it is first called.
+    """Compile `kernel` to machine code on its first call.
 
-    Where neither the package's folder nor a home can be written, every process compiles anew.
+    If neither the package's folder nor the home folder is writable, every process compiles again.
     """
-    return _kept(kernel)
+    return _jitted(kernel)
 
 
 def unmanaged(kernel: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, for kernels that make no arrays, nor views of them.
+    """Compile `kernel` like `compiled`, but without reference counting.
 
-    References to arrays are not counted in them, which takes nine tenths of the time where a dozen arrays are read in
-    small inlined steps.
+    Only for kernels that create neither arrays nor views.  Reference counting takes nine tenths of the time of a
+    kernel that reads a dozen arrays in small inlined steps.
     """
-    return _kept(kernel, _nrt=False)
+    return _jitted(kernel, _nrt=False)
 
 
 def inlined(kernel: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, for a few lines that run millions of times: copied into the kernels that call them."""
+    """Compile a short `kernel` so that numba copies it into the kernels that call it."""
     return cast(Callable[P, R], njit(nogil=True, error_model="numpy", inline="always")(kernel))
 
 
-def _kept(kernel: Callable[P, R], **options: Any) -> Callable[P, R]:
+def _jitted(kernel: Callable[P, R], **options: Any) -> Callable[P, R]:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         return cast(Callable[P, R], njit(cache=True, **options)(kernel))

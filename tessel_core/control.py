@@ -1,4 +1,4 @@
-"""Control of a running solver: the clock, the cancel switch, its threads and the news."""
+"""Control of a running solver: its clock, cancel switch, threads and progress reports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 
 def gap(objective: Fraction | None, bound: Fraction | None) -> float | None:
-    """(objective - bound) / objective, a fraction; None while either is missing."""
+    """Return (objective - bound) / objective as a fraction, or None while either is missing."""
     if objective is None or bound is None:
         return None
     return float((objective - bound) / objective) if objective else 0.0
 
 
 class Abandonable(threading.Thread):
-    """A thread that may be in C++ when nobody waits for it any more, also at the end of the process."""
+    """A daemon thread.  It may still run C++ code after its caller has given up on it or the process exits."""
 
     def __init__(self, target: Callable[[], object]) -> None:
         super().__init__(target=target, daemon=True)
@@ -27,29 +27,33 @@ class Abandonable(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One piece of news from a running solver."""
+    """One progress report of a running solver."""
 
     wall_s: float
     phase: str
-    """The present work of the solver, in a few words; news of one phase have one objective."""
+    """Name of the current phase of the search.  All reports of one phase have the same kind of objective."""
     objective: Fraction | None
-    """Best solution so far, None before there is one."""
+    """Objective of the incumbent; None before the first solution."""
     bound: Fraction | None
-    """Proved bound on the objective, None while nothing is proved."""
+    """Proved bound on the objective; None while nothing is proved."""
     by: str = ""
-    """The method that found this step, in a word or two; empty where unknown."""
+    """Name of the method that improved the incumbent or the bound; empty if unknown."""
 
     @property
     def gap(self) -> float | None:
-        """(objective - bound) / objective, a fraction; None while either is missing."""
+        """Relative gap (objective - bound) / objective; None while either is missing."""
         return gap(self.objective, self.bound)
 
 
 class Control:
     """Cancel switch, time limit and progress of one solve; safe to share between threads.
 
-    `time_limit_s` wall seconds from now solvers must wrap up, keeping the best so far.  `on_progress` is called on the
-    solver's thread with each `Progress`; it must be quick and must not raise.
+    Parameters
+    ----------
+    time_limit_s : float
+        Wall seconds from now after which the solver must stop and return its incumbent.
+    on_progress : Callable
+        Called on the solver's thread with each `Progress`.  It must be quick and must not raise.
     """
 
     def __init__(self, time_limit_s: float = 3600.0, on_progress: Callable[[Progress], None] | None = None) -> None:
@@ -59,24 +63,29 @@ class Control:
         self._on_progress = on_progress
         self.history: list[Progress] = []
         self.parts: list[Any] = []
-        """Parts of the answer that are ready while the rest is still worked on, oldest first."""
+        """Finished parts of the answer, oldest first; the solver may still work on the rest."""
 
     def cancel(self) -> None:
-        """Ask the solver to stop soon (well under a second) and keep its best solution."""
+        """Ask the solver to stop within a second and return its incumbent."""
         self._cancel.set()
 
     def quiet(self) -> Control:
-        """The same clock and cancel switch, with nobody listening: for a preliminary search with another objective."""
+        """Return a control with the same clock and cancel switch that publishes no progress.
+
+        A preliminary search with another objective uses it.
+        """
         quiet = copy.copy(self)
         quiet._on_progress, quiet.history, quiet.parts = None, [], []
         return quiet
 
     @property
     def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
         return self._cancel.is_set()
 
     @property
     def elapsed_s(self) -> float:
+        """Wall seconds since this control was created."""
         return time.monotonic() - self._start
 
     @property
@@ -86,23 +95,26 @@ class Control:
 
     @property
     def stopped(self) -> bool:
-        """True once cancelled or out of time."""
+        """Whether the solve is cancelled or out of time."""
         return self.remaining_s <= 0.0
 
     def part(self, seconds: float) -> Control:
-        """A control for a part of the work: same clock, cancel switch and news, `seconds` from now at most."""
+        """Return a control for a part of the work that ends at most `seconds` from now.
+
+        It shares clock, cancel switch and progress reports with this control.
+        """
         part = copy.copy(self)
         part._deadline = min(self._deadline, time.monotonic() + seconds)
         return part
 
     def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None, by: str = "") -> None:
-        """Publish news, found by what `by` names, and keep it for the solve report's history."""
-        now, proved = (None if each is None else Fraction(each) for each in (objective, bound))
-        news = Progress(self.elapsed_s, phase, now, proved, by)
-        self.history.append(news)
+        """Publish progress and append it to the history; `by` names the method that made it."""
+        incumbent, proved = (None if value is None else Fraction(value) for value in (objective, bound))
+        progress = Progress(self.elapsed_s, phase, incumbent, proved, by)
+        self.history.append(progress)
         if self._on_progress is not None:
-            self._on_progress(news)
+            self._on_progress(progress)
 
     def deliver(self, part: object) -> None:
-        """Hand over a part of the answer that is ready."""
+        """Publish a finished part of the answer."""
         self.parts.append(part)

@@ -1,4 +1,4 @@
-"""Running a CP-SAT model so that it can be cancelled, is bounded in time and is repeatable with one worker."""
+"""Solve CP-SAT models with a time limit and a cancel switch.  With one worker the answer is repeatable."""
 
 from __future__ import annotations
 
@@ -12,64 +12,72 @@ from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
 
-_WATCH_S = 0.05
+_CANCEL_POLL_SECONDS = 0.05
 LARGEST_SUM = 2**28
-"""Presolve of CP-SAT 9.15 adds up coefficients of Booleans in 32 bits, and drops conditions of rules where that
-overflows: false optima (or-tools issue 5293; 1.5 % of small splits).  It adds rules up, too, hence the margin."""
+"""Largest sum of coefficients in one constraint for which presolve is safe.
+
+Presolve of CP-SAT 9.15 adds coefficients of Booleans in 32 bits.  On overflow it drops conditions of constraints and
+reports false optima (or-tools issue 5293; 1.5 % of small splits).  It also adds constraints, hence the margin below
+2**31."""
 _DETERMINISTIC_PER_SECOND = 0.4
-"""CP-SAT's deterministic clock against the wall, on models like ours; only the sizes of slices depend on it."""
+"""Measured units of CP-SAT's deterministic clock per wall second.  Only the length of search slices depends on it."""
 
 
 class Verdict(Enum):
-    """The outcome of a question to the solver."""
+    """Outcome of one CP-SAT solve."""
 
     PROVED = cp_model.OPTIMAL
-    """Found, and proved that nothing is better."""
+    """A solution that is proved optimal."""
     FOUND = cp_model.FEASIBLE
+    """A solution without a proof of optimality."""
     IMPOSSIBLE = cp_model.INFEASIBLE
-    """Proved that there is none."""
+    """A proof that no solution exists."""
     UNKNOWN = cp_model.UNKNOWN
-    """Neither found nor excluded in time."""
+    """Neither a solution nor a proof within the time limit."""
 
     @property
     def found(self) -> bool:
+        """Whether there is a solution."""
         return self in (Verdict.PROVED, Verdict.FOUND)
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to try: seconds (wall, or about as many of CP-SAT's deterministic clock), workers and seed."""
+    """Limits and settings of one CP-SAT solve."""
 
     seconds: float
+    """Time limit in wall seconds, or in about as many seconds of the deterministic clock if `repeatable`."""
     workers: int
     seed: int
     relaxation: bool = True
     """Whether to use linear relaxations."""
     repeatable: bool = False
-    """Whether to measure seconds by the deterministic clock, so that the same seed gives the same answer."""
+    """Whether to use the deterministic clock, so that the same seed gives the same answer."""
 
     team: tuple[str, ...] = ()
-    """Names of the subsolvers to use, one a worker, in place of the usual team; one worker alone keeps its own."""
+    """Names of the subsolvers, one per worker, instead of CP-SAT's default ones.  A single worker ignores them."""
 
     def within(self, seconds: float) -> Effort:
-        """The same with at most `seconds`."""
+        """Return this effort with a time limit of at most `seconds`."""
         return replace(self, seconds=min(self.seconds, seconds))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A verdict, the solver that holds the values, and the best bound it proved on its objective."""
+    """Verdict of a solve, with the solver object that holds its values and bound."""
 
     verdict: Verdict
     solver: cp_model.CpSolver
     asked: bool = True
-    """False where there was no time to ask."""
+    """Whether the solver was called; False if no time was left."""
 
     def value(self, expression: cp_model.LinearExprT) -> int:
+        """Return the value of an expression in the solution."""
         return int(self.solver.value(expression))
 
     @property
     def bound(self) -> float:
+        """Best proved bound on the objective; minus infinity if the solver was not called."""
         return self.solver.best_objective_bound if self.asked else float("-inf")
 
 
@@ -81,9 +89,10 @@ def ask(
     presolve: bool = True,
     on_solution: Callable[[int, float], None] | None = None,
 ) -> Answer:
-    """Solve `model` within `effort` and what `control` leaves; `on_solution` hears (objective, bound) as they come.
+    """Solve `model` within `effort` and the remaining time of `control`.
 
-    Without `presolve`, or where the numbers of the model are too large for it, the model is searched as it is.
+    `on_solution` is called with (objective, bound) for each new solution.  Presolve is skipped if `presolve` is False
+    or `largest_sum(model)` exceeds `LARGEST_SUM`.
     """
     solver = cp_model.CpSolver()
     if control.stopped:
@@ -91,7 +100,7 @@ def ask(
     parameters = solver.parameters
     parameters.num_workers = effort.workers
     parameters.random_seed = effort.seed
-    # Else CP-SAT takes Ctrl-C for itself: it would end this question only, and the search would go on to the next.
+    # By default CP-SAT catches Ctrl-C and ends only this solve; the search would continue with the next one.
     parameters.catch_sigint_signal = False
     parameters.max_time_in_seconds = control.remaining_s
     if effort.repeatable:
@@ -101,7 +110,7 @@ def ask(
     parameters.subsolvers.extend(effort.team)
     if not effort.relaxation:
         parameters.linearization_level = 0
-        if effort.workers > 1:  # most of the usual team insists on its own level
+        if effort.workers > 1:  # most default subsolvers override linearization_level
             parameters.subsolvers.extend(["no_lp", "quick_restart_no_lp"])
     if not presolve or largest_sum(model) > LARGEST_SUM:
         parameters.cp_model_presolve = False
@@ -114,37 +123,38 @@ def ask(
 
 
 def largest_sum(model: cp_model.CpModel) -> int:
-    """The most that the terms of a linear rule, or demands of a cumulative one, may sum to, whatever their signs."""
-    magnitude = [max(map(abs, each.domain)) for each in model.proto.variables]
-    found = 0
-    for rule in model.proto.constraints:
-        if rule.has_linear():
-            terms = zip(rule.linear.vars, rule.linear.coeffs, strict=True)
-            found = max(found, sum(abs(factor) * magnitude[variable] for variable, factor in terms))
-        elif rule.has_cumulative():
-            found = max(found, sum(each.offset for each in rule.cumulative.demands))
-    return found
+    """Return the largest sum of absolute terms of a linear constraint, or of demands of a cumulative constraint."""
+    magnitude = [max(map(abs, variable.domain)) for variable in model.proto.variables]
+    largest = 0
+    for constraint in model.proto.constraints:
+        if constraint.has_linear():
+            terms = zip(constraint.linear.vars, constraint.linear.coeffs, strict=True)
+            largest = max(largest, sum(abs(factor) * magnitude[variable] for variable, factor in terms))
+        elif constraint.has_cumulative():
+            largest = max(largest, sum(demand.offset for demand in constraint.cumulative.demands))
+    return largest
 
 
 class _Listener(cp_model.CpSolverSolutionCallback):
     def __init__(self, on_solution: Callable[[int, float], None]) -> None:
         super().__init__()
-        self._tell = on_solution
+        self._on_solution = on_solution
 
     def on_solution_callback(self) -> None:
-        self._tell(int(self.objective_value), self.best_objective_bound)
+        self._on_solution(int(self.objective_value), self.best_objective_bound)
 
 
 @contextmanager
 def _watched(solver: cp_model.CpSolver, control: Control) -> Iterator[None]:
-    """Stops the solver once the control is cancelled.
+    """Stop the solver soon after the control is cancelled.
 
-    CP-SAT drops a stop sent before its search begins, so keep asking (or-tools issue 3621).
+    CP-SAT ignores a stop request that arrives before its search begins, so the request is repeated (or-tools issue
+    3621).
     """
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(_WATCH_S):
+        while not done.wait(_CANCEL_POLL_SECONDS):
             if control.cancelled:
                 solver.stop_search()
 

@@ -1,4 +1,4 @@
-"""The two kinds of bad news that raise: wrong input, and a bug of ours.  "No answer" is a `Status` instead."""
+"""Exceptions for wrong input and for bugs in solvers.  A search without a result returns a `Status` instead."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class InputError(ValueError):
-    """Something a user gave us is wrong; says where and why in one sentence.
+    """Input from the user is wrong.  The message names the place and the reason in one sentence.
 
     >>> str(InputError("block F0", "duration must be at least 1, got 0"))
     'block F0: duration must be at least 1, got 0'
@@ -19,23 +19,23 @@ class InputError(ValueError):
         self.why = why
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, ...]]:
-        """From another process it comes back whole."""
+        """Pickle both arguments, so that the error can pass between processes."""
         return InputError, (self.where, self.why)
 
     def within(self, place: str) -> "InputError":
-        """The same complaint, with the place that contains it named first."""
+        """Return this error with the containing `place` named first."""
         return InputError(f"{place}: {self.where}", self.why)
 
 
 def find(table: Mapping[str, T], name: str, what: str) -> T:
-    """The entry called `name`; InputError with the known names where there is none."""
+    """Return the entry called `name`.  Raises InputError with the known names if there is none."""
     if name not in table:
         raise InputError(what, f"{name!r} is not known, known are {', '.join(table)}")
     return table[name]
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to say of an unknown name: which of the known ones it is near, else something that helps in any case."""
+    """Return a hint for an unknown name: the most similar known names, or `otherwise` if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known))
@@ -43,4 +43,4 @@ def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 class RefereeError(AssertionError):
-    """A solver of ours returned a solution that breaks a rule: always our bug, never hidden."""
+    """A built-in solver returned a solution that breaks a rule.  This is always a bug, so nothing catches it."""

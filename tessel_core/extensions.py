@@ -30,25 +30,25 @@ _log = logging.getLogger("tessel_core")
 
 
 class Extended(Mapping[str, T]):
-    """Our own entries by name, then those that installed packages add under an entry-point group.
+    """Built-in entries by name, followed by entries of installed packages from one entry-point group.
 
-    The packages are loaded when the names are listed, or when a name that is not ours is looked up.  A package that
-    cannot be loaded, or whose entry cannot be used, is left out, and one warning says why.
+    Packages are loaded when the names are listed, or when a name that is not built in is looked up.  An entry that
+    cannot be loaded or used is left out, and a warning gives the reason.
 
     Parameters
     ----------
     group : str
         The entry-point group, such as `tessel.schedulers`.
     what : str
-        One entry in words, such as "scheduler".
+        Word for one entry in messages, such as "scheduler".
     kind : type
         The dataclass of the entries.
     own : Mapping
-        Our own entries by name.  Their names stay ours.
+        Built-in entries by name.  Packages cannot replace them.
     check : Callable
-        Raises InputError for an entry that forms and the command line could not ask.
+        Raises InputError for an entry that forms and the command line cannot use.
     named : str
-        The field of an entry that holds its name.
+        Name of the field that holds an entry's name.
     """
 
     def __init__(
@@ -74,32 +74,32 @@ class Extended(Mapping[str, T]):
         return len(self._own) + len(self.added)
 
     def find(self, name: str) -> T:
-        """The entry of this name.  Raises InputError with the known names where there is none."""
+        """Return the entry called `name`.  Raises InputError with the known names if there is none."""
         return find(self, name, self._what)
 
     @cached_property
     def added(self) -> dict[str, T]:
-        """The entries of other packages by name, in the order of their packages and names."""
-        found = dict[str, T]()
+        """Entries of other packages by name, sorted by package and name."""
+        added = dict[str, T]()
         points = entry_points(group=self._group) if self._group else ()
         for point in sorted(points, key=lambda each: (_package(each), each.name)):
             place = f"the {self._what} {point.name} of the package {_package(point)}"
             try:
                 entry = self._read(point.load(), place)
                 name = getattr(entry, self._named)
-                if name in self._own or name in found:
+                if name in self._own or name in added:
                     raise InputError("name", f"{name!r} is taken")
             except (Exception, SystemExit) as error:
                 _log.warning("%s is left out: %s", place, " ".join(_reason(error).split()))
             else:
-                found[name] = entry
-        return found
+                added[name] = entry
+        return added
 
     def _read(self, loaded: object, place: str) -> T:
         if not isinstance(loaded, self._kind):
             raise InputError("type", f"must be {self._kind.__name__}, got {type(loaded).__name__}")
         self._check(loaded)
-        return _answerable(loaded, place)
+        return _with_named_failures(loaded, place)
 
 
 def _package(point: EntryPoint) -> str:
@@ -110,11 +110,14 @@ def _reason(error: BaseException) -> str:
     return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
-def _answerable(entry: T, place: str) -> T:
-    """The entry, whose failures name its package.  Its functions raise InputError, and its objections say it."""
+def _with_named_failures(entry: T, place: str) -> T:
+    """Return the entry with functions whose failures name its package.
+
+    Functions called `…objection` return the failure as their text.  All others raise it as InputError.
+    """
     functions = {each.name: getattr(entry, each.name) for each in fields(cast(Any, entry))}
     named = {
-        name: partial(_objecting if name.endswith("objection") else _calling, function, place)
+        name: partial(_call_objection if name.endswith("objection") else _call, function, place)
         for name, function in functions.items()
         if callable(function) and not isinstance(function, type)
     }
@@ -122,17 +125,17 @@ def _answerable(entry: T, place: str) -> T:
     return cast(T, replace(cast(Any, entry), **named, **marks))
 
 
-def _calling(function: Callable[..., Any], place: str, *given: Any) -> Any:
+def _call(function: Callable[..., Any], place: str, *arguments: Any) -> Any:
     try:
-        return function(*given)
+        return function(*arguments)
     except InputError:
         raise
     except Exception as error:
         raise InputError(place, f"failed with {_reason(error)}") from error
 
 
-def _objecting(function: Callable[..., str], place: str, *given: Any) -> str:
+def _call_objection(function: Callable[..., str], place: str, *arguments: Any) -> str:
     try:
-        return function(*given)
+        return function(*arguments)
     except Exception as error:
         return f"{place} failed with {_reason(error)}"

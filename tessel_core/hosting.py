@@ -1,6 +1,7 @@
-"""Limits for a server that is open to strangers: `TESSEL_HOSTED=1` in its environment.
+"""Limits of a public server, which runs with `TESSEL_HOSTED=1` in its environment.
 
-No path is opened, no process is started for a visitor, workspaces of others are not listed, and the limits below hold.
+A public server opens no paths, starts no processes for a visitor, lists no workspaces of other visitors, and applies
+the limits below.
 """
 
 from __future__ import annotations
@@ -8,16 +9,16 @@ from __future__ import annotations
 import os
 
 COSTLY_OPTIONS = frozenset({"time_limit", "workers", "most_ideals"})
-"""Options of solvers that take time, threads or memory: on a hosted server their default is the most."""
-LONGEST_RUN_S = 120.0
-"""Wall seconds after which any background run ends with the best answer so far."""
-MOST_RUNS = 100_000
-"""Blocks times micro-batches of one schedule."""
-MOST_UPLOADED_MB = 50
-MOST_WORKSPACES = 300
-"""Workspaces that are kept; the oldest go first."""
+"""Solver options that cost time, threads or memory.  A public server allows at most their defaults."""
+MAX_JOB_SECONDS = 120.0
+"""Wall seconds after which a background job ends and returns its best answer so far."""
+MAX_SCHEDULE_RUNS = 100_000
+"""Largest number of runs (blocks times micro-batches) of one schedule."""
+MAX_UPLOAD_MB = 50
+MAX_WORKSPACES = 300
+"""Number of stored workspaces.  The oldest are deleted first."""
 
 
 def hosted() -> bool:
-    """Whether this process serves strangers."""
+    """Return whether this process runs on a public server."""
     return os.environ.get("TESSEL_HOSTED") == "1"

@@ -1,4 +1,4 @@
-"""A pipe that ends processes when the one that started them is gone."""
+"""A pipe that ends child processes when their parent process ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 
 
 def obey(life_line: Connection, last: Callable[[], object] = lambda: None) -> None:
-    """End this process, after `last`, when the one that started it closes the other end of the pipe, or dies.
+    """End this process when the parent closes the other end of `life_line` or dies; call `last` before.
 
-    A pool cannot end a process in the middle of a call, and one that was killed with -9 cannot do anything at all.
-    Ctrl-C is for the one that started it, so this one does not hear it.
+    A pool cannot end a process in the middle of a call, and a parent killed with SIGKILL cannot end its children.
+    This process ignores Ctrl-C, which only the parent handles.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""Solver options: a config's fields say how they are shown, and forms, command lines and records follow."""
+"""Solver options.  Fields of a config carry an `Option`, from which forms, command lines and records are built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one field of a config is asked for: a number from `low` to `high`, both included, or one of `choices`."""
+    """Description of one config field: a number from `low` to `high` (inclusive), or one of `choices`."""
 
     label: str
     help: str
@@ -23,22 +23,23 @@ class Option:
     unit: str = ""
     choices: tuple[str, ...] = ()
     numbers: bool = False
-    """Whether a whole number from `low` to `high` does as well as one of the choices."""
+    """Whether a whole number from `low` to `high` is also allowed besides the choices."""
     selects: bool = False
-    """Whether it only selects from what one search finds: answers to configs that differ in it alone are the same."""
+    """Whether the option only selects from the results of one search, without changing the search itself."""
     key: str = ""
-    """Its name in files, addresses and the digests of questions; empty where that is the name of its field.  A field
-    that is renamed keeps its former name here, or what was saved is not found again."""
+    """Name in files, addresses and digests of questions; empty if it is the name of the field.
+
+    A renamed field keeps its former name here, so that saved results are still found."""
 
 
 def option(default: Any, option: Option) -> Any:
-    """A dataclass field that carries its `Option`."""
+    """Return a dataclass field with a default and its `Option`."""
     return field(default=default, metadata={"option": option})
 
 
 def options_of(config: object) -> dict[str, tuple[Option, Any]]:
-    """Per field of a config (class or instance), its `Option` and its default or value."""
-    found = {}
+    """Return the `Option` and the default (of a class) or value (of an instance) for each field of `config`."""
+    options = {}
     for each in fields(cast(Any, config)):
         if "option" not in each.metadata:
             raise InputError(each.name, "is a field without an `option`")
@@ -46,24 +47,24 @@ def options_of(config: object) -> dict[str, tuple[Option, Any]]:
         shown = cast(Option, each.metadata["option"])
         if each.name in COSTLY_OPTIONS and hosted():
             shown = replace(shown, high=cast(float, each.default))
-        found[each.name] = (shown, value)
-    return found
+        options[each.name] = (shown, value)
+    return options
 
 
 class OptionError(InputError):
-    """A `field` of a config is out of range; it is named by its label, as forms show it."""
+    """The value of a config's `field` is out of range.  The message names the field by its label in forms."""
 
     def __init__(self, field: str, label: str, why: str) -> None:
         super().__init__(label, why)
         self.field = field
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, ...]]:
-        """From another process it comes back whole."""
+        """Pickle all arguments, so that the error can pass between processes."""
         return OptionError, (self.field, self.where, self.why)
 
 
 def check_options(config: object) -> None:
-    """Raise OptionError where a field of a config lies outside its range or has another type than its default."""
+    """Raise OptionError if a field of `config` is out of range or has another type than its default."""
     defaults = options_of(type(config))
     for name, (shown, value) in options_of(config).items():
         wanted = type(defaults[name][1])
@@ -87,58 +88,58 @@ def _plain(limit: float) -> str:
 
 
 def option_keys(config: object) -> tuple[str, ...]:
-    """The names of a config's options in files and addresses."""
+    """Return the keys of a config's options in files and addresses."""
     return tuple(shown.key or name for name, (shown, _) in options_of(config).items())
 
 
 def search_options(config: object) -> dict[str, Any]:
-    """The options that the search depends on, by key: all but those that select from what it finds."""
+    """Return the options that change the search by key: all options without `selects`."""
     return {shown.key or name: value for name, (shown, value) in options_of(config).items() if not shown.selects}
 
 
 def without_selection(config: Config) -> Config:
-    """The config of the same search whose options that only select have their defaults."""
-    usual = {name: value for name, (shown, value) in options_of(type(config)).items() if shown.selects}
-    return cast(Config, replace(cast(Any, config), **usual))
+    """Return `config` with the default of each option that only selects."""
+    defaults = {name: value for name, (shown, value) in options_of(type(config)).items() if shown.selects}
+    return cast(Config, replace(cast(Any, config), **defaults))
 
 
 def changed_options(config: object) -> dict[str, Any]:
-    """The options whose values are not their defaults, by key."""
-    defaults, found = options_of(type(config)), options_of(config)
-    return {shown.key or name: value for name, (shown, value) in found.items() if value != defaults[name][1]}
+    """Return the options whose values differ from their defaults, by key."""
+    defaults, options = options_of(type(config)), options_of(config)
+    return {shown.key or name: value for name, (shown, value) in options.items() if value != defaults[name][1]}
 
 
 def with_config(configs: Mapping[str, Any], name: str, config: object) -> dict[str, Any]:
-    """Configs by name with another one, which is only kept where it is not as usual."""
+    """Return `configs` with `config` stored under `name`, or without that name if `config` has only defaults."""
     others = {other: each for other, each in configs.items() if other != name}
     return {**others, name: config} if changed_options(config) else others
 
 
 def config_having(config: type[Any], values: Mapping[str, object]) -> Any:
-    """A config with those of the values, by field, that it has a field for; the others as they are."""
+    """Return a config of the given class from `values` by field name; values without a field are ignored."""
     known = {each.name for each in fields(config)}
     return config(**{name: value for name, value in values.items() if name in known})
 
 
 def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
-    """A config from values by key, as a file gives them; options that are not named keep defaults.
+    """Build a config from values by key, as a file contains them.  Missing options keep their defaults.
 
     Raises InputError for an unknown option, and for a value of the wrong type or out of range.
     """
-    keys, wanted = option_keys(config), dict[str, Any]()
+    keys, arguments = option_keys(config), dict[str, Any]()
     for key in values:
         if key not in keys:
             raise InputError(key, f"is no option here, known are {', '.join(keys) or 'none'}")
     for key, (name, (shown, default)) in zip(keys, options_of(config).items(), strict=True):
         if key in values:
-            wanted[name] = _as_kept(values[key], int if shown.numbers else type(default))
-    found = config(**wanted)
-    check_options(found)
-    return found
+            arguments[name] = _converted(values[key], int if shown.numbers else type(default))
+    result = config(**arguments)
+    check_options(result)
+    return result
 
 
-def _as_kept(value: object, wanted: type) -> object:
-    """A number from its text, and 5 for 5.0; whatever cannot be converted is left to the check that follows."""
+def _converted(value: object, wanted: type) -> object:
+    """Convert text to a number and 5 to 5.0.  Leave other values as they are for `check_options` to refuse."""
     if wanted is bool and isinstance(value, str):
         return {"true": True, "false": False}.get(value, value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

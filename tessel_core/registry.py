@@ -1,4 +1,4 @@
-"""Solvers: what an entry is, tables whose entries load when they are looked up, and how each is asked."""
+"""Solvers, and tables of solvers whose entries load when they are looked up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Report = TypeVar("Report", bound=SolveReport[Any])
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """The config of a solver that has nothing to choose."""
+    """Config of a solver without options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Solver:
     """One entry of a table: `solve` takes a problem, a config of type `config` and a control, and returns a report."""
 
     kind: ClassVar[str]
-    """What an entry is called, such as "scheduler"."""
+    """Word for an entry in messages, such as "scheduler"."""
 
     name: str
     title: str
@@ -34,17 +34,18 @@ class Solver:
     solve: Callable[..., Any]
     config: type = NoOptions
     extension: str = field(default="", kw_only=True)
-    """How messages name an entry of another package; empty for ours."""
+    """Name of the entry and its package in messages; empty for built-in solvers."""
 
     def ask(
         self, problem: tuple[object, ...], config: object, control: Control | None, referee: Callable[[Report], None]
     ) -> Report:
-        """The solver's report, once `referee` has passed it, with the solver's name, config, time and history.
+        """Solve `problem` and check the answer with `referee`.
 
-        `config` and `control` default to the usual ones.
+        Returns the report with the solver's name, config, wall time and history.  None as `config` or `control` means
+        the default.
 
-        Raises InputError for a config of another solver, for an option out of range, and where the solver of another
-        package fails or returns what the referee refuses.
+        Raises InputError if the config belongs to another solver, an option is out of range, or the solver of another
+        package fails or breaks a rule of the referee.
         """
         config = self.config() if config is None else config
         if not isinstance(config, self.config):
@@ -58,7 +59,7 @@ class Solver:
         return replace(report, solver=self.name, config=config, wall_s=control.elapsed_s, history=history)
 
     def _judge(self, report: Report, referee: Callable[[Report], None]) -> None:
-        """Call the referee; what it refuses of another package is wrong input, of ours a bug."""
+        """Call the referee.  An answer of another package that it refuses becomes an InputError."""
         try:
             referee(report)
         except Exception as error:
@@ -71,10 +72,10 @@ Entry = TypeVar("Entry", bound=Solver)
 
 
 class Registry(Extended[Entry]):
-    """Solvers by name, in the order in which people are offered them.
+    """Solvers by name, in the order in which forms list them.
 
-    `places` says for each name the module in `package` and the constant there, as `"dp:DP"`.  The entries of another
-    table, `more`, follow, and then those that other packages add under the entry-point group `group`.
+    `places` maps each name to a module in `package` and a constant in it, such as `"dp:DP"`.  The entries of the table
+    `more` follow, then those of other packages under the entry-point group `group`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Registry(Extended[Entry]):
 
 
 class _Late(Mapping[str, Entry]):
-    """Entries of ours, each loaded when it is looked up."""
+    """Built-in entries, each imported when it is looked up."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places

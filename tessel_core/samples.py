@@ -1,4 +1,4 @@
-"""The catalogue of `sample_models/`: plans, operator graphs and meshes to start from, each with where it comes from."""
+"""Catalogue of `sample_models/`: plans, operator graphs and meshes, each with its provenance."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
 SAMPLE_FOLDER = BUNDLE / "sample_models"
 WORKED_ANSWER = SAMPLE_FOLDER / "recommended.json"
-"""What `tessel recommend` says of one model on one cluster; tools/make_recommended.py makes it."""
+"""Saved answer of `tessel recommend` for one model on one cluster, written by tools/make_recommended.py."""
 CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
 PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
 """Keys of the catalogue."""
 _SUFFIXES = (".json", ".onnx")
-"""Suffixes of files; a sample's name may have a dot as well, as gpt-6.7b-v-8 does."""
+"""Suffixes that mark a name as a file.  Names of samples may contain dots too, such as gpt-6.7b-v-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One entry of the catalogue; the file itself is read when it is asked for."""
+    """One entry of the catalogue.  Its file is read later, on request."""
 
     name: str
     title: str
@@ -45,74 +45,74 @@ _SAMPLE = Record(Sample, without=("path",))
 
 
 def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
-    """Every sample plan, in the order of the catalogue; reads one small file.
+    """Return the sample plans in the order of the catalogue.
 
-    Raises InputError when the catalogue is missing or not what it should be.
+    Raises InputError if the catalogue is missing or malformed.
     """
     return _listed(folder)[PLANS]
 
 
 def list_graphs(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
-    """Every sample graph, as `list_samples`."""
+    """Return the sample graphs; see `list_samples`."""
     return _listed(folder)[GRAPHS]
 
 
 def list_meshes(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
-    """Every sample mesh, as `list_samples`."""
+    """Return the sample meshes; see `list_samples`."""
     return _listed(folder)[MESHES]
 
 
 def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
-    """The plan of the sample called `name`, or else so but for hyphens, underscores, spaces and case.
+    """Read the sample plan called `name`.  Case, spaces, hyphens and underscores in the name do not matter.
 
     >>> load_sample("V shape 4").name
     'v-shape-4'
 
-    Raises InputError with the nearest names, if any, where there is none, and as for files.
+    Raises InputError with similar names if the name is unknown, or if the file cannot be read.
     """
     return read_plan(*_opened(name, list_samples(folder)))
 
 
 def load_graph(name: str, folder: Path = SAMPLE_FOLDER) -> OperatorGraph:
-    """The sample graph called `name`; InputError as for `load_sample`."""
+    """Read the sample graph called `name`.  Raises InputError like `load_sample`."""
     return read_graph(*_opened(name, list_graphs(folder))).graph
 
 
 def load_mesh(name: str, folder: Path = SAMPLE_FOLDER) -> DeviceMesh:
-    """The sample mesh called `name`; InputError as for `load_sample`."""
+    """Read the sample mesh called `name`.  Raises InputError like `load_sample`."""
     return read_mesh(*_opened(name, list_meshes(folder))).mesh
 
 
 def _opened(name: str, among: Sequence[Sample]) -> tuple[bytes, str]:
-    """A sample's file and what it is called in complaints."""
-    path = _found(name, among).path
+    """Return the contents of a sample's file and its name for error messages."""
+    path = _sample_called(name, among).path
     return read_bytes(path), str(path)
 
 
 def sample_or_file(name_or_path: str, folder: Path = SAMPLE_FOLDER) -> Path:
-    """The file of the sample called so, of any kind, else the file at that path; `./name` is always a file.
+    """Return the path of the sample of this name, or else the path itself; `./name` is always a file.
 
-    Raises InputError with the nearest names, where a bare name is neither.
+    Raises InputError with similar names if a bare name is neither a sample nor a file.
     """
-    every = [sample for samples in _listed(folder).values() for sample in samples]
-    for sample in every:
+    all_samples = [sample for samples in _listed(folder).values() for sample in samples]
+    for sample in all_samples:
         if sample.name == name_or_path:
             return sample.path
     path = Path(name_or_path)
     if path.suffix in _SUFFIXES or path.name != name_or_path or path.exists():
         return path
-    hint = nearest(name_or_path, (sample.name for sample in every), "`tessel samples` lists all samples")
+    hint = nearest(name_or_path, (sample.name for sample in all_samples), "`tessel samples` lists all samples")
     raise InputError(name_or_path, f"is neither a sample nor a file, {hint}")
 
 
 def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:
-    """The file of the sample called `name`, whatever it holds; InputError as for `load_sample`."""
-    every = [sample for samples in _listed(folder).values() for sample in samples]
-    return read_bytes(_found(name, every).path).decode()
+    """Return the text of the sample file called `name`, of any kind.  Raises InputError like `load_sample`."""
+    all_samples = [sample for samples in _listed(folder).values() for sample in samples]
+    return read_bytes(_sample_called(name, all_samples).path).decode()
 
 
 def _listed(folder: Path) -> dict[str, tuple[Sample, ...]]:
-    """Per key of the catalogue, its samples; only plans must be there."""
+    """Return the samples for each key of the catalogue.  Graphs and meshes may be missing."""
     return _read(folder, read_bytes(folder / CATALOGUE))
 
 
@@ -131,12 +131,12 @@ def _read(folder: Path, catalogue: bytes) -> dict[str, tuple[Sample, ...]]:
         raise error.within(str(path)) from None
 
 
-def _found(name: str, among: Sequence[Sample]) -> Sample:
+def _sample_called(name: str, among: Sequence[Sample]) -> Sample:
     samples = {sample.name: sample for sample in among}
-    loosely = {_bare(each): sample for each, sample in samples.items()}
-    found = samples.get(name) or loosely.get(_bare(name))
-    if found is not None:
-        return found
+    by_bare_name = {_bare(each): sample for each, sample in samples.items()}
+    sample = samples.get(name) or by_bare_name.get(_bare(name))
+    if sample is not None:
+        return sample
     hint = nearest(name, samples, f"`tessel samples` lists all {len(samples)}")
     raise InputError("sample", f"{name!r} is not known, {hint}")
 

@@ -1,7 +1,7 @@
-"""How nouns show themselves in notebooks: they ask for their HTML here, and the package says who makes it.
+"""HTML of plans, schedules and other nouns in notebooks.
 
-The nouns lie below everything that draws, so they cannot import it.  `tessel_core/__init__.py` sets `draw` to the
-export for notebooks, which is imported when the first noun is shown.
+The modules of the nouns are in a lower layer than the modules that draw, so they cannot import them.
+`tessel_core/__init__.py` sets `draw` to the notebook export, which is imported when the first noun is shown.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 draw: Callable[[object], str] | None = None
-"""Makes the HTML of a noun; None before the package has said who does."""
+"""Function that returns the HTML of a noun; None until the package sets it."""
 
 
 class Shown:
-    """A noun that Jupyter, and what follows its protocol, shows as a picture with its numbers."""
+    """Base class of nouns that Jupyter shows as a picture with figures, through `_repr_html_`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The optional extra `torch`: whether it is there, and what it calls number formats."""
+"""The optional extra `torch`: whether it is installed, and its names of number formats."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ TORCH_NAMES = {
     "fp16": "float16",
     **{name: name for name in ("int64", "int32", "int16", "int8", "uint8", "bool")},
 }
-"""How each format is computed in PyTorch; what is not here has no arithmetic there."""
-_LEAST = (2, 10)
+"""PyTorch dtype that computes each number format.  PyTorch has no arithmetic for formats that are not listed."""
+_MIN_TORCH_VERSION = (2, 10)
 _INSTALL = "pip install 'tessel-explorer[torch]'"
 
 
 def why_no_torch() -> str:
-    """Why nothing can run on PyTorch, in one sentence without its full stop; empty where it can."""
+    """Return the reason why PyTorch cannot be used, without a full stop; empty if it can."""
     for module, name in (("torch", "PyTorch"), ("array_api_compat", "array-api-compat")):
         if importlib.util.find_spec(module) is None:
             return f"needs {name}: {_INSTALL}"
     try:
-        found = version("torch")
+        installed = version("torch")
     except PackageNotFoundError:
         return ""
-    if tuple(map(int, found.split(".")[:2])) < _LEAST:
-        return f"needs PyTorch {'.'.join(map(str, _LEAST))} or newer, this is {found}: {_INSTALL}"
+    if tuple(map(int, installed.split(".")[:2])) < _MIN_TORCH_VERSION:
+        oldest = ".".join(map(str, _MIN_TORCH_VERSION))
+        return f"needs PyTorch {oldest} or newer, this is {installed}: {_INSTALL}"
     return ""
 
 
 def need_torch(what: str) -> None:
-    """Raise InputError at `what` unless PyTorch is there."""
+    """Raise InputError that names `what` unless PyTorch is installed."""
     if why := why_no_torch():
         raise InputError(what, why)

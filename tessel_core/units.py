@@ -1,4 +1,4 @@
-"""The one door between real costs (floats) and the integers that plans are made of."""
+"""Conversion of real costs (floats) to the integers of plans, and of both to text."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 MAGNITUDE = 2**53
-"""Largest integer that a file may hold: beyond it JSON readers that use doubles lose digits."""
+"""Largest integer in a file.  JSON readers that use doubles lose digits of larger ones."""
 
 TICKS_PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
-"""Time units that name a real duration; any other unit ("step", "slot") is abstract."""
+"""Ticks per second of each real time unit.  Any other unit ("step", "slot") is abstract."""
 
 
 def to_ticks(seconds: float, unit: str = "ns") -> int:
-    """`seconds` as a whole number of `unit`s, rounded to nearest and at least 1.
+    """Convert seconds to a whole number of `unit`s, rounded to nearest and at least 1.
 
     >>> to_ticks(1.5e-6)
     1500
@@ -24,7 +24,7 @@ def to_ticks(seconds: float, unit: str = "ns") -> int:
 
 
 def to_bytes(amount: float) -> int:
-    """`amount` bytes as a whole number, rounded up, so that memory is never understated."""
+    """Round an amount of bytes up to a whole number, so that memory is never understated."""
     if not math.isfinite(amount):
         raise ValueError(f"an amount of memory must be finite, got {amount}")
     return math.ceil(amount)
@@ -36,7 +36,7 @@ _NS_STEPS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 
 
 def show_time(ticks: float, unit: str) -> str:
-    """A duration as people read it: three significant digits for real units, exact for abstract ones.
+    """Format a duration: three significant digits for real units, exact for abstract ones.
 
     >>> show_time(1_234_567, "ns")
     '1.23 ms'
@@ -49,7 +49,7 @@ def show_time(ticks: float, unit: str) -> str:
 
 
 def show_memory(amount: float, unit: str) -> str:
-    """An amount of memory as people read it.
+    """Format an amount of memory.
 
     >>> show_memory(1_500_000_000, "B")
     '1.5 GB'
@@ -60,21 +60,21 @@ def show_memory(amount: float, unit: str) -> str:
 
 
 def show_times(ticks: Sequence[int], unit: str) -> tuple[str, ...]:
-    """Durations that stand against each other, with as many digits as tell them apart.
+    """Format durations with enough digits to distinguish them.
 
     >>> show_times((1_234_567, 1_234_890, 4_000_000), "ns")
     ('1.2346 ms', '1.2349 ms', '4 ms')
     """
     scale = 1e9 / TICKS_PER_SECOND[unit] if unit in TICKS_PER_SECOND else None
-    return _told_apart(ticks, unit, None if scale is None else (scale, _NS_STEPS, "ns"))
+    return _distinct(ticks, unit, None if scale is None else (scale, _NS_STEPS, "ns"))
 
 
 def show_amounts(amounts: Sequence[int], unit: str) -> tuple[str, ...]:
-    """Amounts of memory that stand against each other, with as many digits as tell them apart."""
-    return _told_apart(amounts, unit, (1.0, _BYTE_STEPS, "B") if unit == "B" else None)
+    """Format amounts of memory with enough digits to distinguish them."""
+    return _distinct(amounts, unit, (1.0, _BYTE_STEPS, "B") if unit == "B" else None)
 
 
-def _told_apart(
+def _distinct(
     numbers: Sequence[int], unit: str, scaled: tuple[float, tuple[tuple[str, float], ...], str] | None
 ) -> tuple[str, ...]:
     if scaled is None:
@@ -88,7 +88,7 @@ def _told_apart(
 
 
 def show_flops(amount: float) -> str:
-    """An amount of floating-point work as people read it.
+    """Format an amount of floating-point work.
 
     >>> show_flops(2.5e11)
     '250 GFLOP'
@@ -97,7 +97,7 @@ def show_flops(amount: float) -> str:
 
 
 def many(unit: str) -> str:
-    """The unit's name behind numbers on an axis.
+    """Return the unit's name after numbers on an axis, in the plural if it has one.
 
     >>> many("step"), many("ms"), many("GB")
     ('steps', 'ms', 'GB')
@@ -107,7 +107,7 @@ def many(unit: str) -> str:
 
 
 def time_scale(largest: float, unit: str) -> tuple[float, str]:
-    """(divisor, unit) in which an axis that reaches `largest` reads well."""
+    """Return (divisor, unit) for a readable time axis up to `largest`."""
     if unit not in TICKS_PER_SECOND:
         return 1.0, unit
     ns_per_tick = 1e9 / TICKS_PER_SECOND[unit]
@@ -116,12 +116,12 @@ def time_scale(largest: float, unit: str) -> tuple[float, str]:
 
 
 def flops_scale(largest: float) -> tuple[float, str]:
-    """(divisor, unit) in which an axis of floating-point work that reaches `largest` reads well."""
+    """Return (divisor, unit) for a readable axis of floating-point work up to `largest`."""
     return _scale(largest, _FLOP_STEPS, "FLOP")
 
 
 def memory_scale(largest: float, unit: str) -> tuple[float, str]:
-    """(divisor, unit) in which an axis of memory that reaches `largest` reads well."""
+    """Return (divisor, unit) for a readable axis of memory up to `largest`."""
     return _scale(largest, _BYTE_STEPS, "B") if unit == "B" else (1.0, unit)
 
 
@@ -135,7 +135,7 @@ def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str, 
 
 
 def counted(amount: float, unit: str) -> str:
-    """A number of something, with the plural where it has one.
+    """Format a number with its unit, in the plural if it has one.
 
     >>> counted(1, "micro-batch"), counted(3000, "micro-batch"), counted(2.5, "step")
     ('1 micro-batch', '3,000 micro-batches', '2.5 steps')
@@ -145,7 +145,7 @@ def counted(amount: float, unit: str) -> str:
 
 
 def show_gap(gap: float) -> str:
-    """A gap as people read it, where there is one never as none; what it is of is what was found, not its bound.
+    """Format a gap, a share of the objective, in percent.  A positive gap is never shown as 0%.
 
     >>> show_gap(1 / 12), show_gap(1e-9), show_gap(0.0)
     ('8.33%', '0.01%', '0%')
@@ -154,15 +154,15 @@ def show_gap(gap: float) -> str:
 
 
 def share(part: float, whole: float) -> float:
-    """`part` of `whole`, from 0 to 1; 0 of nothing."""
+    """Return `part / whole`, clamped to [0, 1]; 0 if `whole` is 0."""
     return min(1.0, max(0.0, part / whole)) if whole else 0.0
 
 
 def gigabytes(amount: int) -> int:
-    """Whole GB of so many bytes."""
+    """Convert bytes to whole GB, rounded down."""
     return amount // 10**9
 
 
 def of_gigabytes(amount: int) -> int:
-    """The bytes of so many GB."""
+    """Convert GB to bytes."""
     return amount * 10**9

@@ -104,14 +104,14 @@ def test_what_is_exported_is_judged_by_us_not_by_its_file(tessel: Tessel) -> Non
         (["s.json", "--out", "mine.json"], "error: mine.json: its name does not say which file to make; give --to, "),
         (["s.json", "--to", "csv", "--json"], "error: --json: tells of a file, so it needs --out"),
         (["s.json", "--to", "png"], "error: --out: is missing: png is not text and does not go to stdout"),
-        (["s.json", "--to", "csv", "--out", "s.json"], "error: s.json: is the file that is read, and is not "),
-        (["s.json", "--to", "csv", "--out", "again/../s.json"], "error: again/../s.json: is the file that is read"),
-        (["s.json", "--to", "csv", "--out", "link.json"], "error: link.json: is the file that is read"),
+        (["s.json", "--to", "csv", "--out", "s.json"], "error: s.json: is the input file and would be "),
+        (["s.json", "--to", "csv", "--out", "again/../s.json"], "error: again/../s.json: is the input file"),
+        (["s.json", "--to", "csv", "--out", "link.json"], "error: link.json: is the input file"),
         (["s.json", "--to", "csv", "--out", "nowhere/s.csv"], "error: nowhere/s.csv: cannot be written: "),
         (["s.json", "--to", "csv", "--out", "."], "error: .: is a folder, not a file"),
         (["v.json", "--to", "csv"], "error: v.json: is a plan, not a schedule; `tessel schedule` makes one from it"),
-        (["graph.json", "--to", "csv"], "error: graph.json: is an operator graph, where a schedule is wanted"),
-        (["work.json", "--to", "csv"], "error: work.json: is a workspace, where a schedule is wanted"),
+        (["graph.json", "--to", "csv"], "error: graph.json: is an operator graph, but a schedule is needed"),
+        (["work.json", "--to", "csv"], "error: work.json: is a workspace, but a schedule is needed"),
         (["missing.json", "--to", "csv"], "error: missing.json: No such file"),
         (["broken.json", "--to", "csv"], "error: broken.json: device gpu0, block B0 of micro-batch 5: starts at "),
         (["split.json", "--to", "tessel"], "error: export tessel: knows forward and backward blocks only, and block "),
@@ -144,7 +144,7 @@ def test_a_schedule_is_not_written_over_the_plan_it_is_made_from(tessel: Tessel)
     for source in ("v.json", "s.json"):
         ended = tessel("schedule", source, "--scheduler", "gpipe", "--micro-batches", "2", "--out", source)
         assert (ended.code, ended.out) == (2, b"")
-        assert ended.err == f"error: {source}: is the file that is read, and is not overwritten; choose another name\n"
+        assert ended.err == f"error: {source}: is the input file and would be overwritten; choose another name\n"
     assert files() == before
 
 

@@ -114,8 +114,8 @@ def test_a_published_graph_can_be_looked_at_but_not_kept(tessel: Tessel) -> None
         (("gpt", "--set", "layers=many"), "error: --set layers: must be of type int, got 'many'"),
         (("gpt", "--set", "heads=5"), "error: Heads: must divide the hidden size, which is 768, got 5"),
         (("gpt", "--recompute", "selective"), "error: --recompute: is for the backward; say --backward too"),
-        (("p.json", "--backward"), "error: graph published graph: has backward operators already"),
-        (("g.json", "--out", "g.json"), "error: g.json: is the file that is read"),
+        (("p.json", "--backward"), "error: graph published graph: already has backward operators"),
+        (("g.json", "--out", "g.json"), "error: g.json: is the input file"),
         (("gpt", "--out", "nowhere/g.json"), "error: nowhere/g.json: cannot be written"),
     ],
 )

@@ -128,9 +128,9 @@ def test_a_model_is_checked_and_what_it_leaves_open_is_noted(tessel: Tessel) -> 
         (("place", "p.json", "--cpus", "0"), "operator 8: fits nowhere"),
         (("place", "none.json"), "No such file"),
         (("place", "m.onnx", "--accelerators", "2"), "operator fc1: has no time, nor has any other one"),
-        (("schedule", "m.onnx"), "is an ONNX model, where a plan or a schedule is wanted"),
-        (("place", "p.json", "--out", "p.json"), "is the file that is read"),
-        (("schedule", "p.json"), "is an operator graph, where a plan or a schedule is wanted"),
+        (("schedule", "m.onnx"), "is an ONNX model, but a plan or a schedule is needed"),
+        (("place", "p.json", "--out", "p.json"), "is the input file"),
+        (("schedule", "p.json"), "is an operator graph, but a plan or a schedule is needed"),
     ],
 )
 def test_wrong_use_is_one_line(tessel: Tessel, words: tuple[str, ...], why: str) -> None:

@@ -90,8 +90,8 @@ def test_groups_of_devices(tessel: Tessel, degree: int) -> None:
     [
         (("mlp", *ASKED[2:]), "error: hidden: is no option here, known are"),
         (("program", "gpt", *ASKED[-4:]), "error: p.json: is of another graph than gpt with these options"),
-        ((*ASKED[:-1], "plan.json"), "error: plan.json: is a plan, where a schedule is wanted"),
-        ((*ASKED[:-3], "s.json", *ASKED[-2:]), "error: s.json: is a schedule, where a placement is wanted"),
+        ((*ASKED[:-1], "plan.json"), "error: plan.json: is a plan, but a schedule is needed"),
+        ((*ASKED[:-3], "s.json", *ASKED[-2:]), "error: s.json: is a schedule, but a placement is needed"),
         ((*ASKED, "--optimizer", "lion"), "error: --optimizer: 'lion' is not known"),
         (
             ("program", "g.json", "--set", "layers=2", *ASKED[-4:]),

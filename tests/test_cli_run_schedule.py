@@ -80,7 +80,7 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
         (["v.json", "--width", "0"], "--width: must be between 1 and 1024, got 0"),
         (
             ["v.json", "--out", "v.json"],
-            "v.json: is the file that is read, and is not overwritten; choose another name",
+            "v.json: is the input file and would be overwritten; choose another name",
         ),
         (["v.json", "--out", "none/x.json"], "none/x.json: cannot be written: its folder is missing or not writable"),
         (["v.json", "--micro-batches", "5"], "--micro-batches: is for plans, and v.json holds a schedule"),

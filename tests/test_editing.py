@@ -54,7 +54,7 @@ def test_any_stage_moves_anywhere_and_back(sample: str) -> None:
         first = plan.blocks[stage[0]]
         source, target = first.devices[0], (first.devices[0] + 1) % len(plan.devices)
         if target in first.devices:
-            with pytest.raises(InputError, match=f"runs on device {plan.devices[target].name} already"):
+            with pytest.raises(InputError, match=f"already runs on device {plan.devices[target].name}"):
                 moved(plan, stage[0], source, target)
             continue
         there = moved(plan, stage[0], source, target)
@@ -132,15 +132,15 @@ def test_every_whole_backward_splits_at_once_and_no_schedule_gets_longer() -> No
     assert lengths[1] <= lengths[0]
     with pytest.raises(InputError, match="no backward block that is not split"):
         backward_split(split)
-    with pytest.raises(InputError, match="block F0: is no backward block, or is split already"):
+    with pytest.raises(InputError, match="block F0: is not a backward block, or is already split"):
         backward_split(plan, [block(plan, "F0")])
 
 
 def test_what_cannot_be_says_the_block_and_why() -> None:
     plan = load_sample("v-shape-4")
     for made, why in (
-        (lambda: cut(plan, 0), "block F0: lasts 1, which has no halves"),
-        (lambda: merged(plan, 0, block(plan, "B0")), "block F0: is of one stage with B0 already"),
+        (lambda: cut(plan, 0), "block F0: has duration 1 and cannot be halved"),
+        (lambda: merged(plan, 0, block(plan, "B0")), "block F0: is already in one stage with B0"),
         (lambda: merged(plan, 0, 1), "runs on other devices than"),
         (lambda: moved(plan, 0, 1, 2), "block F0: does not run on device gpu1"),
         (lambda: lasting(plan, 0, 0), "block F0: duration must be at least 1, got 0"),

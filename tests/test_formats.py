@@ -384,7 +384,7 @@ def test_what_is_no_document_at_all_is_said_in_one_sentence(data: bytes, why: st
 
 @pytest.mark.parametrize("path", ["name", "time_unit", "devices.0.name", "blocks.0.name", "dependencies.0.from"])
 def test_text_that_json_can_spell_and_utf_8_cannot_hold_is_refused(path: str):
-    with pytest.raises(InputError, match=r"holds half a character, which no file can keep: 'a\\ud800'"):
+    with pytest.raises(InputError, match=r"contains half a character \(a lone surrogate\): 'a\\ud800'"):
         read_plan(changed(PLAN, path, "a\ud800"))
 
 
@@ -408,9 +408,9 @@ def test_a_file_too_large_is_refused_before_it_is_read(tmp_path: Path, monkeypat
     for module in (files_module, fields_module):
         monkeypatch.setattr(module, "LARGEST_FILE", len(GOOD) - 1)
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("was read"))
-    with pytest.raises(InputError, match=f"has {len(GOOD)} bytes, more than the {len(GOOD) - 1}"):
+    with pytest.raises(InputError, match=f"has {len(GOOD)} bytes, more than the limit of {len(GOOD) - 1}"):
         read_file(path)
-    with pytest.raises(InputError, match=f"upload: has {len(GOOD)} bytes, more than the {len(GOOD) - 1}"):
+    with pytest.raises(InputError, match=f"upload: has {len(GOOD)} bytes, more than the limit of {len(GOOD) - 1}"):
         read_text(GOOD.encode(), "upload")
 
 

@@ -14,7 +14,7 @@ from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.costs.meshes import MESHES, find_mesh, uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_tables import (
-    MOST_ROWS,
+    MAX_TABLE_ROWS,
     edge_columns,
     edge_rows,
     find_edges,
@@ -184,9 +184,9 @@ def test_numbers_are_searched_for_whole() -> None:
 
 def test_long_tables_come_in_parts() -> None:
     assert row_pages(()) == ((),)
-    parts = row_pages(tuple(range(2 * MOST_ROWS + 1)))
-    assert [len(part) for part in parts] == [MOST_ROWS, MOST_ROWS, 1]
-    assert sum(parts, ()) == tuple(range(2 * MOST_ROWS + 1))
+    parts = row_pages(tuple(range(2 * MAX_TABLE_ROWS + 1)))
+    assert [len(part) for part in parts] == [MAX_TABLE_ROWS, MAX_TABLE_ROWS, 1]
+    assert sum(parts, ()) == tuple(range(2 * MAX_TABLE_ROWS + 1))
 
 
 # Meshes

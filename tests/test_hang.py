@@ -108,7 +108,7 @@ def both_send_first(times: int) -> list[list[Action]]:
 def test_races_in_too_many_orders_are_answered_as_without_room_which_is_said() -> None:
     found = certified(both_send_first(9), Channels.PAIR, 18)
     assert (found.verdict, found.capacity, len(found.places)) == (Verdict.CIRCLE, 0, 2)
-    assert "no sends outstanding; with 18, ranks race for places in too many orders to try" in found.sentence
+    assert "no sends outstanding; with 18, ranks can send in too many different orders to check" in found.sentence
 
 
 def proceeds_everywhere(actions: RankActions) -> None:
@@ -262,7 +262,7 @@ def test_what_is_never_met_is_named() -> None:
         assert (unread.verdict, unread.places) == (Verdict.NEVER_SATISFIED, ((0, 1, "0SEND_F0"),))
     apart = certified([[meet(0, 1)], [meet(0, 1), meet(0, 1)]], Channels.PAIR, 0)
     assert (apart.verdict, apart.places[0][:2]) == (Verdict.NEVER_SATISFIED, (1, 1))
-    assert "rank 0 does not come" in apart.sentence
+    assert "rank 0 never joins" in apart.sentence
     turned = [meet(0, 1), meet(1, 2), meet(2, 0)]
     circle = certified([[turned[2], turned[0]], [turned[0], turned[1]], [turned[1], turned[2]]], Channels.PAIR, 0)
     assert (circle.verdict, len(circle.places)) == (Verdict.CIRCLE, 3)
@@ -296,16 +296,19 @@ def test_computing_alone_gets_transfers_that_need_no_room() -> None:
     ("text", "complaint"),
     [
         ("", "the file: is empty, it needs a row for each rank"),
-        ("0F0\n\n1F0\n", "row 2: is blank; a row is a rank, and an idle one has at least a comma"),
-        ("0F0,0F1x\n", "row 1, column 2: cell '0F1x' is no action of PyTorch, such as 0F2, 1B0 or 1RECV_F3"),
-        ("0F0\n1F\n", "row 2, column 1: cell '1F' lacks its micro-batch"),
-        ("0F0,(0F1;0B0)OVERLAP\n", "row 1, column 2: cell '(0F1;0B0)OVERLAP' is no action of PyTorch"),
-        ("(0F1;0RECV_B0)OVERLAP_F_B\n", "row 1, column 1: cell '(0F1;0RECV_B0)OVERLAP_F_B' overlaps other actions"),
-        ("0F0,0F0\n", "row 1, column 2: cell '0F0' repeats what row 1, column 1 does"),
-        ("0F0\n0F1\n", "row 2, column 1: cell '0F1': stage 0 is on rank 0 already (row 1), and a stage has one rank"),
+        ("0F0\n\n1F0\n", "row 2: is blank; each row is a rank, and the row of an idle rank needs at least a comma"),
+        ("0F0,0F1x\n", "row 1, column 2: cell '0F1x' is not a PyTorch action, such as 0F2, 1B0 or 1RECV_F3"),
+        ("0F0\n1F\n", "row 2, column 1: cell '1F' has no micro-batch"),
+        ("0F0,(0F1;0B0)OVERLAP\n", "row 1, column 2: cell '(0F1;0B0)OVERLAP' is not a PyTorch action"),
+        (
+            "(0F1;0RECV_B0)OVERLAP_F_B\n",
+            "row 1, column 1: cell '(0F1;0RECV_B0)OVERLAP_F_B' overlaps actions that do not compute",
+        ),
+        ("0F0,0F0\n", "row 1, column 2: cell '0F0' repeats the action in row 1, column 1"),
+        ("0F0\n0F1\n", "row 2, column 1: cell '0F1': stage 0 is already on rank 0 (row 1), and a stage has one rank"),
         ("0F0,0SEND_F0\n", "row 1, column 2: cell '0SEND_F0' exchanges a tensor with stage 1, which no rank has"),
         ("1F0\n", "row 1, column 1: cell '1F0' needs 0F0, and no rank has stage 0"),
-        ('0F0,"0F1\n', "the file: is no CSV: unexpected end of data"),
+        ('0F0,"0F1\n', "the file: is not CSV: unexpected end of data"),
         ("\udcff", "the file: is not text"),
     ],
 )
@@ -359,8 +362,16 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
 @pytest.mark.parametrize(
     ("text", "where", "why"),
     [
-        ("0SEND_F0,0F0\n1RECV_F0,1F0\n", "row 1, column 1", "'0SEND_F0' sends what comes later, at row 1, column 2"),
-        ("0F0,0SEND_F0\n1F0,1RECV_F0\n", "row 2, column 2", "receives what was needed before, at row 2, column 1"),
+        (
+            "0SEND_F0,0F0\n1RECV_F0,1F0\n",
+            "row 1, column 1",
+            "'0SEND_F0' sends a tensor that is made later, at row 1, column 2",
+        ),
+        (
+            "0F0,0SEND_F0\n1F0,1RECV_F0\n",
+            "row 2, column 2",
+            "receives a tensor that was used earlier, at row 2, column 1",
+        ),
     ],
 )
 def test_what_is_sent_before_it_is_made_or_received_too_late_is_refused(text: str, where: str, why: str) -> None:

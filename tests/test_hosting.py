@@ -53,14 +53,14 @@ def test_at_home_people_decide_themselves() -> None:
 
 @pytest.mark.usefixtures("hosted")
 def test_a_schedule_is_of_moderate_size() -> None:
-    check_micro_batches(PLAN, hosting.MOST_RUNS // len(PLAN.blocks))
+    check_micro_batches(PLAN, hosting.MAX_SCHEDULE_RUNS // len(PLAN.blocks))
     with pytest.raises(InputError, match="more than the 100,000 that a schedule may have"):
-        check_micro_batches(PLAN, hosting.MOST_RUNS // len(PLAN.blocks) + 1)
+        check_micro_batches(PLAN, hosting.MAX_SCHEDULE_RUNS // len(PLAN.blocks) + 1)
 
 
 @pytest.mark.usefixtures("hosted")
 def test_a_run_ends_in_time_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "LONGEST_RUN_S", 0.05)
+    monkeypatch.setattr(jobs, "MAX_JOB_SECONDS", 0.05)
     run = jobs.Jobs().submit("endless", until_stopped)
     assert run.wait(5)
     assert run.result == "best so far"
@@ -79,7 +79,7 @@ def test_a_run_ends_when_its_watcher_wants_another() -> None:
 
 @pytest.mark.usefixtures("hosted")
 def test_the_oldest_workspaces_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspaces, "MOST_WORKSPACES", 2)
+    monkeypatch.setattr(workspaces, "MAX_WORKSPACES", 2)
     shelf = open_store(tmp_path).workspaces
     tokens = [shelf.create(state(number, f"work {number}")).token for number in (1, 2, 3)]
     assert [each.token for each in shelf.all()] == [tokens[2], tokens[1]]

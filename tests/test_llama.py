@@ -93,7 +93,7 @@ def test_a_graph_of_the_largest_is_built_by_operator() -> None:
     [
         ({"kv_heads": 3}, "must divide the number of heads"),
         ({"tensor_parallel": 4}, "must divide the number of key-value heads"),
-        ({"context": 3, "training": True}, "training takes whole sequences"),
+        ({"context": 3, "training": True}, "training uses whole sequences"),
     ],
 )
 def test_sizes_that_do_not_go_together(changes: dict[str, object], why: str) -> None:

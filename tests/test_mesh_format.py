@@ -141,8 +141,8 @@ def test_meshes_are_told_from_other_files(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     path.write_bytes(bytes_of(MESH))
     assert read_any(path) == read_mesh_file(path) == read_mesh(bytes_of(MESH))
-    with pytest.raises(InputError, match=r"m\.json: is a device mesh, where a plan or a schedule is wanted"):
+    with pytest.raises(InputError, match=r"m\.json: is a device mesh, but a plan or a schedule is needed"):
         read_text(bytes_of(MESH), "m.json")
     path.write_text('{"fpgas": [], "cpus": []}')
-    with pytest.raises(InputError, match=r"m\.json: is a split, where a device mesh is wanted"):
+    with pytest.raises(InputError, match=r"m\.json: is a split, but a device mesh is needed"):
         read_mesh_file(path)

@@ -22,7 +22,7 @@ from tessel_core.networks.graphs.files import read_graph_file
 from tessel_core.networks.onnx import model_graph, network_graph
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
-REFUSED = ("is of a sequence type, only tensors are read", "has elements of type STRING, which has no size")
+REFUSED = ("is a sequence, but only tensors can be read", "has elements of type STRING, which are not supported")
 """Reasons that are about the model."""
 
 
@@ -174,7 +174,7 @@ def test_views_alone_are_shown_and_nothing_at_all_is_refused() -> None:
     assert figures(view) == ("reshape", 0, 0, 0, 96)
     writer = Writer()
     writer.add("Identity", "x", to="same")
-    with pytest.raises(InputError, match=r"^the model: only passes its inputs on$"):
+    with pytest.raises(InputError, match=r"^the model: only returns its inputs$"):
         read_here(writer.model([takes("x", 2)], ["same"]))
 
 
@@ -283,7 +283,8 @@ def test_subgraphs_are_bound_by_bytes() -> None:
     choice = file.graph.operator("choice")
     assert figures(choice) == ("if", 0, 1 + 32 + 64 + 32, 64, 32)
     assert file.warnings == (
-        "how often the subgraphs run is not known of If (1, first choice): taken as bound by the bytes moved",
+        "the subgraphs of If (1, first choice) run an unknown number of times: "
+        "their time is estimated from the bytes moved",
     )
 
 
@@ -302,7 +303,7 @@ def test_an_operator_without_a_formula_is_named() -> None:
     ]
     assert file.warnings == (
         "there is no formula for the FLOPs of com.example.Fancy (1, first fancy), Det (1, first det): "
-        "taken as bound by the bytes moved",
+        "their time is estimated from the bytes moved",
     )
 
 

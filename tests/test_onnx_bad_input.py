@@ -133,7 +133,7 @@ BAD: list[tuple[str, bytes, str]] = [
         one_node("Relu", speed=1),
         "node made (Relu): does not fit its inputs: Unrecognized attribute",
     ),
-    ("sequence", one_node("SequenceConstruct"), "tensor made: is of a sequence type, only tensors are read"),
+    ("sequence", one_node("SequenceConstruct"), "tensor made: is a sequence, but only tensors can be read"),
     (
         "text tensor",
         changed(lambda m: m.graph.initializer[0].__setattr__("data_type", 8)),
@@ -150,10 +150,10 @@ BAD: list[tuple[str, bytes, str]] = [
     (
         "nothing makes it",
         changed(lambda m: m.graph.node[0].input.__setitem__(0, "z")),
-        "takes tensor 'z', which nothing",
+        "uses tensor 'z', which no node",
     ),
     ("made twice", changed(lambda m: m.graph.node[1].output.__setitem__(0, "fc1")), "tensor fc1: is made twice"),
-    ("held twice", changed(lambda m: m.graph.initializer.append(zeros("w1", 2))), "tensor w1: is held twice"),
+    ("held twice", changed(lambda m: m.graph.initializer.append(zeros("w1", 2))), "tensor w1: is defined twice"),
     ("all constant", changed(lambda m: m.graph.initializer.append(zeros("x", 2, 64))), "no operator that depends on"),
     ("calls itself", changed(lambda m: m.functions[0].node.append(m.graph.node[0]), with_function()), "Layer: calls"),
     ("bomb of functions", changed(a_bomb, with_function()), "has more than the 20,000 nodes allowed"),
@@ -172,7 +172,7 @@ def read(data: bytes, name: str = "model") -> GraphFile:
 
 @pytest.mark.parametrize(("data", "why"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
 def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_asked_apart", in_this_process)  # a process each would take long
+    monkeypatch.setattr(reader, "_read_in_process", in_this_process)  # a process each would take long
     with pytest.raises(InputError) as caught:
         read(data, "bad.onnx")
     assert str(caught.value).startswith("bad.onnx: ")
@@ -207,8 +207,8 @@ def test_a_file_that_ends_the_process_is_refused() -> None:
 
 
 def test_a_file_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_MOST_SECONDS", 0.001)
-    with pytest.raises(InputError, match=r"is not understood within 0\.001 s"):
+    monkeypatch.setattr(reader, "_MAX_SECONDS", 0.001)
+    with pytest.raises(InputError, match=r"cannot be read within 0\.001 s"):
         read(mlp().SerializeToString())
 
 
@@ -227,13 +227,13 @@ def test_too_many_nodes() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x08\x0a\x3a\xd0\x0f" + b"\x0a\x00" * 1000, "has more than the 500 fields that are read"),
+        (b"\x08\x0a\x3a\xd0\x0f" + b"\x0a\x00" * 1000, "has more than the limit of 500 fields"),
         (b"\x08\x0a\x12\xe8\x07" + bytes(1000), "has more than 500 bytes beside its weights"),
     ],
 )
 def test_much_memory_is_refused_before_it_is_taken(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty nodes and a long name, with limits as small as the files."""
-    monkeypatch.setattr(skeleton, "_MOST_FIELDS", 500)
+    monkeypatch.setattr(skeleton, "_MAX_FIELDS", 500)
     monkeypatch.setattr(skeleton, "LARGEST_FILE", 500)
     with pytest.raises(InputError, match=why):
         skeleton_of(data)

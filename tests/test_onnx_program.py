@@ -73,7 +73,7 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     """It is timed as the operator graph's operator is; executing it says which one it was."""
     model = node("TopK", (5, 100), ints(8), outputs=2)
     program = imported(model)
-    known_by = "operators without a meaning in programs are known by their costs only"
+    known_by = "operators without an equivalent operation are known only by their costs"
     assert program.warnings == (f"{known_by}: TopK (1, first y0)",)
     (op,) = program.model.program.ops
     assert program.model.program.types_of(op.outputs) == (TensorType("fp32", (5, 8), 1), TensorType("int64", (5, 8), 1))
@@ -96,8 +96,8 @@ def test_branches_hold_their_weights() -> None:
         ("x", 32),
         ("choice.constants", 64),
     ]
-    assert program.warnings[0].startswith("how often the subgraphs run is not known of If (1, first choice)")
-    assert program.warnings[1].endswith("known by their costs only: If (1, first choice)")
+    assert program.warnings[0].startswith("the subgraphs of If (1, first choice)")
+    assert program.warnings[1].endswith("known only by their costs: If (1, first choice)")
 
 
 def test_quantized_weights_are_held_as_they_are() -> None:
@@ -182,7 +182,7 @@ def test_a_model_is_simulated(tessel: Tessel) -> None:
     distir = tessel("simulate", "mlp.onnx", "--set", "batch=4", "--compat", "distir", "--json").document
     assert distir["events"] == 3
     assert tessel("simulate", "mlp.onnx").err == "note: mlp.onnx: the file leaves batch open; it is taken as 1\n"
-    assert "known by their costs only: If (1, first choice)" in tessel("simulate", "branches.onnx").err
+    assert "known only by their costs: If (1, first choice)" in tessel("simulate", "branches.onnx").err
 
 
 WORDS: list[tuple[tuple[object, ...], str]] = [
@@ -193,7 +193,7 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--set", "batch"), "--set: wants NAME=N, with a whole number, got 'batch'"),
     (("mlp.onnx", "--tensor", 2), "--tensor: is for families"),
     (("mlp.onnx", "--batch", 2), "--batch: is for families"),
-    (("text.txt", "--data", 2), "text.txt: is a program's text, which says itself its sizes and devices"),
+    (("text.txt", "--data", 2), "text.txt: is a program's text, which already fixes its sizes and devices"),
     (("text.onnx",), "text.onnx: No such file or directory"),
     (
         ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),

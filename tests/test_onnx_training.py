@@ -125,7 +125,7 @@ def test_what_cannot_be_trained_is_one_sentence() -> None:
         InputError, match=r"operation 1 \(floor of floor\) has no gradient rule, so the program cannot be trained$"
     ):
         trained(writer.model([takes("x", 2, 4)], ["floor"]))
-    with pytest.raises(InputError, match=r"^recompute: is for training, which is off$"):
+    with pytest.raises(InputError, match=r"^recompute: needs training, which is off$"):
         network_graph(translate(skeleton_of(stacked().SerializeToString()), {}), OnnxSpec(recompute=Recompute.FULL))
 
 

@@ -99,7 +99,7 @@ BROKEN = {
     "cuts the gradient off": (
         "import torch\nfrom torch import nn\nclass Cut(nn.Module):\n    def forward(self, x): return x.detach()\n"
         "def build(): return [nn.Linear(2, 2), Cut()], torch.ones(2, 2)",
-        "module 1 (Cut): returned a tensor that is cut off from its input",
+        "module 1 (Cut): returned a tensor that is detached from its input",
     ),
     "ends the process": (
         "import os, torch\nfrom torch import nn\nclass Quits(nn.Module):\n    def forward(self, x): os._exit(3)\n"
@@ -112,7 +112,7 @@ BROKEN = {
     ),
     "hands on a pair": (
         "import torch\nfrom torch import nn\ndef build(): return [nn.LSTM(2, 2)], torch.ones(2, 2, 2)",
-        "module 0 (LSTM): returned a tuple, and the next module takes a tensor",
+        "module 0 (LSTM): returned a tuple, but the next module needs a tensor",
     ),
 }
 

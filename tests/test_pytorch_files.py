@@ -164,7 +164,7 @@ def test_the_older_notation_is_read_as_the_newer() -> None:
     with pytest.raises(InputError) as caught:
         read_pytorch_csv(b"0F0,0BW0,0F1,0I1,0W1\n", "s.csv")
     assert str(caught.value) == (
-        "s.csv: row 1, column 4: cell '0I1' is of the newer notation, and '0BW0' in row 1, column 2 of the older"
+        "s.csv: row 1, column 4: cell '0I1' is in the newer notation, but '0BW0' in row 1, column 2 is in the older one"
     )
 
 
@@ -262,20 +262,20 @@ def test_damaged_traces_are_one_sentence() -> None:
     for events, complaint in (
         (
             [],
-            "trace.json: traceEvents: has no span of a pipeline's computing, named PP:0F0 by stage, action, ",
+            "trace.json: traceEvents: has no pipeline span named like PP:0F0 (stage, action, ",
         ),
         ([7], "trace.json: traceEvents[0]: must be an object"),
         ([span | {"ts": "now"}], "trace.json: traceEvents[0].ts: must be a finite number, got 'now'"),
         ([span | {"dur": -1}], "trace.json: traceEvents[0].dur: must not be negative, got -1"),
-        ([span | {"name": "PP:0G0"}], "trace.json: traceEvents[0]: span 'PP:0G0' is no action of PyTorch"),
+        ([span | {"name": "PP:0G0"}], "trace.json: traceEvents[0]: span 'PP:0G0' is not a PyTorch action"),
         (
             [span | {"name": "PP:(0F1;0B0)OVERLAP_F_B"}],
             "trace.json: traceEvents[0]: span 'PP:(0F1;0B0)OVERLAP_F_B' overlaps",
         ),
-        ([{"ph": "E", "ts": 1}], "trace.json: traceEvents[0]: ends what has not begun"),
-        (every[:-1], "span PP:3B1: is there 1 times and PP:0F0 2 times, so that some step is not whole"),
-        (ranks[0], "stage 1: is in none of the traces: give those of all ranks together, or merged in one file"),
-        ([*ranks[0], *ranks[2], *ranks[3]], "stage 1: is in none of the traces"),
+        ([{"ph": "E", "ts": 1}], "trace.json: traceEvents[0]: ends an event that has not begun"),
+        (every[:-1], "span PP:3B1: appears 1 times but PP:0F0 2 times, so a step is incomplete"),
+        (ranks[0], "stage 1: is missing in the traces: open those of all ranks together, or merge them into one file"),
+        ([*ranks[0], *ranks[2], *ranks[3]], "stage 1: is missing in the traces"),
         ([*every, ranks[1][1] | {"pid": 99}], "span 'PP:1F0': stage 1 computes on two ranks"),
     ):
         with pytest.raises(InputError) as caught:
@@ -341,7 +341,7 @@ def test_from_the_terminal(tessel: Tessel) -> None:
             ["z.csv", "z.json", "--to", "csv"],
             "error: z.json: is one file too many: only the traces of several ranks go ",
         ),
-        (["t0.json", "--to", "csv"], "error: t0.json: stage 1: is in none of the traces: give those of all ranks "),
+        (["t0.json", "--to", "csv"], "error: t0.json: stage 1: is missing in the traces: open those of all ranks "),
         (["z.json", "--to", "csv", "--script"], "error: --script: is for pytorch-csv, not csv\n"),
         (
             ["z.json", "--to", "pytorch-csv", "--script"],

@@ -19,7 +19,7 @@ from helpers.ranks import ENDS, ends, run_on_ranks, total, total_of_some, waits
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.rank_process import command
-from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
+from tessel_core.execution.ranks import MAX_RANKS, RankError, Ranks
 
 SOON_S = 5.0
 """Until all ranks have ended."""
@@ -169,6 +169,6 @@ def test_what_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(InputError, match=rf"^ranks: needs {called}: pip install 'tessel-explorer\[torch\]'$"):
             Ranks(2)
     monkeypatch.setattr("tessel_core.execution.ranks.need_torch", lambda what: None)
-    for count in (0, MOST_RANKS + 1):
-        with pytest.raises(InputError, match=f"^ranks: must be between 1 and {MOST_RANKS}, got {count}$"):
+    for count in (0, MAX_RANKS + 1):
+        with pytest.raises(InputError, match=f"^ranks: must be between 1 and {MAX_RANKS}, got {count}$"):
             Ranks(count)

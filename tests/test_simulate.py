@@ -220,10 +220,10 @@ def test_bad_meshes_and_files_are_one_sentence(tessel: Tessel) -> None:
     }.items():
         assert tessel("simulate", "p.txt", *words.split()) == (2, "", error)
     Path("plan.json").write_text('{"format": "tessel-plan"}')
-    wanted = "error: plan.json: is JSON, where a program's text or an ONNX model is wanted\n"
+    wanted = "error: plan.json: is JSON, but a program's text or an ONNX model is needed\n"
     assert tessel("simulate", "plan.json") == (2, "", wanted)
     Path("p.csv").write_text(HEAD + "return %x\n")
-    assert "is the file that is read, and is not overwritten" in tessel("simulate", "p.csv", "--out", "p.csv").err
+    assert "is the input file and would be overwritten" in tessel("simulate", "p.csv", "--out", "p.csv").err
     assert Path("p.csv").read_text().startswith("program p")
 
 

@@ -45,7 +45,7 @@ from tessel_core.sweeps.pools import open_pool
 from tessel_core.sweeps.running import SweepCounts, run_sweep
 from tessel_core.sweeps.solving import PointStatus, solve_point
 from tessel_core.sweeps.store import COLUMNS, SweepStore, rows_csv
-from tessel_core.sweeps.sweep import MOST_POINTS, SolverSweep, SweepTerms
+from tessel_core.sweeps.sweep import MAX_POINTS, SolverSweep, SweepTerms
 from tessel_core.workbench.store import StoreError
 from tessel_core.workbench.store import database as database_module
 
@@ -118,7 +118,7 @@ def test_a_sweep_that_is_too_large_is_refused_with_its_size_before_any_work() ->
         SolverSweep((GRAPH,), (PAIR,), in_flight=tuple(range(1, 1001)), micro_batches=tuple(range(1, 10**6 + 1)))
     assert str(raised.value) == (
         "sweep: 1,000 micro-batches in flight × 1,000,000 numbers of micro-batches are 1,000,000,000 points, "
-        f"more than the {MOST_POINTS:,} that one may have"
+        f"more than the limit of {MAX_POINTS:,}"
     )
 
 
@@ -135,7 +135,7 @@ def test_a_sweep_that_is_too_large_is_refused_with_its_size_before_any_work() ->
         ({"in_flight": (1.5,)}, "sweep: micro-batches in flight must be an integer"),
         ({"terms": SweepTerms(time_limit=0.0)}, "Time limit: must be between 0.2 and 7200, got 0"),
         ({"graphs": (GRAPH, GRAPH)}, "graphs: duplicate name 'network'"),
-        ({"graphs": (replace(GRAPH, fingerprint=""),)}, "graph network: is no tessel-graph"),
+        ({"graphs": (replace(GRAPH, fingerprint=""),)}, "graph network: is not a tessel-graph"),
     ],
 )
 def test_what_no_point_could_be_is_refused(axes: dict[str, object], why: str) -> None:
@@ -364,7 +364,7 @@ def test_a_point_that_kills_every_worker_fails_alone_and_can_be_tried_again(
     failed = {key for key, row in found.items() if row["status"] is PointStatus.FAILED}
     assert failed == {point.key for point in sweep.points if point.micro_batches == DEADLY}
     assert {found[key]["reason"] for key in failed} == {
-        "its worker died 2 times with nothing else under way; out of memory?"
+        "its worker died 2 times while no other point ran; out of memory?"
     }
     assert all(found[key] == expected[key] for key in expected.keys() - failed)
     deadly(solve_point)
@@ -379,14 +379,17 @@ def test_a_bug_fails_its_point_in_one_sentence(tmp_path: Path, deadly) -> None:
     deadly(break_down)
     assert swept(tmp_path, sweep).failed == 1
     (failed,) = [row for row in kept(tmp_path, sweep).values() if row["status"] is PointStatus.FAILED]
-    assert (failed["micro_batches"], failed["reason"]) == (DEADLY, "a bug of ours (AssertionError: two lines)")
+    assert (failed["micro_batches"], failed["reason"]) == (
+        DEADLY,
+        "a bug in Tessel Explorer (AssertionError: two lines)",
+    )
 
 
 def test_workers_that_all_die_end_the_sweep_in_one_sentence(
     tmp_path: Path, deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("gpipe",), micro_batches=tuple(range(1, 40)))
-    monkeypatch.setattr(running, "MOST_BREAKS", 2)
+    monkeypatch.setattr(running, "MAX_POOL_BREAKS", 2)
     deadly(die_at_once)
     with pytest.raises(InputError) as raised:
         swept(tmp_path, sweep, workers=1)
@@ -404,7 +407,7 @@ def test_workers_that_cannot_start_are_one_sentence(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(ProcessPoolExecutor, "submit", refuse)
     with pytest.raises(InputError) as raised:
         swept(tmp_path, small_sweep())
-    why = "cannot be started (Resource temporarily unavailable); points that are done are kept"
+    why = "cannot be started (Resource temporarily unavailable); finished points are kept"
     assert str(raised.value) == f"workers: {why}"
 
 
@@ -413,7 +416,7 @@ def test_workers_that_cannot_start_are_one_sentence(tmp_path: Path, monkeypatch:
     [
         ("threads", None, "--executor: must be processes or dask://HOST:PORT, got 'threads'"),
         ("processes", 0, "--workers: must be between 1 and 256, got 0"),
-        ("dask://here:1", 2, "--workers: is for processes: a cluster has the workers that it has"),
+        ("dask://here:1", 2, "--workers: applies only to processes; the cluster decides its own number of workers"),
         ("dask://here", None, "--executor: must be dask://HOST:PORT for a cluster, got 'dask://here'"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_scheduler_that_goes_away_is_one_sentence_and_the_sweep_goes_on_later(
         with open_pool(words) as pool, SweepStore(path, SWEEP) as store, pytest.raises(InputError) as raised:
             run_sweep(SWEEP, pool, store, control)
         assert time.monotonic() - ended[0] < 20
-    why = "went away; points that are done are kept, and the same command goes on"
+    why = "lost its connection; finished points are kept, and the same command resumes"
     assert str(raised.value) == f"cluster {words}: {why}"
     assert capfd.readouterr().err == "", "nothing but the sentence reaches people"
     before = kept(path)
@@ -141,7 +141,7 @@ def test_a_cluster_without_workers_is_one_sentence(tmp_path: Path) -> None:
 def test_a_cluster_that_loses_all_workers_for_good_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessel_core.sweeps.pools.WORKERS_S", 3.0)
+    monkeypatch.setattr("tessel_core.sweeps.pools.NO_WORKERS_SECONDS", 3.0)
     with dask_cluster(tmp_path) as cluster:
         control = Control(
             on_progress=lambda _: [each.kill() for each in cluster.processes[1:] if len(control.parts) > 9]
@@ -152,7 +152,7 @@ def test_a_cluster_that_loses_all_workers_for_good_is_one_sentence(
             pytest.raises(InputError) as raised,
         ):
             run_sweep(SWEEP, pool, store, control)
-    why = "has had no workers for 3 s; points that are done are kept"
+    why = "has had no workers for 3 s; finished points are kept"
     assert str(raised.value) == f"cluster dask://{cluster.address}: {why}"
     assert len(kept(tmp_path / "r.sqlite")) >= 10
 

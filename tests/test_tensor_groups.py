@@ -146,7 +146,7 @@ def mixed() -> DeviceMesh:
             find_mesh("h100-8"),
             replace(GRAPH, network=""),
             2,
-            "graph gpt-training: does not say which network it shows, so no program follows from it, and tensor "
+            "graph gpt-training: does not name the network that it shows, so it has no program, and tensor "
             "parallelism cuts a network",
         ),
         (find_mesh("h100-8"), GRAPH, 8, "Tensor-parallel degree: must divide the number of heads, which is 4, got 8"),
@@ -226,7 +226,7 @@ def test_a_placement_file_names_the_devices_of_each_group(
     assert again["assignment"] == json.loads(Path("p.json").read_text())["assignment"]
     torn = json.loads(Path("p.json").read_text())
     torn["assignment"]["head/loss"] = ["gpu5", "gpu6"]
-    with pytest.raises(InputError, match=r"is on gpu5, gpu6, which are no group of 2 neighbours"):
+    with pytest.raises(InputError, match=r"is on gpu5, gpu6, which are not a group of 2 neighbours"):
         with_placement(Placing(file, mesh=mesh), read_placement(json.dumps(torn).encode()))
 
 

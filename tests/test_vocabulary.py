@@ -43,7 +43,7 @@ def lags(plan: MicroBatchPlan) -> dict[tuple[str, str], int]:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(1, 9))
 def test_more_stages_than_parts_are_refused(loads, more):
     stages = len(loads) + more
-    with pytest.raises(InputError, match=f"must be between 1 and the {len(loads)} parts there are, got {stages}"):
+    with pytest.raises(InputError, match=f"must be between 1 and the number of parts, {len(loads)}, got {stages}"):
         best_cut(loads, stages)
 
 

@@ -218,5 +218,5 @@ def test_a_wrong_answer_is_refused(key: str, value: Any, complaint: str) -> None
 
 
 def test_an_answer_about_another_plan_is_refused() -> None:
-    with pytest.raises(InputError, match="is of another plan"):
+    with pytest.raises(InputError, match="belongs to another plan"):
         read_answer(json.dumps(ANSWER).encode(), build_shape("v-shape"))

@@ -16,7 +16,7 @@ from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import labelled, literal
 from tessel_core.formats.files import read_path, room_for_uploads
 from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
-from tessel_core.hosting import MOST_UPLOADED_MB, hosted
+from tessel_core.hosting import MAX_UPLOAD_MB, hosted
 
 
 @dataclass
@@ -92,4 +92,4 @@ def _on_this_machine() -> bool:
 def _most_uploaded() -> int:
     """Megabytes; the same as long as the server runs, because another limit empties the field."""
     most = st.get_option("server.maxUploadSize")
-    return room_for_uploads(min(most, MOST_UPLOADED_MB + 1) if hosted() else most)
+    return room_for_uploads(min(most, MAX_UPLOAD_MB + 1) if hosted() else most)

@@ -157,7 +157,7 @@ def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tu
     """
     found = _network(source, preset)
     if found is None:
-        raise InputError(source, "is a file, where a network, a preset or a Hugging Face config is wanted")
+        raise InputError(source, "is a file, but a network, a preset or a Hugging Face config is needed")
     family, spec, name = found
     return family, _spec(family, spec, changes), name
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
+from math import fsum
 
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
@@ -153,11 +154,11 @@ class CostFit:
 
     def busy(self, works: Iterable[Work], rates: Rates) -> float:
         """Return the seconds for which the device works on the kernels in sequence."""
-        return sum(self.kernel(work.kernel).busy(work, rates) for work in works)
+        return fsum(self.kernel(work.kernel).busy(work, rates) for work in works)
 
     def launching(self, works: Iterable[Work]) -> float:
         """Return the seconds for which the host launches the kernels, without autograd."""
-        return sum(self.kernel(work.kernel).launch for work in works)
+        return fsum(self.kernel(work.kernel).launch for work in works)
 
 
 _KERNEL = Record(

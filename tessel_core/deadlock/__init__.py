@@ -1,4 +1,4 @@
-"""What each rank computes, sends and receives in turn, whether that can hang, and how long it takes as written."""
+"""Order of actions per rank (computing, sends and receives): whether it can deadlock, and how long it takes."""
 
 from tessel_core.deadlock.actions import Action, ActionKind, RankActions
 from tessel_core.deadlock.certificate import Channels, HangCertificate, Place, Verdict

@@ -1,4 +1,4 @@
-"""What ranks do in turn, as far as it concerns the others."""
+"""Actions of ranks: local work, sends, receives, waits and collectives."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import NamedTuple
 
 
 class ActionKind(StrEnum):
-    """How an action concerns other ranks."""
+    """Kind of an action, by how it depends on other ranks."""
 
     LOCAL = "local"
-    """It waits for nobody, such as computing or an idle cell."""
+    """Action that waits for no other rank, such as computing or an idle cell."""
     SEND = "send"
     RECEIVE = "receive"
     WAIT = "wait"
-    """For an earlier send of the rank to be received."""
+    """Wait until an earlier send of the same rank is received."""
     COLLECTIVE = "collective"
 
 
 class Action(NamedTuple):
-    """One entry of a rank's list."""
+    """One entry in the action list of a rank."""
 
     kind: ActionKind
     text: str
-    """What people read: "send of F0 #3 to rank 1"."""
+    """Text for messages, such as "send of F0 #3 to rank 1"."""
     ranks: tuple[int, ...] = ()
-    """Whom a send goes to, whom a receive takes from, or the whole group of a collective."""
+    """Destination of a send, source of a receive, or all ranks of a collective."""
     tensor: Hashable = None
-    """What is handed over; both ends, or all of a group, name the same."""
+    """Identity of the tensor.  A send and its receive, or all ranks of a collective, have the same one."""
     edge: Hashable = None
-    """Which edge of the plan between the two ranks the tensor flows along."""
+    """Edge of the plan along which the tensor flows between the two ranks."""
 
 
 RankActions = Mapping[int, Sequence[Action]]
-"""Per rank, its actions in order."""
+"""Actions of each rank in order."""

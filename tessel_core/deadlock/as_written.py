@@ -1,4 +1,4 @@
-"""How long a PyTorch CSV takes with its sends and receives, in the order in which the file says them."""
+"""Time a PyTorch CSV schedule with its sends and receives, in the order of the file."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tessel_core.model.receives import Receives, ReceiveWait
 
 @dataclass(frozen=True)
 class AsWritten:
-    """A file's schedule under one reading of its receives; starts and waits are in the plan's units of time."""
+    """Schedule of a file under one interpretation of its receives.  Times are in the plan's time unit."""
 
     receives: Receives
     schedule: Schedule
     waits: tuple[ReceiveWait, ...]
-    """By rank, then by time."""
+    """Waits for receives, sorted by rank, then by time."""
 
 
-def timed_as_written(found: PyTorchCsv, receives: Receives) -> AsWritten:
-    """The file's own order with its sends and receives; a file that leaves them out gets those of `csv_actions`.
+def timed_as_written(file: PyTorchCsv, receives: Receives) -> AsWritten:
+    """Time the file's own order of actions.  If the file has no sends and receives, those of `csv_actions` are used.
 
-    Durations are those of `csv_schedule`, and a transfer takes no time.  A send leaves once the actions before it have
-    ended and does not hold up its rank; a wait for a send holds it up until the receive is posted.
+    Durations are those of `csv_schedule`, and a transfer takes no time.  A send starts once the actions before it have
+    ended, and does not block its rank.  A wait for a send blocks the rank until the receive is posted.
 
-    Raises InputError as `csv_schedule` and `csv_actions` do, for a tensor that is needed and never received, and for
-    an action that waits forever.
+    Raises InputError like `csv_schedule` and `csv_actions`, for a tensor that is needed but never received, and for an
+    action that waits forever.
     """
-    plan = csv_schedule(found).plan
-    run = _Run(found, plan, receives)
-    while sum(rank.advance() for rank in run.ranks):  # each rank in every round, so that there are few
+    plan = csv_schedule(file).plan
+    run = _Run(file, plan, receives)
+    while sum(rank.advance() for rank in run.ranks):  # unlike any(), sum() advances every rank in each round
         pass
     stuck = next((rank for rank in run.ranks if rank.left), None)
     if stuck is not None:
@@ -54,28 +54,31 @@ _Key = tuple[int, str, int]
 
 
 class _Run:
-    """The ranks of a file on their way."""
+    """Execution state of all ranks of a file."""
 
-    def __init__(self, found: PyTorchCsv, plan: MicroBatchPlan, receives: Receives) -> None:
+    def __init__(self, file: PyTorchCsv, plan: MicroBatchPlan, receives: Receives) -> None:
         self.plan, self.receives = plan, receives
         self.ends = dict[tuple[int, int], int]()
-        """Per block and micro-batch, once it has run."""
+        """End time of each (block, micro-batch) that has run."""
         self.sent = dict[_Key, int]()
+        """Time at which each tensor was sent."""
         self.posted = dict[_Key, int]()
-        """When a receive was reached."""
-        self.actions = csv_actions(found)
-        cells = {cell.text: cell.actions for row in found.rows for cell in row}
-        computes = {text: [each for each in said if each.kind in COMPUTING] for text, said in cells.items()}
-        received = [{_key(each) for each in mine if each.kind is ActionKind.RECEIVE} for mine in self.actions.values()]
-        split = {action.stage for said in computes.values() for action in said if action.kind == "I"}
+        """Time at which the receive of each tensor was reached."""
+        self.actions = csv_actions(file)
+        cells = {cell.text: cell.actions for row in file.rows for cell in row}
+        computes = {text: [each for each in actions if each.kind in COMPUTING] for text, actions in cells.items()}
+        received = [
+            {_key(each) for each in actions if each.kind is ActionKind.RECEIVE} for actions in self.actions.values()
+        ]
+        split = {action.stage for actions in computes.values() for action in actions if action.kind == "I"}
         self.needs = {
-            text: [self._need(action, block, received) for action in said for block in blocks_of(plan, action, split)]
-            for text, said in computes.items()
+            text: [self._need(act, block, received) for act in actions for block in blocks_of(plan, act, split)]
+            for text, actions in computes.items()
         }
-        self.ranks = [_Rank(self, rank, found.communicates) for rank in self.actions]
+        self.ranks = [_Rank(self, rank, file.communicates) for rank in self.actions]
 
     def _need(self, action: StageAction, block: int, received: Sequence[set[_Key]]) -> _Need:
-        """What a block of an action needs.  InputError for a tensor that never comes."""
+        """Return the tensors that a block needs from other ranks.  Raises InputError for one that is never received."""
         (rank,), m = self.plan.blocks[block].devices, action.micro_batch or 0
         tensors = list[tuple[int, _Key]]()
         for before, _ in self.plan.predecessors[block]:
@@ -90,7 +93,7 @@ class _Run:
         return _Need(block, m, tuple(tensors))
 
     def why_stuck(self, rank: _Rank) -> InputError:
-        """What a rank waits for, or the rank that it waits for, and so on, to one that was seen before."""
+        """Explain a deadlock: follow the ranks that wait for each other until one repeats or has already ended."""
         seen = set[int]()
         while True:
             seen.add(rank.number)
@@ -104,26 +107,27 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """A run, and the tensors of other ranks that it takes, with the blocks that make them."""
+    """One block of one micro-batch, and the tensors that it needs from other ranks."""
 
     block: int
     micro_batch: int
     tensors: tuple[tuple[int, _Key], ...]
+    """Pairs of the block that makes a tensor, and the tensor."""
 
 
 @dataclass(slots=True)
 class _Rank:
-    """One rank, as far as it has come."""
+    """Execution state of one rank."""
 
     run: _Run
     number: int
     by_cell: bool
-    """Whether its actions are the cells of its row."""
+    """Whether each action is one cell of the rank's row in the file."""
     at: int = 0
     clock: int = 0
     waits: list[ReceiveWait] = field(default_factory=list)
     open: list[ReceiveWait] = field(default_factory=list)
-    """Waits after which nothing has been computed yet."""
+    """Waits since the last block that the rank computed."""
     receives: dict[_Key, str] = field(default_factory=dict)
 
     @property
@@ -136,21 +140,21 @@ class _Rank:
 
     @property
     def place(self) -> str:
-        """Of the present action, for messages."""
+        """Place of the current action, for messages."""
         return cell_place(self.number, self.at) if self.by_cell else f"rank {self.number}"
 
     def advance(self) -> bool:
-        """Do what can be done; whether anything could."""
-        begun = self.at
+        """Run actions until one has to wait.  Returns whether at least one ran."""
+        first = self.at
         while self.left and self._do(self.action):
             self.at += 1
         if not self.left:
             self.waits += self.open
             self.open = []
-        return self.at > begun
+        return self.at > first
 
     def _do(self, action: Action) -> bool:
-        """Do one action; False where it has to wait for another rank."""
+        """Run one action.  Returns False if it has to wait for another rank."""
         run = self.run
         if action.kind is ActionKind.SEND:
             run.sent[_key(action)] = self.clock
@@ -172,7 +176,7 @@ class _Rank:
         return True
 
     def _compute(self, text: str) -> bool:
-        """All blocks of a cell in turn, or as many as can run."""
+        """Run the blocks of a cell in order.  Returns False if one has to wait for a tensor."""
         for need in self.run.needs.get(text, ()):
             if (need.block, need.micro_batch) in self.run.ends:
                 continue
@@ -192,10 +196,10 @@ class _Rank:
             self.clock = sent
 
     def awaits(self) -> tuple[int, str]:
-        """The rank that the present action waits for, and the cell of that rank, in words."""
+        """Return the rank for which the current action waits, and a description of the awaited send or receive."""
         run, action = self.run, self.action
         if action.kind is ActionKind.WAIT:
-            return action.ranks[0], f"a receive of what rank {self.number} sends"
+            return action.ranks[0], f"a receive of the tensor that rank {self.number} sends"
         if action.kind is ActionKind.RECEIVE:
             return action.ranks[0], f"the send of rank {action.ranks[0]}"
         missing = next(
@@ -209,7 +213,7 @@ class _Rank:
 
 
 def _key(action: Action) -> _Key:
-    """Of a send, its wait and its receive."""
+    """Return the tensor of an action; a send, its wait and its receive have the same one."""
     assert isinstance(action.edge, tuple)
     assert isinstance(action.tensor, tuple)
     maker, direction = action.edge

@@ -1,4 +1,4 @@
-"""The hang certificate: what was found, and how it is said."""
+"""Hang certificate: the verdict of a deadlock check, and its explanation in one sentence."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 
 class Channels(StrEnum):
-    """What shares one queue of sent tensors."""
+    """Which sends share one queue."""
 
     RANK = "rank"
-    """All that one rank sends."""
+    """All sends of one rank."""
     PAIR = "pair"
-    """All between two ranks, both ways."""
+    """All sends between two ranks, in both directions."""
     DIRECTION = "direction"
-    """All from one rank to another."""
+    """All sends from one rank to another."""
     EDGE = "edge"
-    """What flows along one edge of the plan from one rank to another."""
+    """All sends from one rank to another along one edge of the plan."""
 
     @property
     def words(self) -> str:
-        """After "one queue for"."""
+        """Description that follows the words "one queue for"."""
         match self:
             case Channels.RANK:
                 return "each rank's sends"
@@ -34,7 +34,7 @@ class Channels(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Everything but the first is bad; where several apply, the earlier one is said."""
+    """Verdict of the check.  All but PROCEEDS are errors; if several apply, the first in this order is reported."""
 
     PROCEEDS = "proceeds"
     CIRCLE = "circle"
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 
 class Place(NamedTuple):
-    """An action in a rank's list; positions count from 0."""
+    """An action and its position, from 0, in the list of its rank."""
 
     rank: int
     position: int
@@ -55,32 +55,34 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HangCertificate:
-    """What was found for one kind of channels and one capacity."""
+    """Verdict for one kind of channels and one capacity."""
 
     channels: Channels
     capacity: int
     verdict: Verdict
     places: tuple[Place, ...] = ()
-    """Of a circle, the fewest actions of which each waits for the next and the last for the first; of what is never
-    satisfied, that action; of a mismatch, what asks and what it gets."""
+    """Actions that explain the verdict.
+
+    CIRCLE: a shortest cycle, in which each action waits for the next.  NEVER_SATISFIED: the action that cannot
+    complete.  MISMATCHED: the receive or collective, and the action that it meets instead of the expected one."""
     why: str = ""
-    """What else is to be said, such as who does not come."""
+    """Further reason, such as the rank that never joins a collective."""
 
     @property
     def proceeds(self) -> bool:
-        """Whether nothing hangs, and every tensor is the one that was asked for."""
+        """Whether all ranks complete and every receive gets the tensor that it expects."""
         return self.verdict is Verdict.PROCEEDS
 
     @property
     def sentence(self) -> str:
-        """The verdict with its actions, and the queues that it is of; without a full stop."""
+        """Verdict, its actions and the assumed queues in one sentence without a full stop."""
         outstanding = f"{self.capacity or 'no'} send{'' if self.capacity == 1 else 's'} outstanding"
-        return f"{self.verdict}: {self._found} (one queue for {self.channels.words}, {outstanding}{self._why_so})"
+        return f"{self.verdict}: {self._explanation} (one queue for {self.channels.words}, {outstanding}{self._why_so})"
 
     @property
-    def _found(self) -> str:
+    def _explanation(self) -> str:
         if self.verdict is Verdict.PROCEEDS:
-            return "every rank comes to the end of its actions"
+            return "every rank completes its actions"
         first, *others = map(str, self.places)
         if self.verdict is not Verdict.CIRCLE:
             return f"{first} {self.why}"

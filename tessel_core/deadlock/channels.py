@@ -1,8 +1,8 @@
-"""Ranks that go on as far as their queues let them.
+"""Execution of ranks that communicate through queues of limited capacity.
 
-A rank does its actions one after the other.  A send puts its tensor at the end of its queue and waits while `capacity`
-others there are still to be received; without capacity it waits for its own receive.  A receive takes the head of its
-queue, and waits until that is meant for it.  A collective waits until all of its group are at it.
+A rank runs its actions in order.  A send appends its tensor to its queue, and waits while the queue holds `capacity`
+tensors; with capacity 0 it waits for its receive.  A receive removes the head of its queue, and waits until the head
+is addressed to it.  A collective waits until all ranks of its group have reached it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessel_core.deadlock.certificate import Channels, Place
 
 
 class Sent(NamedTuple):
-    """A tensor in its queue."""
+    """A tensor in a queue: its sender, the position of the send action, and the receiver."""
 
     rank: int
     position: int
@@ -25,7 +25,7 @@ class Sent(NamedTuple):
 
 
 class ChannelRun:
-    """How far all ranks have come, and what their queues hold."""
+    """Position of each rank in its actions, and contents of the queues."""
 
     def __init__(self, actions: RankActions, channels: Channels, capacity: int) -> None:
         self.actions, self.channels, self.capacity = actions, channels, capacity
@@ -36,7 +36,7 @@ class ChannelRun:
         self._traffic = _traffic(actions) if self._shared else {}
 
     def copy(self) -> ChannelRun:
-        """The same state, to go on from in another way."""
+        """Return a copy that can continue independently of this run."""
         other = ChannelRun.__new__(ChannelRun)
         other.__dict__ |= self.__dict__
         other._at = dict(self._at)
@@ -45,38 +45,38 @@ class ChannelRun:
 
     @property
     def state(self) -> Hashable:
-        """All that the rest of the run depends on."""
+        """Positions and queue contents, on which the rest of the run depends."""
         return tuple(self._at.values()), frozenset((key, *queue) for key, queue in self.queues.items() if queue)
 
     @property
     def racing(self) -> list[int]:
-        """Ranks whose next send could go ahead, and for whose place in the queue the other rank could be earlier.
+        """Ranks that can send now, but whose peer could also take the next slot of their shared queue.
 
-        Where both ranks of a pair are at such sends, it is only those two: nothing else touches their queue.
+        If both ranks of a pair are in this state, returns only these two, because no other rank uses their queue.
         """
         if not self._shared:
             return []
-        found = [rank for rank in self.actions if self._could_race(rank)]
-        for rank in found:
-            to = self._now(rank).ranks[0]
-            if to in found and self._now(to).ranks == (rank,):
+        racing = [rank for rank in self.actions if self._could_race(rank)]
+        for rank in racing:
+            to = self._current(rank).ranks[0]
+            if to in racing and self._current(to).ranks == (rank,):
                 return [rank, to]
-        return found
+        return racing
 
     def _could_race(self, rank: int) -> bool:
         action = self.current(rank)
         sends = action is not None and action.kind is ActionKind.SEND
-        return sends and self._room(rank, self._now(rank)) and self._races(rank, self._now(rank))
+        return sends and self._room(rank, self._current(rank)) and self._races(rank, self._current(rank))
 
-    def _now(self, rank: int) -> Action:
+    def _current(self, rank: int) -> Action:
         return self.actions[rank][self._at[rank]]
 
-    # How ranks go on
+    # Progress of ranks
 
     def settle(self) -> None:
-        """Let every rank go as far as it can, but for sends that race."""
+        """Advance every rank as far as possible, except over sends that race."""
         before = None
-        while before != list(self._at.values()):  # ranks that go on may end races of others
+        while before != list(self._at.values()):  # progress of one rank may end races of others
             before, ready = list(self._at.values()), deque(self.actions)
             while ready:
                 ready.extend(self._advance(ready.popleft()))
@@ -84,16 +84,16 @@ class ChannelRun:
                 return
 
     def put(self, rank: int) -> None:
-        """Put the tensor that the rank sends now into its queue, which has room."""
-        to, action = self._now(rank).ranks[0], self._now(rank)
+        """Execute the current send of `rank`, whose queue must have room."""
+        to, action = self._current(rank).ranks[0], self._current(rank)
         self.queues[self.key(rank, to, action.edge)].append(Sent(rank, self._at[rank], to))
         self._at[rank] += 1
 
     def _advance(self, rank: int) -> set[int]:
-        """Do what the rank can; returns the ranks that may go on because of it, which this one may be of."""
-        mine, at, woken = self.actions[rank], self._at, set[int]()
-        while at[rank] < len(mine):
-            action = mine[at[rank]]
+        """Advance a rank as far as possible.  Returns the ranks that may now proceed, possibly including this one."""
+        actions, at, woken = self.actions[rank], self._at, set[int]()
+        while at[rank] < len(actions):
+            action = actions[at[rank]]
             kind = action.kind
             if kind is ActionKind.LOCAL or (kind is ActionKind.WAIT and not self.until_received(rank, action)):
                 at[rank] += 1
@@ -112,8 +112,8 @@ class ChannelRun:
                 return False
             self.put(rank)
         else:
-            taking = self.current(to)
-            if to == rank or taking is None or not self._ends_meet(rank, action, taking):
+            receive = self.current(to)
+            if to == rank or receive is None or not self._matches(rank, action, receive):
                 return False
             self._hand_over(Sent(rank, self._at[rank], to))
             self._at[rank] += 1
@@ -130,10 +130,10 @@ class ChannelRun:
             if queue:
                 woken.add(queue[0].to)
         else:
-            giving = self.current(source)
-            if source == rank or giving is None or giving.kind is not ActionKind.SEND:
+            send = self.current(source)
+            if source == rank or send is None or send.kind is not ActionKind.SEND:
                 return False
-            if giving.ranks[0] != rank or not self._ends_meet(source, giving, action):
+            if send.ranks[0] != rank or not self._matches(source, send, action):
                 return False
             self._hand_over(Sent(source, self._at[source], rank))
             self._at[source] += 1
@@ -154,33 +154,33 @@ class ChannelRun:
         return True
 
     def _hand_over(self, sent: Sent) -> None:
-        """Let the receive that the receiving rank is at have the tensor."""
-        asked, given = self._now(sent.to), self.actions[sent.rank][sent.position]
-        if asked.tensor != given.tensor:
+        """Complete the current receive of the destination with this tensor."""
+        expected, given = self._current(sent.to), self.actions[sent.rank][sent.position]
+        if expected.tensor != given.tensor:
             self._note(sent.to, sent.rank, sent.position, "gets the tensor of")
         self._at[sent.to] += 1
 
     def _note(self, rank: int, other: int, position: int, what: str) -> None:
-        """Keep the earliest mismatch, by position and rank."""
-        found = self.place(rank), self.place(other, position), what
-        if self.mismatch is None or (found[0].position, rank) < (self.mismatch[0].position, self.mismatch[0].rank):
-            self.mismatch = found
+        """Record a mismatch, and keep the earliest one by position and rank."""
+        mismatch = self.place(rank), self.place(other, position), what
+        if self.mismatch is None or (mismatch[0].position, rank) < (self.mismatch[0].position, self.mismatch[0].rank):
+            self.mismatch = mismatch
 
-    # What ranks find
+    # Queries of the state
 
     def current(self, rank: int) -> Action | None:
-        """The action that a rank is at; None where it has come to its end, or there is no such rank."""
-        mine = self.actions.get(rank, ())
+        """Return the next action of a rank; None if it has completed all, or there is no such rank."""
+        actions = self.actions.get(rank, ())
         at = self._at.get(rank, 0)
-        return mine[at] if at < len(mine) else None
+        return actions[at] if at < len(actions) else None
 
-    def _ends_meet(self, source: int, send: Action, other: Action) -> bool:
-        """Whether what the receiving rank is at takes from the queue of the send."""
-        takes = other.kind is ActionKind.RECEIVE and other.ranks[0] == source
-        return takes and (self.channels is not Channels.EDGE or send.edge == other.edge)
+    def _matches(self, source: int, send: Action, other: Action) -> bool:
+        """Return whether `other` is a receive from the queue of `send`."""
+        receives = other.kind is ActionKind.RECEIVE and other.ranks[0] == source
+        return receives and (self.channels is not Channels.EDGE or send.edge == other.edge)
 
     def key(self, source: int, to: int, edge: Hashable) -> Hashable:
-        """The queue of what one rank sends to another."""
+        """Return the key of the queue for sends from one rank to another."""
         match self.channels:
             case Channels.RANK:
                 return source
@@ -195,43 +195,43 @@ class ChannelRun:
         return len(self.queues[self.key(rank, action.ranks[0], action.edge)]) < self.capacity
 
     def _races(self, rank: int, action: Action) -> bool:
-        """Whether the other rank of the pair may send into the queue before it receives what this one sends now."""
+        """Return whether the peer may send into the shared queue before it receives the current send of `rank`."""
         to = action.ranks[0]
-        theirs = self._traffic[ActionKind.SEND, to, rank]
-        after = bisect_left(theirs, self._at.get(to, 0))
-        if to == rank or after == len(theirs):
+        peer_sends = self._traffic[ActionKind.SEND, to, rank]
+        next_send = bisect_left(peer_sends, self._at.get(to, 0))
+        if to == rank or next_send == len(peer_sends):
             return False
-        taken = self._traffic[ActionKind.RECEIVE, to, rank]
-        first = bisect_left(taken, theirs[after]) - bisect_left(taken, self._at[to])
-        return first <= sum(each.rank == rank for each in self.queues[self.key(rank, to, None)])
+        peer_receives = self._traffic[ActionKind.RECEIVE, to, rank]
+        receives_before = bisect_left(peer_receives, peer_sends[next_send]) - bisect_left(peer_receives, self._at[to])
+        return receives_before <= sum(sent.rank == rank for sent in self.queues[self.key(rank, to, None)])
 
     def until_received(self, rank: int, action: Action) -> list[Sent]:
-        """What has to be received before and with the tensor that a rank waits for, which was sent."""
+        """Return the queue up to and including the sent tensor for which `action` waits; empty if it was received."""
         queue = list(self.queues[self.key(rank, action.ranks[0], action.edge)])
-        for i, each in enumerate(queue):
-            if each.rank == rank and self.actions[rank][each.position].tensor == action.tensor:
+        for i, sent in enumerate(queue):
+            if sent.rank == rank and self.actions[rank][sent.position].tensor == action.tensor:
                 return queue[: i + 1]
         return []
 
     def between(self, action: Action) -> Hashable:
-        """What of an action, besides its two ranks, says which queue it uses."""
+        """Return the part of the queue key besides the two ranks: the edge, or None if edges share queues."""
         return action.edge if self.channels is Channels.EDGE else None
 
     def rest(self, rank: int) -> Sequence[Action]:
-        """The rank's actions from the one that it is at."""
+        """Return the remaining actions of a rank, including the current one."""
         return self.actions[rank][self._at[rank] :]
 
     def place(self, rank: int, position: int | None = None) -> Place:
-        """A rank's action at a position, else the one that it is at."""
+        """Return the place of the action at `position`, or of the current action."""
         position = self._at[rank] if position is None else position
         return Place(rank, position, self.actions[rank][position].text)
 
 
 def _traffic(actions: RankActions) -> defaultdict[tuple[ActionKind, int, int], list[int]]:
-    """Per kind, rank and other rank, the positions of sends and receives."""
-    found = defaultdict[tuple[ActionKind, int, int], list[int]](list)
-    for rank, mine in actions.items():
-        for position, action in enumerate(mine):
+    """Return the positions of sends and receives for each (kind, rank, other rank)."""
+    positions = defaultdict[tuple[ActionKind, int, int], list[int]](list)
+    for rank, own_actions in actions.items():
+        for position, action in enumerate(own_actions):
             if action.kind in (ActionKind.SEND, ActionKind.RECEIVE):
-                found[action.kind, rank, action.ranks[0]].append(position)
-    return found
+                positions[action.kind, rank, action.ranks[0]].append(position)
+    return positions

@@ -1,8 +1,9 @@
-"""Whether ranks that send, receive and meet, each in its own order, can wait forever.
+"""Check whether ranks that send, receive and join collectives, each in its own order, can deadlock.
 
-Ranks are sequential and queues keep their order, so what can go on still can after whatever others do, and one run
-decides for all.  Only the two ranks that share the queue of a `pair` can race for its next place: there every order is
-tried, unless the answer without capacity settles it, since what proceeds without proceeds with any.
+Ranks are sequential and queues are first in, first out.  An action that can run stays able to run, so one execution
+decides for all of them.  The only exception are the two ranks that share the queue of a `pair`: both can compete for
+the next slot.  The check then tries every order.  It skips this if the actions complete with capacity 0, because they
+then complete with every capacity.
 """
 
 from __future__ import annotations
@@ -16,17 +17,29 @@ from tessel_core.deadlock.certificate import Channels, HangCertificate, Place, V
 from tessel_core.deadlock.channels import ChannelRun, Sent
 from tessel_core.errors import InputError
 
-_MOST_STATES = 3_000
-"""Of a race, that are looked at."""
+_MAX_RACE_STATES = 3_000
+"""Largest number of states that the check of all orders of racing sends visits."""
 _NOBODY_SENDS = "waits forever: nobody sends that tensor"
 _NOBODY_RECEIVES = "waits forever: nobody receives the tensor"
 _HANGS = (Verdict.CIRCLE, Verdict.NEVER_SATISFIED)
 
 
 def check_channels(actions: RankActions, channels: Channels, capacity: int = 0) -> HangCertificate:
-    """Whether `actions` can hang on those channels, with so many sends outstanding in each queue.
+    """Check whether `actions` can hang, and return a certificate of the verdict.
 
-    Raises InputError for a negative capacity.
+    Parameters
+    ----------
+    actions : Mapping
+        Actions of each rank in order.
+    channels : Channels
+        Which sends share a queue.
+    capacity : int
+        Number of sends that may be outstanding in each queue.  With 0, a send waits for its receive.
+
+    Raises
+    ------
+    InputError
+        If the capacity is negative.
     """
     if capacity < 0:
         raise InputError("capacity", f"must be at least 0, got {capacity}")
@@ -37,21 +50,24 @@ def check_channels(actions: RankActions, channels: Channels, capacity: int = 0) 
     strict = check_channels(actions, channels)
     if strict.verdict not in _HANGS:
         return replace(strict, capacity=capacity)
-    why = f"with {capacity}, ranks race for places in too many orders to try"
+    why = f"with {capacity}, ranks can send in too many different orders to check"
     return _worst_race(run) or replace(strict, why=why if strict.verdict is Verdict.CIRCLE else strict.why)
 
 
 def _worst_race(start: ChannelRun) -> HangCertificate | None:
-    """The certificate of an order of racing sends that hangs, else of any order; None where there are too many."""
-    found: HangCertificate | None = None
+    """Return the certificate of an order of racing sends that hangs, or of any order if none hangs.
+
+    Returns None if there are too many orders to try.
+    """
+    certificate: HangCertificate | None = None
     waiting, seen = [start], {start.state}
     while waiting:
         run = waiting.pop()
         racing = run.racing
         if not racing:
-            found = _certificate(run)
-            if found.verdict in _HANGS:
-                return found
+            certificate = _certificate(run)
+            if certificate.verdict in _HANGS:
+                return certificate
         for rank in racing:
             chosen = run.copy()
             chosen.put(rank)
@@ -59,42 +75,42 @@ def _worst_race(start: ChannelRun) -> HangCertificate | None:
             if chosen.state not in seen:
                 seen.add(chosen.state)
                 waiting.append(chosen)
-        if len(seen) > _MOST_STATES:
+        if len(seen) > _MAX_RACE_STATES:
             return None
-    return found
+    return certificate
 
 
 def _certificate(run: ChannelRun) -> HangCertificate:
-    """The verdict on a run in which no rank can go on."""
+    """Return the certificate of a run in which no rank can proceed."""
 
     def certified(verdict: Verdict, places: tuple[Place, ...] = (), why: str = "") -> HangCertificate:
         return HangCertificate(run.channels, run.capacity, verdict, places, why)
 
     waits = _Waits(run)
-    circle = _shortest_circle(waits.found())
+    circle = _shortest_circle(waits.by_rank())
     if circle:
         return certified(Verdict.CIRCLE, tuple(run.place(rank) for rank in circle))
     if waits.never:
         place, why = min(waits.never)
         return certified(Verdict.NEVER_SATISFIED, (place,), why)
     if run.mismatch:
-        asks, gets, what = run.mismatch
-        return certified(Verdict.MISMATCHED, (asks, gets), f"{what} {gets}")
+        expecting, given, how = run.mismatch
+        return certified(Verdict.MISMATCHED, (expecting, given), f"{how} {given}")
     return certified(Verdict.PROCEEDS)
 
 
 class _Waits:
-    """What each rank that cannot go on waits for."""
+    """The ranks for which each blocked rank waits."""
 
     def __init__(self, run: ChannelRun) -> None:
         self._run = run
         self._blocked = {rank: action for rank in run.actions if (action := run.current(rank)) is not None}
         self._left = _still_to_come(run, self._blocked)
         self.never = list[tuple[Place, str]]()
-        """Actions whose other end does not come, and what that means for them."""
+        """Actions that can never complete, each with the reason."""
 
-    def found(self) -> dict[int, list[int]]:
-        """Per rank that is blocked, those that have to go on before it can, every one of them."""
+    def by_rank(self) -> dict[int, list[int]]:
+        """Return for each blocked rank all ranks that must proceed before it can.  Also fills `never`."""
         for queue in self._run.queues.values():
             self._receivers(list(queue))
         return {rank: self._of(rank, action) for rank, action in self._blocked.items()}
@@ -107,53 +123,55 @@ class _Waits:
             return self._receivers(run.until_received(rank, action))
         if action.kind is ActionKind.RECEIVE:
             queue = list(run.queues[run.key(other, rank, action.edge)])
-            mine = next((i for i, each in enumerate(queue) if (each.rank, each.to) == (other, rank)), None)
-            sender = self._comes(rank, ActionKind.SEND, other, rank, action, _NOBODY_SENDS) if mine is None else []
-            return self._receivers(queue[:mine]) + sender
+            place = next((i for i, sent in enumerate(queue) if (sent.rank, sent.to) == (other, rank)), None)
+            sender = self._peer(rank, ActionKind.SEND, other, rank, action, _NOBODY_SENDS) if place is None else []
+            return self._receivers(queue[:place]) + sender
         if run.capacity:
             return self._receivers(list(run.queues[run.key(rank, other, action.edge)])[:1])
-        return self._comes(rank, ActionKind.RECEIVE, rank, other, action, _NOBODY_RECEIVES)
+        return self._peer(rank, ActionKind.RECEIVE, rank, other, action, _NOBODY_RECEIVES)
 
-    def _comes(self, rank: int, kind: ActionKind, source: int, to: int, action: Action, why: str) -> list[int]:
-        """The rank that still has the other end of what `rank` is at; else that is noted."""
+    def _peer(self, rank: int, kind: ActionKind, source: int, to: int, action: Action, why: str) -> list[int]:
+        """Return the rank that still has the matching send or receive for the current action of `rank`.
+
+        If no rank has one, returns nothing and records the action in `never`.
+        """
         if self._left[kind, source, to, self._run.between(action)]:
             return [source if kind is ActionKind.SEND else to]
         self.never.append((self._run.place(rank), why))
         return []
 
     def _missing(self, rank: int, action: Action) -> list[int]:
-        """Those of the group that are not at the collective yet; where one has none left, that is noted."""
+        """Return the ranks of the group that have not reached the collective yet.
+
+        If a rank has no such collective left, records the action in `never`.
+        """
         group, missing = frozenset(action.ranks), []
         for other in sorted(group):
-            there = self._blocked.get(other)
-            if there and there.kind is ActionKind.COLLECTIVE and frozenset(there.ranks) == group:
+            current = self._blocked.get(other)
+            if current and current.kind is ActionKind.COLLECTIVE and frozenset(current.ranks) == group:
                 continue
             if self._left[ActionKind.COLLECTIVE, other, group]:
                 missing.append(other)
             else:
-                self.never.append((self._run.place(rank), f"waits forever: rank {other} does not come"))
+                self.never.append((self._run.place(rank), f"waits forever: rank {other} never joins"))
         return missing
 
     def _receivers(self, queue: list[Sent]) -> list[int]:
-        """The ranks that have to receive what is at the head of a queue; what is never received is noted."""
-        seen, found = Counter[Hashable](), []
-        for each in queue:
-            flow = (
-                ActionKind.RECEIVE,
-                each.rank,
-                each.to,
-                self._run.between(self._run.actions[each.rank][each.position]),
-            )
+        """Return the ranks that must receive the given tensors.  Records tensors without a receive in `never`."""
+        seen, receivers = Counter[Hashable](), []
+        for sent in queue:
+            edge = self._run.between(self._run.actions[sent.rank][sent.position])
+            flow = ActionKind.RECEIVE, sent.rank, sent.to, edge
             seen[flow] += 1
             if seen[flow] <= self._left[flow]:
-                found.append(each.to)
+                receivers.append(sent.to)
             else:
-                self.never.append((self._run.place(each.rank, each.position), _NOBODY_RECEIVES))
-        return found
+                self.never.append((self._run.place(sent.rank, sent.position), _NOBODY_RECEIVES))
+        return receivers
 
 
 def _still_to_come(run: ChannelRun, blocked: Mapping[int, Action]) -> Counter[Hashable]:
-    """How many sends, receives and collectives blocked ranks have from here on, by whom they concern."""
+    """Count the remaining sends, receives and collectives of blocked ranks, by kind and by the ranks that take part."""
     left = Counter[Hashable]()
     for rank in blocked:
         for action in run.rest(rank):
@@ -167,21 +185,18 @@ def _still_to_come(run: ChannelRun, blocked: Mapping[int, Action]) -> Counter[Ha
 
 
 def _shortest_circle(waits: Mapping[int, list[int]]) -> list[int]:
-    """The fewest ranks of which each waits for the next and the last for the first; none where there is no circle.
-
-    A rank whose own shortest circle is known is taken out.
-    """
+    """Return a shortest cycle of ranks, each of which waits for the next; empty if there is none."""
     if not waits:
         return []
-    import networkx as nx  # late: most ranks come to their end, and it takes a tenth of a second to load
+    import networkx as nx  # imported late: it takes a tenth of a second, and most checks find no blocked rank
 
     graph = nx.DiGraph((rank, other) for rank, others in waits.items() for other in sorted(others) if other in waits)
     best = list[int]()
     for rank in filter(graph.has_node, waits):
-        shorter = len(best) - 2 if best else None  # edges of a path that closes a shorter circle
+        shorter = len(best) - 2 if best else None  # most edges of a path that closes a shorter cycle
         paths: Mapping[int, list[int]] = nx.single_source_shortest_path(graph, rank, shorter)
         best = min((path for last, path in paths.items() if graph.has_edge(last, rank)), key=len, default=best)
-        graph.remove_node(rank)
+        graph.remove_node(rank)  # the shortest cycle through this rank is known
         if len(best) == 1 or nx.is_directed_acyclic_graph(graph):
             break
     return best

@@ -1,8 +1,8 @@
-"""What each rank does in turn, derived from schedules, programs and PyTorch's CSV files.
+"""Order of actions on each rank, derived from schedules, programs and PyTorch CSV files.
 
-Runs of a schedule, and the tensors that go from one device to another, become events in time: a run at its start, a
-transfer at the end of the run that makes its tensor, before the runs that start then.  Each rank takes its own events
-in that one order, so the two ends of a transfer never wait in a circle, whatever the channels and without any capacity.
+Runs and transfers of a schedule become events in time.  A run happens at its start.  A transfer happens at the end of
+the run that makes its tensor, before the runs that start at that time.  Each rank executes its events in this global
+order, so sends and receives never wait in a cycle, for all channels and with capacity 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tessel_core.model import Schedule
 
 
 class _Run(NamedTuple):
-    """Work of some ranks together."""
+    """Work of one or several ranks that starts at one time."""
 
     ranks: tuple[int, ...]
     start: int
@@ -30,7 +30,11 @@ class _Run(NamedTuple):
 
 
 class _Transfer(NamedTuple):
-    """A tensor on its way from one rank to another, between two runs; `made` is None where no run makes it."""
+    """Transfer of a tensor from one rank to another.
+
+    `made` is the end of the run that makes the tensor, or None if there is none.  `taken` is the start of the run that
+    needs it.
+    """
 
     text: str
     tensor: Hashable
@@ -42,12 +46,14 @@ class _Transfer(NamedTuple):
 
 
 def schedule_actions(schedule: Schedule) -> RankActions:
-    """Per device, its runs with their sends and receives.
+    """Return the runs, sends and receives of each device in order.
 
-    The tensor of a run is (block, micro-batch), of a transfer (dependency, micro-batch).  A block on several devices is
-    a collective of them.  What it makes goes to each device of a successor that did not make it itself, a send for
-    each, from its own devices in turn.  A tensor that is made after it is needed, as only in a schedule that breaks the
-    rules, is received before the run that needs it, which then hangs as it would.
+    The tensor of a run is (block, micro-batch), that of a transfer is (dependency, micro-batch).  A block on several
+    devices is a collective.  Each device of a successor that did not make the tensor itself receives it by a send of
+    its own; the devices of the block take turns as senders.
+
+    A schedule that breaks the rules may need a tensor before it is made.  Its receive still comes before the run that
+    needs it, so that the check reports the hang.
     """
     plan = schedule.plan
     rows = {
@@ -58,7 +64,7 @@ def schedule_actions(schedule: Schedule) -> RankActions:
     names = [block.name for block in plan.blocks]
 
     def transfers() -> Iterator[_Transfer]:
-        """One for each device that needs a tensor which it did not make, per dependency and micro-batch."""
+        """Yield one transfer per dependency, micro-batch and device that needs a tensor made on other devices."""
         for arc, (before, after, _) in enumerate(plan.arcs):
             makers = plan.blocks[before].devices
             takers = [d for d in plan.blocks[after].devices if d not in makers]
@@ -76,21 +82,23 @@ def schedule_actions(schedule: Schedule) -> RankActions:
 
 
 def program_actions(program: Program) -> RankActions:
-    """Per device, its share of a program, an action an operation; positions are those of `project`."""
-    return {rank: [_of_operation(each, program) for each in mine.ops] for rank, mine in project(program).items()}
+    """Return one action per operation of each device; positions are those of `project`."""
+    return {rank: [_of_operation(op, program) for op in part.ops] for rank, part in project(program).items()}
 
 
-def csv_actions(found: PyTorchCsv) -> RankActions:
-    """Per rank, its cells where the file says sends and receives itself, else its computing with those put in.
+def csv_actions(file: PyTorchCsv) -> RankActions:
+    """Return the actions of each rank.
 
-    Raises InputError naming row and column where a tensor has no other end to go to, or a stage's own computing comes
-    before what it needs on the same rank.
+    If the file contains sends and receives, each cell is an action.  Otherwise they are inserted between the cells.
+
+    Raises InputError with row and column if a tensor has no receiver or sender, or if a stage computes before its
+    inputs are made on the same rank.
     """
-    return _as_said(found) if found.communicates else _with_transfers(found)
+    return _as_written(file) if file.communicates else _with_transfers(file)
 
 
 def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Transfer]) -> RankActions:
-    """Per rank, its events in one order of all: by time, transfers before runs."""
+    """Sort all events by time, with transfers before runs, and return the events of each rank."""
     events = list[tuple[int, int, int, int, Action]]()
     for number, run in enumerate(runs):
         together = len(run.ranks) > 1
@@ -98,21 +106,21 @@ def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Tr
         action = Action(kind, run.text, run.ranks, run.tensor)
         events += [(run.start, 1, number, rank, action) for rank in run.ranks]
     for number, each in enumerate(transfers):
-        said, what = f"receive of {each.text} from rank {each.source}", (each.tensor, each.edge)
+        receive, key = f"receive of {each.text} from rank {each.source}", (each.tensor, each.edge)
         at = each.taken if each.made is None else min(each.made, each.taken)
-        events.append((at, 0, number, each.to, Action(ActionKind.RECEIVE, said, (each.source,), *what)))
+        events.append((at, 0, number, each.to, Action(ActionKind.RECEIVE, receive, (each.source,), *key)))
         if each.made is not None:
-            send = Action(ActionKind.SEND, f"send of {each.text} to rank {each.to}", (each.to,), *what)
+            send = Action(ActionKind.SEND, f"send of {each.text} to rank {each.to}", (each.to,), *key)
             events.append((each.made, 0, number, each.source, send))
     events.sort(key=lambda event: event[:4])
-    found: dict[int, list[Action]] = {rank: [] for rank in ranks}
+    actions: dict[int, list[Action]] = {rank: [] for rank in ranks}
     for _, _, _, rank, action in events:
-        found[rank].append(action)
-    return found
+        actions[rank].append(action)
+    return actions
 
 
 def _of_operation(each: RankOp, program: Program) -> Action:
-    """Operations of one device are local; those of two that only hand a tensor on are a send and its receive."""
+    """Return the action of an operation: local on one device, a send or receive for a transfer, else a collective."""
     op, group = each.op, each.group or program.devices_of(each.op)
     if len(group) == 1:
         return Action(ActionKind.LOCAL, op.kind)
@@ -126,13 +134,13 @@ def _of_operation(each: RankOp, program: Program) -> Action:
     return Action(ActionKind.RECEIVE, f"receive of %{name}{where} from rank {group[0]}", group[:1], op.outputs, edge)
 
 
-def _as_said(found: PyTorchCsv) -> RankActions:
-    lists: dict[int, list[Action]] = {rank: [] for rank in range(len(found.rows))}
+def _as_written(file: PyTorchCsv) -> RankActions:
+    lists: dict[int, list[Action]] = {rank: [] for rank in range(len(file.rows))}
     sent = set[StageAction]()
-    _check_made_before_sent(found)
-    for row, cells in enumerate(found.rows):
+    _check_made_before_sent(file)
+    for row, cells in enumerate(file.rows):
         for column, cell in enumerate(cells):
-            action = _of_cell(found, cell, row, column)
+            action = _of_cell(file, cell, row, column)
             if action.kind is ActionKind.SEND:
                 sent.add(cell.actions[0])
             elif action.kind is ActionKind.WAIT and _sending(cell.actions[0]) not in sent:
@@ -142,10 +150,10 @@ def _as_said(found: PyTorchCsv) -> RankActions:
     return lists
 
 
-def _check_made_before_sent(found: PyTorchCsv) -> None:
-    """Raise InputError where a rank sends what it computes later, or receives what it has computed with."""
-    computed = {action: (row, column) for row, column, action in found.each()}
-    for row, cells in enumerate(found.rows):
+def _check_made_before_sent(file: PyTorchCsv) -> None:
+    """Raise InputError if a rank sends a tensor before it makes it, or receives one after it used it."""
+    computed = {action: (row, column) for row, column, action in file.each()}
+    for row, cells in enumerate(file.rows):
         for column, cell in enumerate(cells):
             stage, kind, m = cell.actions[0] if len(cell.actions) == 1 else (0, "", None)
             sends = kind.startswith("SEND_")
@@ -155,7 +163,7 @@ def _check_made_before_sent(found: PyTorchCsv) -> None:
             places = (computed.get(StageAction(stage, each, m)) for each in kinds)
             place = next((each for each in places if each is not None and each[0] == row), None)
             if place is not None and (place[1] > column) is sends:
-                what = "sends what comes later" if sends else "receives what was needed before"
+                what = "sends a tensor that is made later" if sends else "receives a tensor that was used earlier"
                 why = f"cell '{cell.text}' {what}, at {cell_place(*place)}"
                 raise InputError(cell_place(row, column), why)
 
@@ -165,39 +173,39 @@ def _sending(waiting: StageAction) -> StageAction:
 
 
 _WAY = {"SEND_F": 1, "WAIT_SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "WAIT_SEND_B": -1, "RECV_B": 1}
-"""From a stage to the stage that it exchanges a tensor with."""
+"""Offset from a stage to the stage with which it exchanges the tensor, for each kind of action."""
 
 
-def _of_cell(found: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
+def _of_cell(file: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
     if len(cell.actions) != 1 or cell.actions[0].kind not in _WAY:
         return Action(ActionKind.LOCAL, cell.text or "idle")
     stage, kind, micro_batch = cell.actions[0]
     other = stage + _WAY[kind]
-    if other not in found.rank_of:
+    if other not in file.rank_of:
         why = f"cell '{cell.text}' exchanges a tensor with stage {other}, which no rank has"
         raise InputError(cell_place(row, column), why)
     maker, direction = other if kind.startswith("RECV") else stage, kind[-1]
     role = ActionKind.RECEIVE if kind.startswith("RECV") else ActionKind.WAIT if "WAIT" in kind else ActionKind.SEND
-    return Action(role, cell.text, (found.rank_of[other],), (maker, direction, micro_batch), (maker, direction))
+    return Action(role, cell.text, (file.rank_of[other],), (maker, direction, micro_batch), (maker, direction))
 
 
 @dataclass(slots=True)
 class _Cell:
-    """A cell with computing, and when it runs."""
+    """A cell of the file and its start, in units of one cell."""
 
     row: int
     text: str
     needs: list[tuple[StageAction, int]]
-    """What makes its tensors, if anything in the file does, with the rank of the stage that does."""
+    """Actions that make the tensors of this cell, each with its rank.  They may be missing in the file."""
     start: int = -1
 
 
-def _with_transfers(found: PyTorchCsv) -> RankActions:
-    """As if each cell took one unit of time and began as soon as it can."""
-    computed = {action: (row, column) for row, column, action in found.each()}
+def _with_transfers(file: PyTorchCsv) -> RankActions:
+    """Insert transfers as if each cell took one unit of time and started as early as possible."""
+    computed = {action: (row, column) for row, column, action in file.each()}
     cells = [
-        [_Cell(row, cell.text, list(_needs(found, cell, row, column, computed))) for column, cell in enumerate(cells)]
-        for row, cells in enumerate(found.rows)
+        [_Cell(row, cell.text, list(_needs(file, cell, row, column, computed))) for column, cell in enumerate(cells)]
+        for row, cells in enumerate(file.rows)
     ]
     _start(cells, computed)
     transfers = list[_Transfer]()
@@ -214,7 +222,7 @@ def _with_transfers(found: PyTorchCsv) -> RankActions:
 
 
 def _start(cells: Sequence[Sequence[_Cell]], computed: dict[StageAction, tuple[int, int]]) -> None:
-    """Give each cell its start; those that wait in a circle come last, in the order of their rows."""
+    """Set the start of each cell.  Cells that wait for each other in a cycle start last, in the order of their row."""
     at, free = [0] * len(cells), [0] * len(cells)
     awaited = defaultdict[StageAction, list[int]](list)
     ready = deque(range(len(cells)))
@@ -243,24 +251,26 @@ def _start(cells: Sequence[Sequence[_Cell]], computed: dict[StageAction, tuple[i
 
 
 def _needs(
-    found: PyTorchCsv, cell: Cell, row: int, column: int, computed: dict[StageAction, tuple[int, int]]
+    file: PyTorchCsv, cell: Cell, row: int, column: int, computed: dict[StageAction, tuple[int, int]]
 ) -> Iterator[tuple[StageAction, int]]:
-    """What the cell's computing takes: the activations of the stage before, the gradients of the stage after, and what
-    its own stage has done."""
-    last = max(found.rank_of, default=0)
+    """Yield the actions on whose results a cell depends, each with its rank.
+
+    These are the forward of the stage before, the backward of the stage after, and earlier actions of the same stage.
+    """
+    last = max(file.rank_of, default=0)
     for stage, kind, m in cell.actions:
-        wanted = list[StageAction]()
+        needs = list[StageAction]()
         if kind == "F" and stage:
-            wanted.append(StageAction(stage - 1, "F", m))
+            needs.append(StageAction(stage - 1, "F", m))
         elif kind == "W":
-            wanted.append(StageAction(stage, "I", m))
+            needs.append(StageAction(stage, "I", m))
         elif kind in "IB":
-            wanted.append(StageAction(stage, "F", m))
+            needs.append(StageAction(stage, "F", m))
             if stage < last:
-                half = StageAction(stage + 1, "I", m)
-                wanted.append(half if half in computed else StageAction(stage + 1, "B", m))
-        for need in wanted:
-            rank = found.rank_of.get(need.stage)
+                input_gradient = StageAction(stage + 1, "I", m)
+                needs.append(input_gradient if input_gradient in computed else StageAction(stage + 1, "B", m))
+        for need in needs:
+            rank = file.rank_of.get(need.stage)
             if rank is None or (rank == row and computed.get(need, (row, column)) >= (row, column)):
                 why = f", and no rank has stage {need.stage}" if rank is None else " earlier on its rank"
                 raise InputError(cell_place(row, column), f"cell '{StageAction(stage, kind, m)}' needs {need}{why}")

@@ -1,1 +1,1 @@
-"""Plans, schedules and placements changed by hand, and what that breaks."""
+"""Changes by hand to plans, schedules and placements, checked against their rules."""

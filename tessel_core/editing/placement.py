@@ -1,4 +1,4 @@
-"""A placement changed by hand: what goes along with operators that are moved, and which devices cannot take them."""
+"""Changes of a placement by hand: which operators move together, and which devices cannot take them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SUBGRAPH_RULES = tuple(LATENCY_RULES[name] for name in ("contiguous subgraphs",
 
 @dataclass(frozen=True)
 class Movable:
-    """A placement, and what must hold of it after operators are moved to one device.
+    """A placement, and the rules that it must keep when operators move to another device.
 
-    A rule that it breaks already refuses no move, but for the memory of the device that operators go to.
+    A rule that the placement already breaks refuses no move.  The memory of the target device is always checked.
     """
 
     placement: Placement
@@ -32,7 +32,10 @@ class Movable:
     branches_apart: bool = False
 
     def why_not(self, operators: Iterable[int]) -> tuple[str, ...]:
-        """Per device, why these operators with what must share their device cannot go there; empty where they can."""
+        """Return for each device the reason why these operators cannot move there; empty if they can.
+
+        Operators that must share their device move along.
+        """
         going = self.placement.graph.together(operators)
         circles = self._circles(going) if self._flows_onwards else ("",) * len(self.placement.devices)
         return tuple(
@@ -47,7 +50,10 @@ class Movable:
         )
 
     def moved(self, operators: Iterable[int], device: int) -> Placement:
-        """With these operators, and what must share theirs, on that device and the replicas of its stage."""
+        """Return the placement with these operators on `device` and the replicas of its stage.
+
+        Operators that must share their device move along.
+        """
         going = set(self.placement.graph.together(operators))
         to = self.placement.stage_at(device)
         assignment = tuple(to if i in going else on for i, on in enumerate(self.placement.assignment))
@@ -68,40 +74,40 @@ class Movable:
         return next((f"{name} has no time on the kind {kind}" for name in lacking), "")
 
     def _full(self, going: Sequence[int], device: int) -> str:
-        """Where the device would hold more than its capacity, and more than it does now."""
+        """Return the reason if the device would exceed its capacity and hold more than it does now."""
         to, there = self.placement.devices[device], self.placement.operators_on[device]
         if to.memory_capacity is None or there.issuperset(going):
             return ""
         most = self.placement.most_bytes(there.union(going))
         if self.placement.stages is None and most < to.memory_capacity * (1 - 2 * ROUNDING):
-            return ""  # wherever it is in the pipeline: what follows takes long on many devices
+            return ""  # fits at every pipeline position; the exact check below is slow on many devices
         now, held = self.placement.memory[device], self.moved(going, device).memory[device]
         if held <= max(now, with_rounding(to.memory_capacity)):
             return ""
         return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
 
     def _mixing(self, going: Sequence[int], device: int) -> str:
-        """Where branches that are to be apart would meet on a device."""
+        """Return the reason if branches that must be on different devices would share one."""
         if not self.branches_apart or self._is_mixed:
             return ""
-        return next((f"{found.where}: {found.why}" for found in branches_apart(self.moved(going, device))), "")
+        return next((f"{broken.where}: {broken.why}" for broken in branches_apart(self.moved(going, device))), "")
 
     @cached_property
     def _is_mixed(self) -> bool:
         return any(branches_apart(self.placement))
 
     def _late(self, going: Sequence[int], device: int) -> str:
-        """Where subgraphs would wait for each other, of a placement for the latency of one sample."""
+        """Return the reason if subgraphs of a placement for latency would wait for each other."""
         if self.placement.subgraphs is None or self._subgraphs_wait:
             return ""
         after = self.moved(going, device)
-        return next((f"{found.where}: {found.why}" for rule in _SUBGRAPH_RULES for found in rule(after)), "")
+        return next((f"{broken.where}: {broken.why}" for rule in _SUBGRAPH_RULES for broken in rule(after)), "")
 
     def _turned_back(self, going: Sequence[int], device: int) -> str:
-        """Where stages would not follow each other, in a layout with several stages per device."""
+        """Return the reason if tensors would flow backwards in a layout with several stages per device."""
         if self.placement.stages is None or any(_STAGES(self.placement)):
             return ""
-        return next((f"{found.where}: {found.why}" for found in _STAGES(self.moved(going, device))), "")
+        return next((f"{broken.where}: {broken.why}" for broken in _STAGES(self.moved(going, device))), "")
 
     @cached_property
     def _kept(self) -> dict[str, tuple[str, ...]]:
@@ -109,31 +115,31 @@ class Movable:
 
     @cached_property
     def _subgraphs_wait(self) -> bool:
-        return any(found for rule in _SUBGRAPH_RULES for found in rule(self.placement))
+        return any(broken for rule in _SUBGRAPH_RULES for broken in rule(self.placement))
 
-    # That tensors flow in no circle, as `contiguous` has it: between sets of devices, as colours have them
+    # The rule "contiguous": tensors flow in no cycle between sets of devices
 
     @cached_property
     def _flows_onwards(self) -> bool:
-        """Whether the devices must form a chain, and do."""
+        """Whether the devices must form a chain, and do so now."""
         asked = self.contiguous and self.placement.subgraphs is None and self.placement.stages is None
         return asked and not any(PLACEMENT_RULES["contiguous"](self.placement))
 
     @cached_property
     def _sets(self) -> tuple[frozenset[int], ...]:
-        """The sets of devices that operators are on."""
+        """Distinct sets of devices to which operators are assigned."""
         return tuple(dict.fromkeys(map(frozenset, self.placement.assignment)))
 
     @cached_property
     def _set_of(self) -> tuple[int, ...]:
-        """Per group of what must share a device, its set among `_sets`."""
+        """Index in `_sets` for each group of operators that must share a device."""
         number = {each: i for i, each in enumerate(self._sets)}
         assignment = self.placement.assignment
         return tuple(number[frozenset(assignment[members[0]])] for members in self.placement.graph.colocated)
 
     @cached_property
     def _neighbours(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """Per group, those that feed it and those that it feeds."""
+        """Groups that feed each group, and groups that it feeds."""
         feeds = [(list[int](), list[int]()) for _ in self._set_of]
         for one, other in self.placement.graph.flow:
             feeds[one][1].append(other)
@@ -142,15 +148,15 @@ class Movable:
 
     @cached_property
     def _arcs(self) -> Counter[tuple[int, int]]:
-        """How often tensors flow from one set of devices to another."""
+        """Number of edges from one set of devices to another."""
         pairs = ((self._set_of[one], self._set_of[other]) for one, other in self.placement.graph.flow)
         return Counter((one, other) for one, other in pairs if one != other)
 
     def _circles(self, going: Sequence[int]) -> tuple[str, ...]:
-        """Per device, between which two tensors would flow in a circle if these operators were there.
+        """Return for each device the cycle of tensors that would arise if these operators moved there; empty if none.
 
-        The sets of devices form none without them.  With them on device t a circle leads through t: from what they or
-        t feed to what feeds them or t.
+        Without the moving operators, the graph of device sets has no cycle.  A new cycle passes through their target
+        `t`: a path leads from a set that they or `t` feed to a set that feeds them or `t`.
         """
         groups = {self.placement.graph.group_of[i] for i in going}
         before, after = (
@@ -159,18 +165,18 @@ class Movable:
         )
         reach = [*_reach(len(self._sets), self._arcs_without(groups)), 0]
         place = {each: i for i, each in enumerate(self._sets)}
-        found = []
+        reasons = []
         for d, device in enumerate(self.placement.devices):
             t = place.get(frozenset(self.placement.stage_at(d)), len(self._sets))
             fed = reach[t] | reduce(or_, (reach[each] | 1 << each for each in after - {t}), 0)
             on_circle = [each for each in before - {t} if fed >> each & 1]
             on_circle += [each for each in after - {t} if reach[each] >> t & 1]
             between = f"{device.name} and {self._called(on_circle[0])}" if on_circle else ""
-            found.append(f"tensors would flow in a circle between {between}" if between else "")
-        return tuple(found)
+            reasons.append(f"tensors would flow in a circle between {between}" if between else "")
+        return tuple(reasons)
 
     def _arcs_without(self, groups: set[int]) -> list[tuple[int, int]]:
-        """Arcs between sets of devices that stay when these groups are gone."""
+        """Return the arcs between sets of devices that remain without these groups."""
         gone = Counter[tuple[int, int]]()
         for group in groups:
             before, after = self._neighbours[group]
@@ -183,7 +189,7 @@ class Movable:
 
 
 def _reach(count: int, arcs: Iterable[tuple[int, int]]) -> list[int]:
-    """Per vertex of an acyclic graph, as bits, the vertices that paths from it lead to."""
+    """Return the descendants of each vertex of an acyclic graph, as bit sets."""
     before = quotient(count, arcs)
     reach = [0] * count
     for vertex in reversed(topological_order(before)):

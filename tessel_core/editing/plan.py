@@ -1,7 +1,7 @@
-"""A plan changed by hand, a block or a stage at a time.
+"""Changes of a plan by hand, one block or stage at a time.
 
-A stage is what must share its devices: a forward block, its backward, its weight gradient.  Every change returns
-another plan of the same name, or raises InputError with the block and the reason.
+A stage is a forward block with its backward block and its weight gradient, which must share their devices.  Every
+change returns a new plan of the same name, or raises InputError with the block and the reason.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan
 from tessel_core.model.checks import joined
 from tessel_core.units import show_memory
 
-_LONGEST_LABEL = 200
+_MAX_LABEL_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """One change of a plan, as a timeline asks for it; blocks and devices by their places in the plan."""
+    """One change of a plan that a timeline requests.  Blocks and devices are indices in the plan."""
 
     does: str
-    """One of move, stretch, split, cut, merge, hold."""
+    """Kind of change: move, stretch, split, cut, merge or hold."""
     block: int = 0
     source: int = 0
     target: int = 0
@@ -36,14 +36,14 @@ class PlanChange:
 
     @classmethod
     def of(cls, asked: Mapping[str, object]) -> PlanChange:
-        """From what came from outside: what is no number is 0."""
+        """Read a change from a request of the browser.  Values that are not numbers become 0."""
         numbers = {
             name: number_in(asked, name) for name in ("block", "source", "target", "duration", "other", "capacity")
         }
         return cls(str(asked.get("does")), alone=asked.get("alone") is True, **numbers)
 
     def made_to(self, plan: MicroBatchPlan) -> MicroBatchPlan:
-        """The plan with this change; raises InputError where it is none of this plan."""
+        """Return the plan with this change.  Raises InputError if the change does not fit the plan."""
         blocks, devices = range(len(plan.blocks)), range(len(plan.devices))
         makes = {
             "move": lambda: moved(plan, self.block, self.source, self.target, alone=self.alone),
@@ -61,45 +61,45 @@ class PlanChange:
 
 @lru_cache(maxsize=64)
 def stages(plan: MicroBatchPlan) -> tuple[tuple[int, ...], ...]:
-    """The plan's blocks by stage, in file order.
+    """Group the plan's blocks into stages, in file order.
 
-    Memory that one block acquires and another releases ties them, and a weight gradient goes with the backward block
-    that it completes.  Where neither holds memory, a forward and a backward block are tied that stand at the same
-    place of their chains, counted from both ends.
+    A block that acquires memory shares a stage with the block that releases it.  A weight gradient shares a stage with
+    its backward block.  Blocks without memory are paired by position: the first forward block with the last backward
+    block, and so on.
     """
     ties = [*_by_kind(plan), *(tie for device in range(len(plan.devices)) for tie in _by_memory(plan, device))]
     return joined(len(plan.blocks), [*ties, *_by_place(plan)])
 
 
 def stage_of(plan: MicroBatchPlan, block: int) -> tuple[int, ...]:
-    """The stage of a block, itself included."""
+    """Return the stage of a block, including the block itself."""
     return next(stage for stage in stages(plan) if block in stage)
 
 
 def moved(plan: MicroBatchPlan, block: int, source: int, target: int, *, alone: bool = False) -> MicroBatchPlan:
-    """The stage of `block`, or `alone` the block, on device `target` in the place of `source`."""
+    """Move the stage of `block`, or with `alone` only the block, from device `source` to device `target`."""
     if source not in plan.blocks[block].devices:
         raise _refused(plan, block, f"does not run on device {plan.devices[source].name}")
-    going = [block] if alone else [b for b in stage_of(plan, block) if source in plan.blocks[b].devices]
-    for b in going:
+    moving = [block] if alone else [b for b in stage_of(plan, block) if source in plan.blocks[b].devices]
+    for b in moving:
         if source != target and target in plan.blocks[b].devices:
-            raise _refused(plan, b, f"runs on device {plan.devices[target].name} already")
+            raise _refused(plan, b, f"already runs on device {plan.devices[target].name}")
     blocks = list(plan.blocks)
-    for b in going:
+    for b in moving:
         devices = tuple(target if d == source else d for d in blocks[b].devices)
         blocks[b] = replace(blocks[b], devices=devices)
     return replace(plan, blocks=tuple(blocks))
 
 
 def lasting(plan: MicroBatchPlan, block: int, duration: int) -> MicroBatchPlan:
-    """With another duration of one block, in the plan's unit of time."""
+    """Set the duration of one block, in the plan's time unit."""
     blocks = list(plan.blocks)
     blocks[block] = replace(blocks[block], duration=duration)
     return replace(plan, blocks=tuple(blocks))
 
 
 def holding(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan:
-    """With another capacity of one device, in the plan's unit of memory: no less than it holds all the time."""
+    """Set the memory capacity of one device, in the plan's memory unit; at least its static memory."""
     devices, static = list(plan.devices), plan.devices[device].static_memory
     if capacity < static:
         least, asked = (show_memory(amount, plan.memory_unit) for amount in (static, capacity))
@@ -109,10 +109,10 @@ def holding(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan:
 
 
 def backward_split(plan: MicroBatchPlan, blocks: Iterable[int] | None = None) -> MicroBatchPlan:
-    """Backward blocks, or all that are whole, in halves: input gradients, then weight gradients.
+    """Split backward blocks into input gradients and weight gradients; by default all that are not split yet.
 
-    The weight half takes the shorter half of the time on the same devices, nothing waits for it, and what the backward
-    block released it releases instead.
+    The weight gradient runs on the same devices and takes half of the time, rounded down.  No block depends on it.  It
+    releases the memory that the backward block released.
     """
     whole = [b for stage in stages(plan) for b in _whole_backward(plan, stage)]
     chosen = sorted(whole if blocks is None else blocks)
@@ -122,7 +122,7 @@ def backward_split(plan: MicroBatchPlan, blocks: Iterable[int] | None = None) ->
     for b in reversed(chosen):
         block = plan.blocks[b]
         if b not in whole:
-            raise _refused(plan, b, "is no backward block, or is split already")
+            raise _refused(plan, b, "is not a backward block, or is already split")
         half = _half_of(plan, b)
         name = names(f"W{block.name[1:]}" if block.name.startswith("B") else f"{block.name}.w")
         weight = replace(block, name=name, kind=BlockKind.WEIGHT, duration=half)
@@ -132,17 +132,17 @@ def backward_split(plan: MicroBatchPlan, blocks: Iterable[int] | None = None) ->
 
 
 def cut(plan: MicroBatchPlan, block: int) -> MicroBatchPlan:
-    """The stage of `block` as two on the same devices, each with half of every time and memory.
+    """Cut the stage of `block` into two stages on the same devices, each with half of every duration and memory.
 
-    Forward blocks run in the order of their halves, backward blocks in reverse.
+    Forward blocks run the first half first, backward blocks the second half first.
     """
     stage, names = stage_of(plan, block), _free_names(plan)
     memory, halves = _second_halves(plan, stage), dict[str, tuple[Block, Block]]()
     for b in stage:
-        each, less = plan.blocks[b], _half_of(plan, b)
+        each, half = plan.blocks[b], _half_of(plan, b)
         halves[each.name] = (
-            replace(each, name=names(f"{each.name}.1"), duration=each.duration - less, memory=each.memory - memory[b]),
-            replace(each, name=names(f"{each.name}.2"), duration=less, memory=memory[b]),
+            replace(each, name=names(f"{each.name}.1"), duration=each.duration - half, memory=each.memory - memory[b]),
+            replace(each, name=names(f"{each.name}.2"), duration=half, memory=memory[b]),
         )
     arcs = list[Dependency]()
     for one, other in halves.values():
@@ -165,31 +165,33 @@ def cut(plan: MicroBatchPlan, block: int) -> MicroBatchPlan:
 
 
 def merged(plan: MicroBatchPlan, block: int, other: int) -> MicroBatchPlan:
-    """The stages of two blocks on the same devices as one, named after the one that runs first."""
+    """Merge the stages of two blocks on the same devices.  The result keeps the names of the stage that runs first."""
     if other in stage_of(plan, block):
-        raise _refused(plan, block, f"is of one stage with {plan.blocks[other].name} already")
+        raise _refused(plan, block, f"is already in one stage with {plan.blocks[other].name}")
     order = plan.topological_order
     two = sorted((stage_of(plan, b) for b in (block, other)), key=lambda stage: min(map(order.index, stage)))
     stays, goes = ({plan.blocks[b].kind: b for b in stage} for stage in two)
     if sorted(stays) != sorted(plan.blocks[b].kind for b in two[1]) or len(stays) < len(two[0]):
-        raise _refused(plan, block, f"is of a stage with other blocks than that of {plan.blocks[other].name}")
-    made, now = list(plan.blocks), dict[str, str]()
+        raise _refused(
+            plan, block, f"is in a stage with other kinds of blocks than the stage of {plan.blocks[other].name}"
+        )
+    made, new_name = list(plan.blocks), dict[str, str]()
     for kind, gone in goes.items():
         one, second = plan.blocks[stays[kind]], plan.blocks[gone]
         if set(one.devices) != set(second.devices):
             raise _refused(plan, gone, f"runs on other devices than {one.name}")
-        label = " + ".join(each for each in (one.label, second.label) if each)[:_LONGEST_LABEL]
+        label = " + ".join(each for each in (one.label, second.label) if each)[:_MAX_LABEL_CHARACTERS]
         duration, memory = one.duration + second.duration, one.memory + second.memory
         made[stays[kind]] = replace(one, duration=duration, memory=memory, label=label)
-        now[second.name] = one.name
+        new_name[second.name] = one.name
     arcs = dict[tuple[str, str], int]()
     for arc in plan.dependencies:
-        before, after = (now.get(name, name) for name in (arc.predecessor, arc.successor))
+        before, after = (new_name.get(name, name) for name in (arc.predecessor, arc.successor))
         if before != after:
             arcs[before, after] = max(arc.lag, arcs.get((before, after), 0))
     return replace(
         plan,
-        blocks=tuple(each for each in made if each.name not in now),
+        blocks=tuple(each for each in made if each.name not in new_name),
         dependencies=tuple(Dependency(*ends, lag) for ends, lag in arcs.items()),
     )
 
@@ -202,17 +204,18 @@ def _by_kind(plan: MicroBatchPlan) -> Iterator[tuple[int, int]]:
 
 
 def _by_memory(plan: MicroBatchPlan, device: int) -> Iterator[tuple[int, int]]:
-    """Each release with what it gives back: the block that came earliest by the one that is last to go, and so on.
+    """Pair each block that releases memory with the blocks that acquired it.
 
-    Forward blocks are in the order in which others come before them, backward blocks in the order in which others
-    follow.  Weight gradients wait as long as they like, so they count as the backward block that they complete.
+    The last release gives back the first acquired memory, and so on.  Acquiring blocks are ordered by the number of
+    forward blocks before them, releasing blocks by the number of backward blocks after them.  A weight gradient has
+    the position of its backward block, because nothing bounds how late it may run.
     """
-    stands_for = list(range(len(plan.blocks)))
+    position = list(range(len(plan.blocks)))
     for backward, weight in _by_kind(plan):
-        stands_for[weight] = backward
+        position[weight] = backward
     before, after = _forwards_before(plan), _backwards_after(plan)
     left = {b: plan.blocks[b].memory for b in sorted(plan.blocks_on[device], key=before.__getitem__)}
-    releases = sorted(plan.blocks_on[device], key=lambda b: after[stands_for[b]])
+    releases = sorted(plan.blocks_on[device], key=lambda b: after[position[b]])
     for release in releases:
         owed = max(0, -plan.blocks[release].memory)
         for acquire, held in left.items():
@@ -224,13 +227,13 @@ def _by_memory(plan: MicroBatchPlan, device: int) -> Iterator[tuple[int, int]]:
 
 
 def _forwards_before(plan: MicroBatchPlan) -> list[int]:
-    """Per block, how many forward blocks must come before it."""
+    """Return for each block the number of forward blocks among its ancestors."""
     forward = sum(1 << b for b, block in enumerate(plan.blocks) if block.kind is BlockKind.FORWARD)
     return [(ancestors & forward).bit_count() for ancestors in plan.ancestors]
 
 
 def _backwards_after(plan: MicroBatchPlan) -> list[int]:
-    """Per block, how many backward blocks must come after it."""
+    """Return for each block the number of backward blocks among its descendants."""
     after = [0] * len(plan.blocks)
     for b in reversed(plan.topological_order):
         for follows, _ in plan.successors[b]:
@@ -262,12 +265,12 @@ def _whole_backward(plan: MicroBatchPlan, stage: Sequence[int]) -> list[int]:
 def _half_of(plan: MicroBatchPlan, block: int) -> int:
     duration = plan.blocks[block].duration
     if duration < 2:
-        raise _refused(plan, block, "lasts 1, which has no halves")
+        raise _refused(plan, block, "has duration 1 and cannot be halved")
     return duration // 2
 
 
 def _second_halves(plan: MicroBatchPlan, stage: Sequence[int]) -> dict[int, int]:
-    """Per block the memory of its second half: half of what is acquired, and as much released."""
+    """Return the memory of the second half of each block: half of each acquisition, released in equal amount."""
     amounts = {b: plan.blocks[b].memory for b in stage}
     second = {b: max(0, amount) // 2 for b, amount in amounts.items()}
     owed = sum(second.values())
@@ -280,7 +283,7 @@ def _second_halves(plan: MicroBatchPlan, stage: Sequence[int]) -> dict[int, int]
 
 
 def _ends(halves: tuple[Block, Block]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The halves that run first, and those that run last."""
+    """Return the names of the halves that run first, and of those that run last."""
     one, other = halves[0].name, halves[1].name
     if halves[0].kind is BlockKind.WEIGHT:
         return (one, other), (one, other)
@@ -288,11 +291,11 @@ def _ends(halves: tuple[Block, Block]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _free_names(plan: MicroBatchPlan) -> Callable[[str], str]:
-    """Names that no block has: the one that is wished, else with a number behind."""
+    """Return a function that makes a name unique in the plan by appending a number if needed."""
     taken = {block.name for block in plan.blocks}
 
-    def free(wished: str) -> str:
-        name = next(name for i in count(1) if (name := wished if i == 1 else f"{wished}.{i}") not in taken)
+    def free(preferred: str) -> str:
+        name = next(name for i in count(1) if (name := preferred if i == 1 else f"{preferred}.{i}") not in taken)
         taken.add(name)
         return name
 

@@ -1,4 +1,4 @@
-"""What could be bought for a plan, one thing at a time: memory, faster links, a shorter stage, a layer moved."""
+"""Single improvements of a plan whose gain can be compared: more memory, faster links, a moved layer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.units import show_memory
 
-_UNITS = {"B": 10**9}
-"""What memory is bought in: gigabytes; plans that count otherwise buy one of their units."""
-_MOST_DEVICES = 16
+_MEMORY_INCREMENTS = {"B": 10**9}
+"""Bytes in the increment of memory (1 GB).  Plans with another memory unit use one unit as the increment."""
+_MAX_DEVICES = 16
 _LAYERS = re.compile(r"layers (\d+)–(\d+)")
 
 
 def price_tags(plan: MicroBatchPlan) -> dict[str, MicroBatchPlan]:
-    """The plan with each of them, by what it is; plans of more than 16 devices have memory on all of them only."""
+    """Return the plan with each improvement, by the name of the improvement.
+
+    Plans with more than 16 devices get more memory only on all devices at once.
+    """
     return {name: each for name, each in _offers(plan) if each != plan}
 
 
@@ -29,7 +32,7 @@ def _offers(plan: MicroBatchPlan) -> Iterator[tuple[str, MicroBatchPlan]]:
     if len(limited) > 1:
         most = max(more.values())
         yield f"{show_memory(most, plan.memory_unit)} more on every device", _with_memory(plan, limited, most)
-    for d in limited if len(plan.devices) <= _MOST_DEVICES else ():
+    for d in limited if len(plan.devices) <= _MAX_DEVICES else ():
         name = f"{show_memory(more[d], plan.memory_unit)} more on {plan.devices[d].name}"
         yield name, _with_memory(plan, [d], more[d])
     if any(arc.lag for arc in plan.dependencies):
@@ -39,12 +42,15 @@ def _offers(plan: MicroBatchPlan) -> Iterator[tuple[str, MicroBatchPlan]]:
 
 
 def _one_more(plan: MicroBatchPlan, device: int) -> int:
-    """A slot; or as many gigabytes as one more micro-batch takes: less would often buy nothing."""
-    unit = _UNITS.get(plan.memory_unit)
+    """Return the memory for one more micro-batch, in whole gigabytes; one unit for plans that do not use bytes.
+
+    Less memory than one micro-batch needs would often gain nothing.
+    """
+    unit = _MEMORY_INCREMENTS.get(plan.memory_unit)
     if unit is None:
         return 1
-    taken = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[device])
-    return unit * max(1, -(-taken // unit))
+    acquired = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[device])
+    return unit * max(1, -(-acquired // unit))
 
 
 def _with_memory(plan: MicroBatchPlan, devices: list[int], more: int) -> MicroBatchPlan:
@@ -55,12 +61,12 @@ def _with_memory(plan: MicroBatchPlan, devices: list[int], more: int) -> MicroBa
 
 
 def _moved_layers(plan: MicroBatchPlan) -> Iterator[tuple[str, MicroBatchPlan]]:
-    """One layer less in a stage and one more in a neighbour, with its time, memory and weights.
+    """Move one layer from a stage to a neighbour, with its time, memory and weights.
 
-    What a layer takes a stage tells that runs layers alone, one of a device's own.
+    The cost of a layer is read from a stage that runs only layers and has its device for itself.
     """
     named = [stage for stage in stages(plan) if _layers(plan, stage)]
-    measure = next((stage for stage in named if _of_layers_alone(plan, stage)), ())
+    measure = next((stage for stage in named if _only_layers(plan, stage)), ())
     for stage, other in permutations(named if measure else (), 2):
         linked = {b for b, _ in (*plan.successors[stage[0]], *plan.predecessors[stage[0]])}
         if other[0] in linked and _layers(plan, stage) > 1:
@@ -75,27 +81,27 @@ def _one_layer(
     plan: MicroBatchPlan, stage: Sequence[int], other: Sequence[int], measure: Sequence[int]
 ) -> MicroBatchPlan:
     blocks, devices, count = list(plan.blocks), list(plan.devices), _layers(plan, measure)
-    takes = {plan.blocks[b].kind: plan.blocks[b] for b in measure}
+    measured = {plan.blocks[b].kind: plan.blocks[b] for b in measure}
     for one, sign in ((stage, -1), (other, 1)):
         for b in one:
-            layer = takes[blocks[b].kind]
+            layer = measured[blocks[b].kind]
             duration = blocks[b].duration + sign * (layer.duration // count)
             memory = blocks[b].memory + sign * int(layer.memory / count)
             blocks[b] = replace(blocks[b], duration=duration, memory=memory)
         (d,) = blocks[one[0]].devices
-        weights = plan.devices[takes[BlockKind.FORWARD].devices[0]].static_memory // count
+        weights = plan.devices[measured[BlockKind.FORWARD].devices[0]].static_memory // count
         devices[d] = replace(devices[d], static_memory=devices[d].static_memory + sign * weights)
     return replace(plan, blocks=tuple(blocks), devices=tuple(devices))
 
 
-def _of_layers_alone(plan: MicroBatchPlan, stage: Sequence[int]) -> bool:
+def _only_layers(plan: MicroBatchPlan, stage: Sequence[int]) -> bool:
     first = plan.blocks[stage[0]]
     alone = len(first.devices) == 1 and set(plan.blocks_on[first.devices[0]]) == set(stage)
     return alone and _LAYERS.fullmatch(first.label) is not None
 
 
 def _layers(plan: MicroBatchPlan, stage: Sequence[int]) -> int:
-    """How many layers a stage runs on one device, as the label of its forward block says; 0 where it does not."""
+    """Return the number of layers in the label of a stage's forward block; 0 without one, or on several devices."""
     first = plan.blocks[stage[0]]
-    found = _LAYERS.search(first.label) if first.kind is BlockKind.FORWARD and len(first.devices) == 1 else None
-    return int(found[2]) - int(found[1]) + 1 if found else 0
+    match = _LAYERS.search(first.label) if first.kind is BlockKind.FORWARD and len(first.devices) == 1 else None
+    return int(match[2]) - int(match[1]) + 1 if match else 0

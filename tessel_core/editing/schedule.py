@@ -1,6 +1,6 @@
-"""A schedule changed by hand: a run put elsewhere, and what that does to the others.
+"""Changes of a schedule by hand: a run is moved or swapped, and the other runs follow.
 
-Every change returns a schedule that keeps the rules, or raises InputError with the place, the reason and the rule.
+Every change returns a valid schedule, or raises InputError with the place, the reason and the broken rule.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tessel_core.scheduling.steady import find_steady_state
 
 @dataclass(frozen=True, slots=True)
 class RunChange:
-    """A run dropped at a tick, or on another run to swap places with it, as a timeline asks for it."""
+    """A change that a timeline requests: move a run to a start time, or swap it with another run."""
 
     run: Run
     start: int = 0
     other: Run | None = None
     alone: bool = False
-    """Whether all other runs stay where they are."""
+    """Whether all other runs keep their start times."""
 
     @classmethod
     def of(cls, asked: Mapping[str, object]) -> RunChange:
-        """From what came from outside: what is no number is 0."""
+        """Read a change from a request of the browser.  Values that are not numbers become 0."""
         run = number_in(asked, "block"), number_in(asked, "micro_batch")
         other = number_in(asked, "other_block"), number_in(asked, "other_micro_batch")
         swaps = asked.get("does") == "swap"
@@ -41,11 +41,11 @@ class RunChange:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Those that are moved: one, or two that swap places."""
+        """The run that is moved, or the two runs that are swapped."""
         return (self.run,) if self.other is None else (self.run, self.other)
 
     def made_to(self, schedule: Schedule) -> Schedule:
-        """The schedule with this change; raises InputError where it is none of this schedule, or breaks a rule."""
+        """Return the schedule with this change.  Raises InputError if it does not fit the schedule or breaks a rule."""
         counts = len(schedule.plan.blocks), schedule.micro_batches
         if any(not 0 <= place < count for run in self.runs for place, count in zip(run, counts, strict=True)):
             raise InputError("change", "is of another schedule")
@@ -55,31 +55,32 @@ class RunChange:
 
 
 def moved_alone(schedule: Schedule, run: Run, start: int) -> Schedule:
-    """The run at another start, all others where they are."""
+    """Move one run to another start time and keep all others."""
     starts = schedule.starts.copy()
     starts[run[1], run[0]] = start
-    return _judged(schedule, starts)
+    return _checked(schedule, starts)
 
 
 def reordered(schedule: Schedule, run: Run, start: int) -> Schedule:
-    """The run at the place in its devices' orders to which `start` leads, and what follows as early as that allows.
+    """Move a run in the order of its devices, and start all later runs as early as that order allows.
 
-    It goes before a run in whose first half, or before which, it is dropped.  Runs that end before both its old and its
-    new place stay; of the others each comes in its turn, so that some overtake those that wait for the run.
+    The run is inserted before the first run whose middle is later than `start`.  Runs that start before both its old
+    and its new start keep their times.
     """
     b, m = run
     was = int(schedule.starts[m, b])
     duration = np.array([block.duration for block in schedule.plan.blocks], dtype=np.int64)
-    turn = schedule.starts * 2 + duration  # twice the middle of each run
-    turn[m, b] = 2 * start
+    priority = schedule.starts * 2 + duration  # twice the middle of each run
+    priority[m, b] = 2 * start
     floor = np.where(schedule.starts < min(was, start), schedule.starts, 0)
-    return _judged(schedule, _in_turn(schedule, turn, floor))
+    return _checked(schedule, _in_order(schedule, priority, floor))
 
 
 def swapped(schedule: Schedule, run: Run, other: Run, *, alone: bool = False) -> Schedule:
-    """Two runs of one device in each other's turn, and what follows as early as that allows.
+    """Swap two runs in the order of their device, and start all later runs as early as that order allows.
 
-    `alone`, all others stay: the later run begins where the earlier one did, which ends where the later one did.
+    With `alone`, all other runs keep their times: the later run starts at the start of the earlier one, and the earlier
+    run ends at the end of the later one.
     """
     plan, starts = schedule.plan, schedule.starts
     first, second = sorted((run, other), key=lambda each: int(starts[each[1], each[0]]))
@@ -92,42 +93,43 @@ def swapped(schedule: Schedule, run: Run, other: Run, *, alone: bool = False) ->
     duration = np.array([block.duration for block in plan.blocks], dtype=np.int64)
     one, two = first[::-1], second[::-1]
     if alone:
-        found = starts.copy()
-        found[two], found[one] = starts[one], starts[two] + duration[second[0]] - duration[first[0]]
-        return _judged(schedule, found)
-    turn = starts * 2 + duration
-    turn[one], turn[two] = turn[two], turn[one]
-    return _judged(schedule, _in_turn(schedule, turn, np.where(starts < starts[one], starts, 0)))
+        changed = starts.copy()
+        changed[two], changed[one] = starts[one], starts[two] + duration[second[0]] - duration[first[0]]
+        return _checked(schedule, changed)
+    priority = starts * 2 + duration
+    priority[one], priority[two] = priority[two], priority[one]
+    return _checked(schedule, _in_order(schedule, priority, np.where(starts < starts[one], starts, 0)))
 
 
 def pushed_left(schedule: Schedule) -> Schedule:
-    """Every run as early as its devices' orders allow."""
-    return _judged(schedule, compacted(schedule))
+    """Start every run as early as the order of its devices allows."""
+    return _checked(schedule, compacted(schedule))
 
 
-def _judged(schedule: Schedule, starts: IntColumn) -> Schedule:
-    """The schedule with other starts; raises InputError with the first rule that it breaks."""
-    found = Schedule.at_starts(schedule.plan, starts, find_steady_state(starts))
-    violations = check_schedule(found)
+def _checked(schedule: Schedule, starts: IntColumn) -> Schedule:
+    """Return the schedule with other start times.  Raises InputError with the first rule that it breaks."""
+    changed = Schedule.at_starts(schedule.plan, starts, find_steady_state(starts))
+    violations = check_schedule(changed)
     if violations:
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")
-    return found
+    return changed
 
 
 def _name(schedule: Schedule, run: Run) -> str:
     return f"{schedule.plan.blocks[run[0]].name} of {run[1]}"
 
 
-def _in_turn(schedule: Schedule, turn: IntColumn, floor: IntColumn) -> IntColumn:
-    """Starts of runs taken in turn, each once its predecessors have been, at the end of its devices' lines.
+def _in_order(schedule: Schedule, priority: IntColumn, floor: IntColumn) -> IntColumn:
+    """Schedule runs by list scheduling, lowest `priority` first, and return their start times.
 
-    All are shaped (micro-batches, blocks); no start is below `floor`.
+    A run is scheduled after its predecessors and starts after the earlier runs of its devices, not before `floor`.
+    All arrays have the shape (micro-batches, blocks).
     """
     plan = schedule.plan
     waits = [len(before) for before in plan.predecessors]
     left = [list(waits) for _ in range(schedule.micro_batches)]
     ready = [
-        (int(turn[m, b]), m, b) for m in range(schedule.micro_batches) for b, count in enumerate(waits) if not count
+        (int(priority[m, b]), m, b) for m in range(schedule.micro_batches) for b, count in enumerate(waits) if not count
     ]
     heapq.heapify(ready)
     starts, free = floor.copy(), [0] * len(plan.devices)
@@ -142,5 +144,5 @@ def _in_turn(schedule: Schedule, turn: IntColumn, floor: IntColumn) -> IntColumn
             starts[m, after] = max(starts[m, after], end + lag)
             left[m][after] -= 1
             if not left[m][after]:
-                heapq.heappush(ready, (int(turn[m, after]), m, after))
+                heapq.heappush(ready, (int(priority[m, after]), m, after))
     return starts

@@ -1,6 +1,6 @@
-"""What if: the plans of a comparison with other durations, links and memory, all changed alike.
+"""What-if changes: other durations, links and memory for all plans of a comparison.
 
-A change keeps what a plan is: its blocks, what they hold, its samples.  So it stays well-formed.
+A change keeps the blocks of a plan, their memory and its samples, so the plan stays well-formed.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from tessel_core.units import show_memory, show_time
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128)
 _FACTORS = tuple(sorted({Fraction(n, d) for d in (3, 4, 10) for n in range(1, 3 * d + 1) if 4 * n >= d}))
-_FINE = 100
-"""Durations of so many ticks are rounded by a factor; shorter ones take only factors that leave whole ticks."""
+_MIN_ROUNDED_TICKS = 100
+"""Scaled durations of at least this many ticks are rounded.  Shorter ones allow only factors that give whole ticks."""
 _LINKS = (0, 1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 400)
-"""Percent of the longest block."""
-_FEW = 32
-"""A capacity of up to so many units changes by one, a larger one by twentieths."""
-_AT_ONCE = 50_000
+"""Link times on the slider, in percent of the longest block."""
+_MAX_UNIT_STEPS = 32
+"""A capacity of at most this many units changes by single units, a larger one by twentieths."""
+_MAX_INTERACTIVE_RUNS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What is other than the plans say; the defaults change nothing."""
+    """Changes to plans.  The defaults change nothing."""
 
     micro_batches: int | None = None
-    """Counted as `Comparison.micro_batches`; None is as many as the comparison has."""
+    """Number of micro-batches, counted like `Comparison.micro_batches`; None keeps the comparison's number."""
     backward: Fraction = Fraction(1)
-    """Factor of the durations of backward blocks and weight gradients."""
+    """Factor for the durations of backward blocks and weight gradients."""
     link: int = 0
-    """Ticks more, or less, between blocks on different devices; a lag never falls below 0."""
+    """Ticks added to lags between blocks on different devices; may be negative.  A lag never falls below 0."""
     capacity: int = 0
-    """Memory units more, or less, on every device that has a limit."""
+    """Memory units added to every device that has a limit; may be negative."""
     pace: Fraction = Fraction(1)
-    """Factor of the durations of what runs on `device`; blocks on several devices go at the pace of the slowest."""
+    """Factor for the durations of blocks on `device`.  A block on several devices takes the largest factor."""
     device: int = 0
+    """Index of the device to which `pace` applies."""
 
     def plan(self, plan: MicroBatchPlan) -> MicroBatchPlan:
-        """The plan so changed; durations are rounded to whole ticks, at least one."""
+        """Return the changed plan.  Durations are rounded to whole ticks, at least one."""
         return replace(
             plan,
             blocks=tuple(map(self._block, plan.blocks)),
@@ -58,18 +59,21 @@ class WhatIf:
         )
 
     def comparison(self, comparison: Comparison) -> Comparison:
-        """All pairs so changed, with the names that they have.
+        """Return the comparison with all plans changed.  Pairs keep their names.
 
-        Raises InputError where a pair has no whole number of micro-batches, or two pairs become one.
+        Raises InputError if a pair gets no whole number of micro-batches, or if two pairs become equal.
         """
         if self.micro_batches is not None:
             comparison = comparison.with_micro_batches(self.micro_batches)
-        now = {pair: replace(pair, plan=self.plan(pair.plan)) for pair in comparison.pairs}
-        names = {now[pair]: name for pair, name in comparison.names.items()}
-        return replace(comparison, pairs=tuple(now.values()), names=names)
+        changed = {pair: replace(pair, plan=self.plan(pair.plan)) for pair in comparison.pairs}
+        names = {changed[pair]: name for pair, name in comparison.names.items()}
+        return replace(comparison, pairs=tuple(changed.values()), names=names)
 
     def of_whole(self, part: Comparison, whole: Comparison) -> WhatIf:
-        """The same for a list of which a part was meant: the smallest micro-batches may be others."""
+        """Return these changes of the comparison `part` for the comparison `whole` that contains it.
+
+        Both count micro-batches in the smallest micro-batches of their pairs, so the number is converted.
+        """
         if self.micro_batches is None or not part.micro_batches or not whole.micro_batches:
             return self
         return replace(self, micro_batches=self.micro_batches * whole.micro_batches // part.micro_batches)
@@ -90,32 +94,32 @@ def _crosses(plan: MicroBatchPlan, arc: Dependency) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Slider:
-    """The stops of one field of `WhatIf`, from least to most."""
+    """A slider for one field of `WhatIf`, with its stops in ascending order."""
 
     field: str
     label: str
     about: str
     stops: tuple[object, ...]
-    """Values of the field; one of them is that of the plans as they are."""
+    """Values of the field, including the one that changes nothing."""
     texts: tuple[str, ...]
-    """What each stop means, as people read it."""
+    """Text shown for each stop."""
     own: int
-    """The stop at which the plans are as they are."""
+    """Index of the stop that changes nothing."""
     of: str = ""
-    """The device that it is about, where it is about one."""
+    """Name of the device that the slider changes, if it changes a single one."""
 
     @property
     def title(self) -> str:
-        """The label with the device."""
+        """Label with the name of the device."""
         return f"{self.label} {self.of}".rstrip()
 
     def at(self, what_if: WhatIf) -> int:
-        """The stop of a value; that of the plans as they are where it is none of this slider."""
+        """Return the stop for the field's value in `what_if`, or the unchanged stop if the slider has no such value."""
         value = getattr(what_if, self.field)
         return self.stops.index(value) if value in self.stops else self.own
 
     def spread(self, most: int) -> tuple[int, ...]:
-        """Up to so many stops, evenly from the first to the last, that of the plans as they are among them."""
+        """Return at most `most` evenly spaced stops from the first to the last, including the unchanged stop."""
         last, steps = len(self.stops) - 1, max(1, min(most, len(self.stops)) - 1)
         evenly = [(2 * i * last + steps) // (2 * steps) for i in range(steps + 1)]
         nearest = min(evenly, key=lambda each: abs(each - self.own))
@@ -123,14 +127,14 @@ class Slider:
 
 
 def what_if_at(shown: Sequence[Slider], at: Mapping[str, int], device: int) -> WhatIf:
-    """What the sliders say at these stops, by field; those that are not named, or have no such stop, change nothing."""
+    """Return the changes for stops by field.  Sliders that are missing or have no such stop change nothing."""
     stops = {each.field: at.get(each.field, each.own) for each in shown}
     known = {each.field: each.stops[stop] for each in shown if 0 <= (stop := stops[each.field]) < len(each.stops)}
     return WhatIf(device=device, **known)  # type: ignore[arg-type]
 
 
 def settled(pairs: tuple[Question, ...], what_if: WhatIf) -> WhatIf:
-    """As far as the sliders of these pairs can say it."""
+    """Return `what_if` without changes that the sliders of these pairs do not offer."""
     device = what_if.device if what_if.device < len(pairs[0].plan.devices) else 0
     shown = sliders(pairs, device)
     return what_if_at(shown, {each.field: each.at(what_if) for each in shown}, device)
@@ -138,20 +142,20 @@ def settled(pairs: tuple[Question, ...], what_if: WhatIf) -> WhatIf:
 
 @lru_cache(maxsize=16)
 def sliders(pairs: tuple[Question, ...], device: int = 0) -> tuple[Slider, ...]:
-    """What can be changed of these pairs; the last one is of the blocks on `device`."""
-    found = (_counts(pairs), _backward(pairs), _links(pairs), _capacities(pairs), _paces(pairs, device))
-    return tuple(each for each in found if each is not None)
+    """Return the sliders that apply to these pairs.  The last one changes the durations on `device`."""
+    offered = (_counts(pairs), _backward(pairs), _links(pairs), _capacities(pairs), _paces(pairs, device))
+    return tuple(slider for slider in offered if slider is not None)
 
 
 def at_once(pairs: Iterable[Question]) -> frozenset[Question]:
-    """Those that are timed while a person moves a slider: published orders, up to 50,000 runs in all."""
-    found, left = set[Question](), _AT_ONCE
+    """Return the pairs that are fast enough to time while a slider moves: published orders, up to 50,000 runs."""
+    fast, left = set[Question](), _MAX_INTERACTIVE_RUNS
     for pair in pairs:
         runs = len(pair.plan.blocks) * pair.micro_batches
         if pair.scheduler in BASELINES and runs <= left:
-            found.add(pair)
+            fast.add(pair)
             left -= runs
-    return frozenset(found)
+    return frozenset(fast)
 
 
 def _slider(
@@ -168,7 +172,7 @@ def _counts(pairs: Sequence[Question]) -> Slider | None:
     own = comparison.micro_batches
     whole = [count for count in _COUNTS if _has(comparison, count)]
     slider = _slider(
-        "micro_batches", "Micro-batches", "Of every pair, so that all run the same samples.", whole, str, own
+        "micro_batches", "Micro-batches", "Set for every pair, so that all run the same samples.", whole, str, own
     )
     return slider and replace(slider, stops=tuple(None if each == own else each for each in slider.stops))
 
@@ -197,7 +201,8 @@ def _backward(pairs: Sequence[Question]) -> Slider | None:
         return None
     ratio = Fraction(kinds[1], kinds[0])
     about = (
-        f"How long the backward passes of {first.name} last against its forward passes; of the others in proportion."
+        f"Duration of backward passes relative to forward passes of {first.name}. The other plans change by the "
+        "same factor."
     )
     return _slider(
         "backward",
@@ -220,7 +225,7 @@ def _links(pairs: Sequence[Question]) -> Slider | None:
     return _slider(
         "link",
         "Link time",
-        "The longest lag between two devices; all others become longer or shorter by as much.",
+        "The longest lag between two devices. All other lags change by the same amount.",
         [lag - longest for lag in lags],
         lambda more: show_time(longest + more, unit),  # type: ignore[operator]
         0,
@@ -232,11 +237,11 @@ def _capacities(pairs: Sequence[Question]) -> Slider | None:
     if not limits:
         return None
     most, unit = max(limits), pairs[0].plan.memory_unit
-    stops = range(1, 2 * most + 1) if most <= _FEW else [most * part // 20 for part in range(4, 41)]
+    stops = range(1, 2 * most + 1) if most <= _MAX_UNIT_STEPS else [most * part // 20 for part in range(4, 41)]
     return _slider(
         "capacity",
         "Capacity",
-        "Memory of the largest device; all others have as much more or less.",
+        "Memory of the largest device. All other devices change by the same amount.",
         [stop - most for stop in stops],
         lambda more: show_memory(most + more, unit),  # type: ignore[operator]
         0,
@@ -248,7 +253,7 @@ def _paces(pairs: Sequence[Question], device: int) -> Slider | None:
     slider = _slider(
         "pace",
         "Duration of stages on",
-        "How long everything lasts that runs on this device; blocks on several devices go at the pace of the slowest.",
+        "Factor for the duration of every block on this device. A block on several devices takes the largest factor.",
         _factors(lasting),
         lambda factor: f"× {float(factor):.3g}",  # type: ignore[arg-type]
         Fraction(1),
@@ -257,6 +262,8 @@ def _paces(pairs: Sequence[Question], device: int) -> Slider | None:
 
 
 def _factors(durations: Sequence[int]) -> list[Fraction]:
-    """Factors by which all durations stay whole, or nearly so."""
+    """Return the factors that keep all durations whole, or all factors if the durations are long enough to round."""
     common = gcd(*durations)
-    return [each for each in _FACTORS if (common * each).denominator == 1 or min(durations, default=0) >= _FINE]
+    return [
+        each for each in _FACTORS if (common * each).denominator == 1 or min(durations, default=0) >= _MIN_ROUNDED_TICKS
+    ]

@@ -1,4 +1,4 @@
-"""Which schedule wins, at one place and over a map of two changes, each cell of which is solved."""
+"""Which schedule has the shortest makespan: for one setting, and over a grid of two parameters."""
 
 from __future__ import annotations
 
@@ -16,32 +16,36 @@ from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
 from tessel_core.scheduling.comparison import Pair
 
 _TIE = 1e-6
-"""Makespans that differ by less, relatively, are a tie: plans round durations to ticks."""
+"""Largest relative difference of tied makespans.  Plans round durations to ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who ends first, pairs by position."""
+    """Ranking of compared pairs of plan and scheduler.  Pairs are indices in the comparison."""
 
     winners: tuple[int, ...]
-    """Of those that fit and are comparable; several are a tie, none has a schedule that fits."""
+    """Comparable pairs with the shortest makespan.  Several are a tie; empty if no schedule fits into memory."""
     makespan: int | None
+    """Makespan of the winners."""
     second: int | None
-    """The first of those that end after the winners."""
+    """Pair with the shortest makespan after the winners."""
     ahead: Fraction | None
-    """Share of the second's makespan by which the winners end earlier."""
+    """Lead of the winners as a share of the second's makespan."""
     misfits: tuple[int, ...]
-    """Those whose schedules exceed a capacity."""
+    """Pairs whose schedules exceed a memory capacity."""
     without: tuple[int, ...]
-    """Those that do not apply, or of which none was found in time."""
+    """Pairs whose scheduler does not apply or found no schedule in time."""
     apart: tuple[int, ...]
-    """Those that are not comparable: their micro-batches have other work, and nothing says of how many samples."""
+    """Pairs that are not comparable: their micro-batches do different work, and their sample counts are unknown."""
     undecided: tuple[int, ...]
-    """Those of which a longer search might still find a schedule that wins alone."""
+    """Pairs for which a longer search might find a shorter makespan than the winners."""
 
 
 def comparable(comparison: Comparison, reference: int = 0) -> tuple[int, ...]:
-    """Pairs whose makespans are one question: all where all run the same samples, else those that do the same work."""
+    """Return the pairs whose makespans are comparable with that of `reference`.
+
+    These are all pairs if all run the same samples, or else the pairs that do the same work as `reference`.
+    """
     if comparison.per_sample:
         return tuple(range(len(comparison.pairs)))
     groups = alike([pair.micro_batches * sum(pair.plan.work) for pair in comparison.pairs])
@@ -49,7 +53,7 @@ def comparable(comparison: Comparison, reference: int = 0) -> tuple[int, ...]:
 
 
 def standing(answers: Sequence[Answer], rivals: Sequence[int]) -> Standing:
-    """Who ends first of the `rivals`; pairs without any answer yet count for nothing."""
+    """Rank the `rivals` by makespan.  Pairs without an answer yet are ignored."""
     reports = {i: answers[i].report for i in rivals}
     ends = {i: each.makespan or 0 for i, each in reports.items() if each is not None and each.solution is not None}
     least = min(ends.values(), default=None)
@@ -71,7 +75,7 @@ def standing(answers: Sequence[Answer], rivals: Sequence[int]) -> Standing:
 
 
 def _undecided(report: ScheduleReport | None, least: int | None, reports: Iterable[ScheduleReport | None]) -> bool:
-    """Whether more search might win; what is proved of a plan holds for every search of it."""
+    """Return whether a longer search might win.  A bound that one search proves holds for all pairs of that plan."""
     if report is None or report.solver in BASELINES or report.status in (Status.PROVED_OPTIMAL, Status.INFEASIBLE):
         return False
     if least is None or report.drawable is None:
@@ -84,31 +88,31 @@ def _undecided(report: ScheduleReport | None, least: int | None, reports: Iterab
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The values of one field of `WhatIf` along a side of the map."""
+    """Values of one field of `WhatIf` along one axis of the grid."""
 
     field: str
     values: tuple[Any, ...]
 
     @classmethod
     def of(cls, slider: Slider, most: int) -> Axis:
-        """Up to so many stops of a slider."""
+        """Return an axis with at most `most` stops of a slider."""
         return cls(slider.field, tuple(slider.stops[i] for i in slider.spread(most)))
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One place of the map."""
+    """One cell of the grid."""
 
     column: int
     row: int
     standing: Standing | None
     complaint: str = ""
-    """Why the pairs cannot be so; there is no standing then."""
+    """Reason why these parameters are impossible for the pairs; then `standing` is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhichWins:
-    """The map: at each place two things are other than `base` says, and every pair is timed or searched anew."""
+    """Grid over two parameters of `base`.  Each cell solves every pair again."""
 
     pairs: tuple[Question, ...]
     rivals: tuple[int, ...]
@@ -116,35 +120,35 @@ class WhichWins:
     across: Axis
     down: Axis
     limit_s: float
-    """Seconds that each search may take at most."""
+    """Time limit of each search in seconds."""
 
     @property
     def cells(self) -> int:
-        """How many there are to solve."""
+        """Number of cells."""
         return len(self.across.values) * len(self.down.values)
 
     def at(self, column: int, row: int) -> WhatIf:
-        """What is other there; the nearest cell for a place beside the map."""
+        """Return the changes of a cell; positions outside the grid give the nearest cell."""
         columns, rows = self.across.values, self.down.values
         here = {self.across.field: columns[min(max(0, column), len(columns) - 1)]}
         return replace(self.base, **here, **{self.down.field: rows[min(max(0, row), len(rows) - 1)]})
 
     def find(self, what_if: WhatIf) -> tuple[int, int] | None:
-        """The column and the row where just this is other; None where it is in no cell."""
+        """Return (column, row) of the cell with exactly these changes; None if there is none."""
         places = ((column, row) for row in range(len(self.down.values)) for column in range(len(self.across.values)))
         return next((place for place in places if self.at(*place) == what_if), None)
 
     def solve(self, control: Control) -> tuple[Cell, ...]:
-        """All cells, row by row; each is delivered as soon as it is there, and none that was not solved whole."""
-        found = list[Cell]()
+        """Solve the cells row by row and deliver each to `control`.  A cell that was interrupted is left out."""
+        cells = list[Cell]()
         for row in range(len(self.down.values)):
             for column in range(len(self.across.values)):
                 cell = self._cell(column, row, control)
                 if control.stopped:
-                    return tuple(found)
-                found.append(cell)
+                    return tuple(cells)
+                cells.append(cell)
                 control.deliver(cell)
-        return tuple(found)
+        return tuple(cells)
 
     def _cell(self, column: int, row: int, control: Control) -> Cell:
         try:

@@ -1,1 +1,1 @@
-"""Running what was found: programs and schedules on processes of this machine, and what a run is like."""
+"""Run programs and schedules on processes of this machine, and measure the runs."""

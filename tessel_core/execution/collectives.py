@@ -1,4 +1,4 @@
-"""How tensors of ranks meet: sends and receives that nobody waits for until they are needed, and collectives."""
+"""Communication between ranks: asynchronous sends and receives, and collectives."""
 
 from __future__ import annotations
 
@@ -21,34 +21,39 @@ from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
 
 _MOVED_AS_BYTES = (torch.int16, torch.bool)
-"""Formats that gloo or nccl has no collectives of."""
-_SENT = 64
-"""Sends under way before the oldest is looked at."""
+"""Formats for which gloo or nccl has no collectives.  Their memory is moved as bytes."""
+_MAX_PENDING_SENDS = 64
+"""Wait for the oldest send when more than this many are unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """A tensor that is received into its memory."""
+    """A tensor whose receive may be unfinished."""
 
     tensor: Tensor
     work: Any
 
     def arrived(self) -> Tensor:
+        """Wait until the tensor is received, and return it."""
         self.work.wait()
         return self.tensor
 
 
 Made = dict[int, "Tensor | Arriving"]
-"""Outputs on this rank, by value."""
+"""Outputs of an operation on this rank, by value number."""
 
 
 class Talk:
-    """One rank's part in communications, which it takes part in in the order of its program."""
+    """Communication operations of one rank, run in the order of its program.
+
+    Each method named after a pattern runs this rank's part of the operation.  It receives the operation, the inputs on
+    this rank by value number, and the attributes, and returns the outputs on this rank.
+    """
 
     def __init__(
         self, rank: Rank, share: Share, held: Callable[[Tensor], None], let_go: Callable[[Tensor], None]
     ) -> None:
-        """What is on its way to others is `held` until it is received."""
+        """Call `held` with each tensor that is being sent, and `let_go` with it once it is received."""
         self._me, self._place = rank.number, rank.device
         self._types, self._rank_of = share.program.program.types, share.rank_of
         self._groups = rank.groups(share.groups)
@@ -56,7 +61,7 @@ class Talk:
         self._sending = deque[tuple[Any, Tensor]]()
 
     def run(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """This rank's part of an operation; `given` are its inputs here."""
+        """Run this rank's part of an operation, one tensor after the other; `given` are the inputs on this rank."""
         count = tensors_of(values)
         if count == 1:
             return _PATTERNS[each.op.kind](self, each, given, values)
@@ -70,23 +75,23 @@ class Talk:
         return made
 
     def finish(self, at_most: int = 0) -> None:
-        """Wait until all but so many sends are received."""
+        """Wait until at most `at_most` sends are unfinished."""
         while len(self._sending) > at_most:
             work, tensor = self._sending.popleft()
             work.wait()
             self._let_go(tensor)
 
     def post(self, tensor: Tensor, to: int) -> None:
-        """Begin to send a tensor to a rank."""
+        """Start to send a tensor to a rank."""
         while self._sending and self._sending[0][0].is_completed():
             self.finish(len(self._sending) - 1)
-        self.finish(_SENT)
+        self.finish(_MAX_PENDING_SENDS)
         tensor = _at_least_a_byte(tensor).contiguous()
         self._held(tensor)
         self._sending.append((dist.isend(tensor, to), tensor))
 
     def receive(self, of_type: TensorType, source: int) -> Arriving:
-        """Begin to receive a tensor from a rank."""
+        """Start to receive a tensor from a rank."""
         tensor = self._empty(of_type)
         return Arriving(tensor, dist.irecv(_at_least_a_byte(tensor), source))
 
@@ -97,7 +102,7 @@ class Talk:
         return self._rank_of[self._types[value].device]
 
     def send(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Also of a delay, whose outputs are nothing but news."""
+        """Send a tensor.  A `delay` sends an empty tensor, whose arrival is the only information."""
         ((taken,), (made,)) = each.op.inputs, each.op.outputs
         if self._rank(taken) == self._rank(made):
             return {made: self._empty(self._types[made])}
@@ -108,24 +113,26 @@ class Talk:
         return {made: self.receive(self._types[made], self._rank(taken))}
 
     def scatter(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """A part for each device of the group, sent by the one that has the whole."""
+        """Send one part of a tensor to each device of the group."""
         (taken,) = each.op.inputs
         source = self._rank(taken)
         if not given:
             return {made: self.receive(self._types[made], source) for made in each.outputs}
         parts = parts_along(given[taken], len(each.op.outputs), values)
-        found: Made = {}
+        own: Made = {}
         for made, part in zip(each.op.outputs, parts, strict=True):
             if self._rank(made) == self._me:
-                found[made] = part.clone()
+                own[made] = part.clone()
             else:
                 self.post(part, self._rank(made))
-        return found
+        return own
 
     def gather(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """Concatenate the inputs of all devices on one device."""
         return self._at_one(each, given, lambda parts: joined(parts, values))
 
     def reduce(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """Add up the inputs of all devices on one device."""
         return self._at_one(each, given, added_up)
 
     def _at_one(self, each: RankOp, given: Mapping[int, Tensor], combined: Callable[[list[Tensor]], Tensor]) -> Made:
@@ -140,6 +147,7 @@ class Talk:
         return {made: combined([part.arrived() if isinstance(part, Arriving) else part for part in parts])}
 
     def broadcast(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """Copy a tensor of one device to all devices of the group."""
         (taken,) = each.op.inputs
         group = self._group(each)
         tensor = given[taken].clone(memory_format=torch.contiguous_format) if given else self._empty(self._types[taken])
@@ -148,108 +156,110 @@ class Talk:
         return dict.fromkeys(each.outputs, tensor)
 
     def allreduce(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        mine, group = given[each.inputs[0]], self._group(each)
-        if group is None or not mine.numel() or mine.dtype in _MOVED_AS_BYTES:
-            return {each.outputs[0]: added_up(self._all(each, mine)).clone()}
-        total = mine.clone(memory_format=torch.contiguous_format)
+        """Add up the inputs of all devices on every device."""
+        own, group = given[each.inputs[0]], self._group(each)
+        if group is None or not own.numel() or own.dtype in _MOVED_AS_BYTES:
+            return {each.outputs[0]: added_up(self._all(each, own)).clone()}
+        total = own.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=group)
         return {each.outputs[0]: total}
 
     def allgather(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """Concatenate the inputs of all devices on every device."""
         return {each.outputs[0]: joined(self._all(each, given[each.inputs[0]]), values)}
 
     def reduce_scatter(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Each device's part of the sum over the group."""
-        mine, group = given[each.inputs[0]], self._group(each)
-        parts = parts_along(mine, len(each.op.inputs), values)
+        """Return this device's part of the sum over the group."""
+        own, group = given[each.inputs[0]], self._group(each)
+        parts = parts_along(own, len(each.op.inputs), values)
         at = each.op.outputs.index(each.outputs[0])
-        if group is None or not mine.numel() or mine.dtype in _MOVED_AS_BYTES:
-            return {each.outputs[0]: parts_along(added_up(self._all(each, mine)), len(parts), values)[at].clone()}
+        if group is None or not own.numel() or own.dtype in _MOVED_AS_BYTES:
+            return {each.outputs[0]: parts_along(added_up(self._all(each, own)), len(parts), values)[at].clone()}
         by_rank = sorted(zip(map(self._rank, each.op.outputs), parts, strict=True), key=lambda pair: pair[0])
         total = torch.empty_like(parts[at], memory_format=torch.contiguous_format)
         dist.reduce_scatter(total, [part.contiguous() for _, part in by_rank], group=group)
         return {each.outputs[0]: total}
 
     def alltoall(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """This device's part of every input, joined."""
+        """Concatenate this device's part of the input of every device."""
         parts = parts_along(given[each.inputs[0]], len(each.op.inputs), values)
-        found = self._exchanged(each, parts, [len(part) for part in parts])
-        return {each.outputs[0]: joined(found, {"axis": values["joined"]})}
+        received = self._exchanged(each, parts, [len(part) for part in parts])
+        return {each.outputs[0]: joined(received, {"axis": values["joined"]})}
 
     def shift(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """The tensor of the device before this one, while the next one gets this one's."""
-        (mine,), (made,), ring = each.inputs, each.outputs, each.op.inputs
+        """Send this device's tensor to the next device of the ring, and receive that of the previous device."""
+        (own,), (made,), ring = each.inputs, each.outputs, each.op.inputs
         if len(ring) == 1:
-            return {made: given[mine].clone()}
-        at = ring.index(mine)
-        sent, taken = _at_least_a_byte(given[mine]).contiguous(), self._empty(self._types[made])
-        # Together, because with nccl two ranks that both send first would wait for each other.
+            return {made: given[own].clone()}
+        at = ring.index(own)
+        sent, received = _at_least_a_byte(given[own]).contiguous(), self._empty(self._types[made])
+        # Start both together: with nccl, two ranks that both send first would wait for each other.
         works = dist.batch_isend_irecv(
             [
                 dist.P2POp(dist.isend, sent, self._rank(ring[(at + 1) % len(ring)])),
-                dist.P2POp(dist.irecv, _at_least_a_byte(taken), self._rank(ring[at - 1])),
+                dist.P2POp(dist.irecv, _at_least_a_byte(received), self._rank(ring[at - 1])),
             ]
         )
         self._held(sent)
         self._sending.append((works[0], sent))
-        self.finish(_SENT)
-        return {made: Arriving(taken, works[-1])}
+        self.finish(_MAX_PENDING_SENDS)
+        return {made: Arriving(received, works[-1])}
 
     def exchange_choice(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """The choices of experts of this device, which are numbered from 0 here."""
+        """Return the choices of this device's experts, from each device in turn, numbered from 0."""
         choice, devices = given[each.inputs[0]], len(each.op.outputs)
-        mine, theirs = self._rows(each, choice, values)
-        found = torch.cat(self._exchanged(each, choice.reshape(-1).sort().values.split(mine), theirs))
+        sent, received = self._rows(each, choice, values)
+        chosen = torch.cat(self._exchanged(each, choice.reshape(-1).sort().values.split(sent), received))
         first = each.op.outputs.index(each.outputs[0]) * integer(values, "experts") // devices
-        return {each.outputs[0]: found[:, None] - first}
+        return {each.outputs[0]: chosen[:, None] - first}
 
     def exchange_rows(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """Rows of the experts of this device, from each device in turn."""
+        """Return the rows for this device's experts, from each device in turn."""
         rows, choice = (given[value] for value in each.inputs)
-        mine, theirs = self._rows(each, choice, values)
-        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, mine), theirs))}
+        sent, received = self._rows(each, choice, values)
+        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, sent), received))}
 
     def return_rows(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
-        """The rows that this device sent before, sorted by expert again."""
+        """Return the rows that this device sent with `exchange_rows`, sorted by expert."""
         rows, choice = (given[value] for value in each.inputs)
-        mine, theirs = self._rows(each, choice, values)
-        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, theirs), mine))}
+        sent, received = self._rows(each, choice, values)
+        return {each.outputs[0]: torch.cat(self._exchanged(each, rows_apart(rows, received), sent))}
 
     def _rows(self, each: RankOp, choice: Tensor, values: Values) -> tuple[list[int], list[int]]:
-        """Rows that this device has for the experts of each device of the group, and each device for those here."""
+        """Return how many rows this device sends to, and receives from, each device of the group."""
         devices = len(each.op.outputs)
-        mine = rows_per_device(choice, devices, integer(values, "experts"))
-        theirs = torch.cat(self._exchanged(each, mine.split(1), [1] * devices))
-        return mine.tolist(), theirs.tolist()
+        sent = rows_per_device(choice, devices, integer(values, "experts"))
+        received = torch.cat(self._exchanged(each, sent.split(1), [1] * devices))
+        return sent.tolist(), received.tolist()
 
     def _exchanged(self, each: RankOp, parts: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
-        """The part of each device of the group for this one, of so many rows; `parts` are those for them."""
+        """Send one of `parts` to each device of the group, and return the parts received, with `rows` rows each."""
         group = self._group(each)
         if group is None:
             return list(parts)
-        found = [part.new_empty(count, *part.shape[1:]) for part, count in zip(parts, rows, strict=True)]
+        received = [part.new_empty(count, *part.shape[1:]) for part, count in zip(parts, rows, strict=True)]
         in_order = sorted(range(len(parts)), key=lambda i: self._rank(each.op.outputs[i]))
-        sent, taken = ([_movable(some[i].contiguous()).view(-1) for i in in_order] for some in (parts, found))
+        sent, taken = ([_movable(some[i].contiguous()).view(-1) for i in in_order] for some in (parts, received))
         sizes = [len(part) for part in taken]
         arrived = taken[0].new_empty(sum(sizes))
         dist.all_to_all_single(arrived, torch.cat(sent), sizes, [len(part) for part in sent], group=group)
         for part, memory in zip(arrived.split(sizes), taken, strict=True):
             memory.copy_(part)
-        return found
+        return received
 
-    def _all(self, each: RankOp, mine: Tensor) -> list[Tensor]:
-        """Every rank's input, in the order of the inputs."""
+    def _all(self, each: RankOp, own: Tensor) -> list[Tensor]:
+        """Return the input of every rank, in the order of the operation's inputs."""
         group = self._group(each)
-        if group is None or not mine.numel():
-            return [mine] * len(each.op.inputs)
-        mine = mine.contiguous()
-        found = [torch.empty_like(mine) for _ in each.op.inputs]
-        dist.all_gather([_movable(part) for part in found], _movable(mine), group=group)
-        by_rank = dict(zip(sorted(map(self._rank, each.op.inputs)), found, strict=True))
+        if group is None or not own.numel():
+            return [own] * len(each.op.inputs)
+        own = own.contiguous()
+        gathered = [torch.empty_like(own) for _ in each.op.inputs]
+        dist.all_gather([_movable(part) for part in gathered], _movable(own), group=group)
+        by_rank = dict(zip(sorted(map(self._rank, each.op.inputs)), gathered, strict=True))
         return [by_rank[self._rank(value)] for value in each.op.inputs]
 
     def _group(self, each: RankOp) -> Any:
-        """None where the rank is alone."""
+        """Return the process group of an operation; None if this rank is its only member."""
         ranks = tuple(sorted(self._rank_of[device] for device in each.group))
         return self._groups[ranks] if len(ranks) > 1 else None
 
@@ -272,14 +282,14 @@ _PATTERNS: dict[str, Callable[[Talk, RankOp, Mapping[int, Tensor], Values], Made
     "return_rows": Talk.return_rows,
 }
 COMMUNICATIONS = frozenset(_PATTERNS)
-"""Kinds of operations that are run by `Talk`."""
+"""Kinds of operations that `Talk` runs."""
 
 
 def _at_least_a_byte(tensor: Tensor) -> Tensor:
-    """What stands for a tensor without numbers, so that there is something to wait for."""
+    """Return the tensor, or a one-byte tensor in place of an empty one, which could not be sent."""
     return tensor if tensor.numel() else torch.zeros(1, dtype=torch.uint8, device=tensor.device)
 
 
 def _movable(tensor: Tensor) -> Tensor:
-    """A look at the memory in a format that can be moved."""
+    """Return the tensor, or a view of its bytes if its format has no collectives."""
     return tensor.view(-1).view(torch.uint8) if tensor.dtype in _MOVED_AS_BYTES else tensor

@@ -1,8 +1,8 @@
-"""A plan's durations and lags as a run had them, and what they predict.
+"""Fit durations and lags of a plan to a measured run, and predict other schedules with them.
 
-A run begins some time after the last thing it waited for: a run before it on one of its devices, or a dependency.
-Which that was is judged by the least time that ever passed after each; then the median is taken over the runs that
-waited for it.
+A run starts some time after the last event for which it waited: the previous run on one of its devices, or a
+dependency.  The smallest delay ever observed after each kind of event tells which event was the last.  The fitted
+delay is the median over the runs for which the event was the last.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from tessel_core.model import Expected, MeasuredRun, MicroBatchPlan, Schedule
 
 
 class _Wait(NamedTuple):
-    """That the next run begins after something: a run of a block on the same device, or a dependency."""
+    """An event for which a run waits: the previous run on its device (`turn`), or a dependency."""
 
     turn: bool
     of: int
+    """Block of the previous run, or index of the dependency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a run had, in nanoseconds."""
+    """Times fitted to a measured run, in nanoseconds."""
 
     plan: MicroBatchPlan
-    """With durations, the median of each block, and lags."""
+    """The plan with fitted lags and the median duration of each block."""
     turns: tuple[int, ...]
-    """Per block, from its end until the next on its device begins, if that waits for nothing else."""
+    """Time from the end of each block to the start of the next on its device, if that waits for nothing else."""
 
     @classmethod
-    def of(cls, plan: MicroBatchPlan, found: Expected) -> Fit:
-        """Of a plan, from what an earlier run of it makes one expect."""
-        blocks = (replace(block, duration=max(1, ns)) for block, ns in zip(plan.blocks, found.block_ns, strict=True))
-        arcs = (replace(arc, lag=ns) for arc, ns in zip(plan.dependencies, found.lag_ns, strict=True))
-        return cls(replace(plan, blocks=tuple(blocks), dependencies=tuple(arcs), time_unit="ns"), found.turn_ns)
+    def of(cls, plan: MicroBatchPlan, times: Expected) -> Fit:
+        """Build a fit for `plan` from the times of an earlier run of it."""
+        blocks = (replace(block, duration=max(1, ns)) for block, ns in zip(plan.blocks, times.block_ns, strict=True))
+        arcs = (replace(arc, lag=ns) for arc, ns in zip(plan.dependencies, times.lag_ns, strict=True))
+        return cls(replace(plan, blocks=tuple(blocks), dependencies=tuple(arcs), time_unit="ns"), times.turn_ns)
 
     def timed(self, schedule: Schedule) -> Schedule:
-        """The order of a schedule of the plan, every run as early as it, lags and turns allow."""
+        """Return the schedule with the same order, each run as early as the fitted times allow."""
         plan, free = self.plan, [0] * len(self.plan.devices)
         starts = np.zeros((schedule.micro_batches, len(plan.blocks)), dtype=np.int64)
         for b, m in zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True):
@@ -55,9 +56,10 @@ class Fit:
 
 
 def expected(run: MeasuredRun) -> Expected:
-    """What a run makes one expect of the next.
+    """Fit block durations, turns and lags to a measured run.
 
-    A dependency that no run waited for last has the usual lag between devices, at most what there was room for.
+    If a dependency was never the last event for a run, its lag is the median lag between devices, or 0 inside a
+    device, and at most the smallest delay observed after it.
     """
     plan, least, last = run.schedule.plan, dict[_Wait, int](), defaultdict[_Wait, list[int]](list)
     for start, waits in _waits(run):
@@ -67,20 +69,20 @@ def expected(run: MeasuredRun) -> Expected:
         if waits:
             wait = max(waits, key=lambda each: waits[each] + least[each])
             last[wait].append(start - waits[wait])
-    found = {wait: max(0, int(median(gaps))) for wait, gaps in last.items()}
-    usual = sorted(gap for wait, gap in found.items() if not wait.turn and _crosses(plan, wait.of))
-    otherwise = usual[len(usual) // 2] if usual else 0
+    delays = {wait: max(0, int(median(gaps))) for wait, gaps in last.items()}
+    lags = sorted(delay for wait, delay in delays.items() if not wait.turn and _crosses(plan, wait.of))
+    default_lag = lags[len(lags) // 2] if lags else 0
 
     def lag(arc: int) -> int:
-        room = least.get(_Wait(False, arc), 0)
-        return found.get(_Wait(False, arc), max(0, min(room, otherwise if _crosses(plan, arc) else 0)))
+        smallest = least.get(_Wait(False, arc), 0)
+        return delays.get(_Wait(False, arc), max(0, min(smallest, default_lag if _crosses(plan, arc) else 0)))
 
-    turns = tuple(found.get(_Wait(True, b), 0) for b in range(len(plan.blocks)))
+    turns = tuple(delays.get(_Wait(True, b), 0) for b in range(len(plan.blocks)))
     return Expected(run.block_ns, turns, tuple(lag(a) for a in range(len(plan.arcs))), run.peak_bytes)
 
 
 def _waits(run: MeasuredRun) -> Iterator[tuple[int, dict[_Wait, int]]]:
-    """Per run, when it began, and when each of what it waited for had ended."""
+    """Yield the start of each run, and the end of each event for which it waited."""
     schedule, plan = run.schedule, run.schedule.plan
     ended, last = dict[tuple[int, int], int](), dict[int, tuple[int, int]]()
     incoming = [[a for a, (_, after, _) in enumerate(plan.arcs) if after == b] for b in range(len(plan.blocks))]
@@ -95,6 +97,6 @@ def _waits(run: MeasuredRun) -> Iterator[tuple[int, dict[_Wait, int]]]:
 
 
 def _crosses(plan: MicroBatchPlan, arc: int) -> bool:
-    """Whether something is sent along a dependency."""
+    """Return whether a dependency sends a tensor to another device."""
     before, after, _ = plan.arcs[arc]
     return not set(plan.blocks[before].devices) >= set(plan.blocks[after].devices)

@@ -1,6 +1,7 @@
-"""What a program is run on: numbers drawn from a seed, tensor by tensor of the undistributed network.
+"""Inputs of a program: random numbers from a seed for each tensor of the undistributed network.
 
-Each tensor has a stream of its own, so a rank draws only what it holds, and every strategy has the same numbers.
+Each tensor has its own random stream.  So a rank draws only the tensors that it holds, and all strategies get the same
+numbers.
 """
 
 from __future__ import annotations
@@ -18,58 +19,58 @@ from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import REAL, TensorType
 
-_MANY = 2**31 - 1
-"""Above all row numbers."""
+_NO_LIMIT = 2**31 - 1
+"""Limit above all row numbers."""
 
 
 class Drawn(StrEnum):
-    """How a tensor's numbers are made."""
+    """Distribution of a tensor's numbers."""
 
     SAMPLES = auto()
-    """About 0, of variance 1."""
+    """Normal with mean 0 and variance 1."""
     WEIGHTS = auto()
-    """About 0, so small that products stay as large as what they are made of."""
+    """Normal with mean 0, scaled so that products keep the magnitude of their factors."""
     SCALE = auto()
-    """About 1."""
+    """Normal with mean 1 and standard deviation 0.2."""
     POSITIVE = auto()
-    """Between 0.5 and 1.5."""
+    """Uniform between 0.5 and 1.5."""
     ZEROS = auto()
     ROWS = auto()
-    """Whole numbers from 0 to below `limit`."""
+    """Random integers from 0 to below `limit`."""
     NUMBERS = auto()
-    """1, 2 or 3, or bools."""
+    """Random integers 1, 2 or 3, or booleans."""
     PLACES = auto()
-    """0, 1, 2 … below `limit`, and again."""
+    """Consecutive integers from 0 modulo `limit`."""
     COUNT = auto()
-    """`limit` itself."""
+    """The constant `limit`."""
     STEP = auto()
-    """The number of the step, from 1."""
+    """Number of the step, from 1."""
     COPY = auto()
-    """What another tensor begins with."""
+    """Initial values of another tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One tensor: what it is like, and how its numbers are made."""
+    """Type of one tensor and distribution of its numbers."""
 
     type: TensorType
     how: Drawn
     limit: int = 0
     of: str = ""
-    """The tensor that a copy is of."""
+    """Name of the tensor that is copied."""
     each_step: bool = False
-    """Whether every step has other numbers."""
+    """Whether every step draws new numbers."""
 
 
 @dataclass(frozen=True)
 class SeededInputs:
-    """The inputs of an undistributed network, by name."""
+    """Inputs of an undistributed network, by name."""
 
     recipes: Mapping[str, Recipe]
     seed: int
 
     def whole(self, name: str, step: int) -> Array:
-        """The tensor as step `step`, from 0, begins with it."""
+        """Return the whole tensor as it is at the start of step `step`, counted from 0."""
         recipe = self.recipes[name]
         if recipe.how is Drawn.COPY:
             return self.whole(recipe.of, step).astype(NUMPY_TYPES[recipe.type.dtype])
@@ -79,40 +80,41 @@ class SeededInputs:
         return _drawn(recipe, np.random.default_rng(stream)).astype(NUMPY_TYPES[recipe.type.dtype])
 
     def some(self, names: Iterable[str]) -> SeededInputs:
-        """Only these tensors, with those that they are copies of."""
+        """Return the inputs with these names, including the tensors that they copy."""
         asked = set(names)
         asked |= {self.recipes[name].of for name in asked} - {""}
         return replace(self, recipes={name: self.recipes[name] for name in sorted(asked)})
 
     def changes(self, name: str) -> bool:
-        """Whether every step has other numbers."""
+        """Return whether every step draws new numbers for this tensor."""
         return self.recipes[name].each_step
 
 
 def seeded_inputs(model: Distributed, seed: int) -> SeededInputs:
-    """Inputs for an undistributed model, each as the operations that take it need it.
+    """Choose random inputs for an undistributed model that suit the operations that use them.
 
-    Token ids, classes and places lie within their range, scales about 1, variances are positive; moments begin at 0 and
-    masters as their weights.  Samples are drawn anew for every step where roles say which inputs hold samples.
+    Token ids, classes and positions are within their range, scales are about 1, and variances are positive.  Optimizer
+    moments start at 0, and master weights as copies of their weights.  Inputs whose role has a batch axis are samples
+    and are drawn again for every step.
     """
-    program, known = model.program, _known(model.program)
+    program, known = model.program, _required_recipes(model.program)
     name_of = {value: piece.name for value, piece in model.piece_of.items()}
-    found = dict[str, Recipe]()
+    recipes = dict[str, Recipe]()
     for value, name in name_of.items():
         of_type, role = program.types[value], model.roles.get(name)
         samples = role is not None and role.batch_axis is not None
         recipe = known.get(value)
         if recipe is None:
-            recipe = Recipe(of_type, _usual(of_type, samples=samples))
+            recipe = Recipe(of_type, _default_distribution(of_type, samples=samples))
         elif recipe.how is Drawn.COPY:
             recipe = replace(recipe, of=name_of[int(recipe.of)])
         elif recipe.how is Drawn.ROWS and role is not None and not samples:
             recipe = replace(recipe, how=Drawn.PLACES)
-        found[name] = replace(recipe, type=of_type, each_step=samples or recipe.how is Drawn.STEP)
-    return SeededInputs(found, seed)
+        recipes[name] = replace(recipe, type=of_type, each_step=samples or recipe.how is Drawn.STEP)
+    return SeededInputs(recipes, seed)
 
 
-def _usual(of_type: TensorType, *, samples: bool) -> Drawn:
+def _default_distribution(of_type: TensorType, *, samples: bool) -> Drawn:
     if of_type.dtype not in REAL:
         return Drawn.NUMBERS
     if samples:
@@ -146,14 +148,14 @@ def _drawn(recipe: Recipe, draw: np.random.Generator) -> Array:
 _PASSING = frozenset(
     "identity cast reshape transpose permute expand slice part split after split_at send broadcast scatter".split()  # noqa: SIM905
 )
-"""Operations whose outputs hold the numbers of their first input."""
+"""Operations whose outputs contain the numbers of their first input."""
 
 
-def _known(program: Program) -> dict[int, Recipe]:
-    """Per input value, what the operations that take it need."""
+def _required_recipes(program: Program) -> dict[int, Recipe]:
+    """Return the recipe for each input value whose users need particular numbers."""
     given = frozenset(program.inputs)
     origin = {value: value for value in given}
-    found = dict[int, Recipe]()
+    recipes = dict[int, Recipe]()
     for op in program.ops:
         if op.kind in _PASSING and op.inputs[0] in origin:
             origin.update(dict.fromkeys(op.outputs, origin[op.inputs[0]]))
@@ -161,13 +163,13 @@ def _known(program: Program) -> dict[int, Recipe]:
             value = origin.get(op.inputs[place])
             if value is None or (recipe.how is Drawn.COPY and int(recipe.of) not in given):
                 continue
-            before = found.get(value, recipe)
-            found[value] = replace(recipe, limit=min(before.limit, recipe.limit))
-    return found
+            before = recipes.get(value, recipe)
+            recipes[value] = replace(recipe, limit=min(before.limit, recipe.limit))
+    return recipes
 
 
 def _needs(op: Op, program: Program) -> Iterator[tuple[int, Recipe]]:
-    """Of an operation, the places among its inputs where not any number will do."""
+    """Yield the position and recipe of each input for which an operation needs particular numbers."""
     types = program.types_of(op.inputs)
     if op.kind == "take_grad":
         size = dict(op.attributes)["size"]
@@ -187,10 +189,10 @@ def _needs(op: Op, program: Program) -> Iterator[tuple[int, Recipe]]:
         case "loss":
             yield 2, Recipe(types[2], Drawn.COUNT, types[0].shape[0] if types[0].shape else 1)
         case "layer_norm" | "layer_normalization" | "rms_norm" | "batch_norm_training":
-            yield 1, Recipe(types[1], Drawn.SCALE, _MANY)
+            yield 1, Recipe(types[1], Drawn.SCALE, _NO_LIMIT)
         case "batch_norm":
-            yield 1, Recipe(types[1], Drawn.SCALE, _MANY)
-            yield 4, Recipe(types[4], Drawn.POSITIVE, _MANY)
+            yield 1, Recipe(types[1], Drawn.SCALE, _NO_LIMIT)
+            yield 4, Recipe(types[4], Drawn.POSITIVE, _NO_LIMIT)
         case "adam":
             yield from _adam_needs(op, types)
 

@@ -1,4 +1,4 @@
-"""How much memory the values of a program need, from their types alone."""
+"""Memory that the values of a program need, computed from their types."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Bytes = int
 
 
 def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Bytes]:
-    """Per device, the most that its values take at a time when operations run in the program's order.
+    """Return the peak bytes of values on each device when operations run in the program's order.
 
-    What an operation uses inside is not counted, and rows of experts are as many as their types say.  With
-    `wide_bf16`, bf16 is held as fp32.
+    Temporary memory inside operations is not counted.  The number of rows per expert is that of the types, which may
+    differ in a run.  With `wide_bf16`, bf16 is stored as fp32.
     """
     now, most = defaultdict[int, int](int), dict.fromkeys(program.devices, 0)
     owner, holders = list(range(len(program.types))), [0] * len(program.types)
@@ -29,7 +29,7 @@ def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Byt
         return of_type.elements * (4 if wide_bf16 and of_type.dtype == "bf16" else WIDTHS[of_type.dtype])
 
     def hold(value: int, kept_by: int) -> None:
-        """The value lives in the memory of another, or in its own."""
+        """Let `value` use the memory of `kept_by`, which may be itself."""
         root = owner[value] = owner[kept_by]
         holders[root] += 1
         if holders[root] == 1:
@@ -59,7 +59,7 @@ def needed_memory(program: Program, *, wide_bf16: bool = False) -> dict[int, Byt
 
 
 def _memory_of(op: Op) -> tuple[int, ...]:
-    """Per output, the value whose memory it lives in."""
+    """Return for each output the value whose memory it uses."""
     operator = find_operator(op.kind)
     if operator.in_place:
         return op.inputs[: len(op.outputs)]
@@ -67,7 +67,7 @@ def _memory_of(op: Op) -> tuple[int, ...]:
 
 
 def check_memory(name: str, needed: Bytes, free: Bytes, what: str = "the machine") -> None:
-    """Raise InputError where a network needs more than is free."""
+    """Raise InputError if `needed` exceeds the free memory of `what`."""
     if needed > free:
         why = f"needs at least {show_memory(needed, 'B')}, and {what} has {show_memory(free, 'B')} free"
         raise InputError(name, f"{why}; take a smaller network, batch or format")

@@ -1,4 +1,4 @@
-"""A person's own list of PyTorch modules, measured one by one, as an operator graph."""
+"""Measure a user's list of PyTorch modules one by one, and build an operator graph from the result."""
 
 from __future__ import annotations
 
@@ -17,35 +17,34 @@ from tessel_core.networks.pytorch.source import asked_function, call, made_by, n
 from tessel_core.torch_extra import need_torch
 
 OPTIMIZERS = {"sgd": 0, "adam": 2}
-"""Numbers that an optimizer keeps beside each parameter and its gradient."""
-_WARM, _LEAST, _MOST = 3, 5, 200
-"""Runs before anything is timed, and the fewest and most that are."""
-_ENOUGH_S = 0.2
-"""Seconds after which a median is good enough."""
+"""Numbers that each optimizer stores per parameter, besides the parameter and its gradient."""
+_WARMUP_RUNS, _MIN_TIMED_RUNS, _MAX_TIMED_RUNS = 3, 5, 200
+_TIMING_SECONDS = 0.2
+"""Stop timing after this many seconds, once the minimum number of runs is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleCosts:
-    """One module's medians, in seconds, and its bytes."""
+    """Median times of one module in seconds, and its memory in bytes."""
 
     name: str
     kind: str
-    """The module's class."""
+    """Class of the module."""
     forward_s: float
     backward_s: float
-    """Both gradients at once."""
+    """Time of both gradients together."""
     input_gradient_s: float
     weight_gradient_s: float
     weight_bytes: int
-    """Parameters alone."""
+    """Bytes of the parameters, without gradients and optimizer state."""
     activation_bytes: int
-    """What autograd keeps for the backward, without parameters and what a module before keeps already."""
+    """Bytes that autograd saves for the backward pass, without parameters and tensors saved by earlier modules."""
     output_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Modules that follow each other, measured on one kind of device."""
+    """Costs of consecutive modules, measured on one kind of device."""
 
     name: str
     device: str
@@ -53,9 +52,10 @@ class Profile:
     modules: tuple[ModuleCosts, ...]
 
     def graph(self, optimizer: str = "adam", *, split_weights: bool = False) -> OperatorGraph:
-        """An operator a module and direction; with `split_weights` weight gradients are operators of their own.
+        """Build a graph with one operator per module and direction.
 
-        Weights count with their gradients and what the optimizer keeps.
+        With `split_weights`, each weight gradient is an operator of its own.  The bytes of weights include their
+        gradients and the state of the optimizer.
         """
         copies, last = 2 + OPTIMIZERS[optimizer], ""
         operators, edges = list[Operator](), list[Edge]()
@@ -92,14 +92,15 @@ class Profile:
 
 
 def profile(target: str, control: Control) -> Profile:
-    """Execute `FILE.py:FUNCTION` and measure the modules that it returns, on one thread, or on the first GPU.
+    """Call `FILE.py:FUNCTION` and measure the modules that it returns, on the first GPU or on one CPU thread.
 
-    The function returns a list of modules, each of which takes what the one before returns, and a micro-batch for the
-    first: tensors with samples along axis 0.  Weights that several modules share are counted once, with the first, so
-    a device that runs only a later one holds more than is said.
+    The function returns a list of modules and the input of the first: one micro-batch as a tensor, with samples along
+    axis 0.  Each module takes the output of the module before it.  `control` can stop between two modules.
 
-    Raises InputError where the file or a module cannot be run, or something else is returned; `control` stops between
-    two modules.
+    Weights shared by several modules count once, for the first module.  A device that runs only a later module really
+    holds more memory than the profile says.
+
+    Raises InputError if the file or a module cannot be run, or if the function returns anything else.
     """
     path, name = asked_function(target)
     need_torch("tessel profile")
@@ -115,7 +116,7 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found, kept = list[ModuleCosts](), dict[int, Any]()
+        measured, kept = list[ModuleCosts](), dict[int, Any]()
         value = given.to(device)
         for at, module in enumerate(modules):
             if control.stopped:
@@ -123,21 +124,19 @@ def _profile(target: str, path: str, name: str, control: Control) -> Profile:
             where = f"{target}, module {at} ({type(module).__name__})"
             on_device = call(where, partial(module.to, device))
             costs, value = _measured(where, f"module{at}", on_device, value, kept)
-            if not value.is_floating_point() and any(each.weight_bytes for each in found):
-                raise InputError(
-                    where, f"returned {_kind(value)} of {value.dtype}, through which no gradient comes back"
-                )
-            found.append(costs)
+            if not value.is_floating_point() and any(each.weight_bytes for each in measured):
+                raise InputError(where, f"returned {_kind(value)} of {value.dtype}, which has no gradient")
+            measured.append(costs)
             control.report(f"module {at + 1} of {len(modules)}", None, None)
     finally:
         torch.set_num_threads(threads)
-    # A graph's hosts are of the kind `cpu`, and these are its accelerators.
+    # In graphs the kind `cpu` means a host; the measured device is an accelerator.
     kind = torch.cuda.get_device_name() if device == "cuda" else "cpu core"
-    return Profile(Path(path).stem, kind, int(given.shape[0]), tuple(found))
+    return Profile(Path(path).stem, kind, int(given.shape[0]), tuple(measured))
 
 
 def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
-    """The modules and the micro-batch."""
+    """Call the user's function and return its modules and its micro-batch.  Raises InputError for anything else."""
     import torch
 
     made = call(target, lambda: made_by(path, name))
@@ -160,7 +159,10 @@ def _kind(value: object) -> str:
 
 
 def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, Any]) -> tuple[ModuleCosts, Any]:
-    """The module's costs, and what it hands on; `kept` are the storages, by address, that modules before keep."""
+    """Measure a module and return its costs and its output.
+
+    `kept` holds the storages, by address, that earlier modules save.  The storages of this module are added.
+    """
     import torch
 
     weights = [each for each in module.parameters() if each.requires_grad]
@@ -177,9 +179,9 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         made = call(where, lambda: module(feed()))
     if not isinstance(made, torch.Tensor):
-        raise InputError(where, f"returned {_kind(made)}, and the next module takes a tensor")
+        raise InputError(where, f"returned {_kind(made)}, but the next module needs a tensor")
     if trained.requires_grad and made.is_floating_point() and not made.requires_grad:
-        raise InputError(where, "returned a tensor that is cut off from its input, so no gradient comes back")
+        raise InputError(where, "returned a tensor that is detached from its input, so there is no gradient")
     wanted = [trained] if trained.requires_grad else []
     handed, forward = torch.ones_like(made), _median(where, lambda: module(feed()))
 
@@ -192,7 +194,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
     halves = gradients(wanted), gradients(weights)
     fresh = sum(storage.nbytes() for address, storage in saved.items() if address not in kept)
     kept |= saved
-    # A weight that several modules share is held once, with the first of them.
+    # A weight that several modules share counts once, for the first of them.
     held = {each.untyped_storage().data_ptr(): each for each in weights}
     sizes = sum(each.nbytes for address, each in held.items() if address not in kept), fresh, int(made.nbytes)
     kept |= {address: each.untyped_storage() for address, each in held.items()}
@@ -200,7 +202,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
 
 
 def _feeder(where: str, module: Any, given: Any) -> Callable[[], Any]:
-    """What a module is called with: its input, or a copy each time where it works in place."""
+    """Return a function that makes the module's input: the tensor itself, or a copy if the module changes it."""
     try:
         call(where, lambda: module(given))
     except InputError as error:
@@ -211,7 +213,7 @@ def _feeder(where: str, module: Any, given: Any) -> Callable[[], Any]:
 
 
 def _median(where: str, run: Callable[[], Any]) -> float:
-    """Seconds of one call."""
+    """Return the median time of one call in seconds."""
     import torch
 
     def timed() -> float:
@@ -221,9 +223,9 @@ def _median(where: str, run: Callable[[], Any]) -> float:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
-    for _ in range(_WARM):
+    for _ in range(_WARMUP_RUNS):
         timed()
     took = list[float]()
-    while len(took) < _LEAST or (sum(took) < _ENOUGH_S and len(took) < _MOST):
+    while len(took) < _MIN_TIMED_RUNS or (sum(took) < _TIMING_SECONDS and len(took) < _MAX_TIMED_RUNS):
         took.append(timed())
     return median(took)

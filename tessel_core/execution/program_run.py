@@ -1,4 +1,4 @@
-"""A program run for some steps, in NumPy as one process or on PyTorch with a process for each device."""
+"""Run a program for several steps, in one NumPy process or in one PyTorch process per device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessel_core.deadlock.orders import program_actions
 from tessel_core.errors import InputError
 from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory, needed_memory
-from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks, check_stopped, run_share
+from tessel_core.execution.ranks import MAX_RANKS, RankError, Ranks, check_stopped, run_share
 from tessel_core.execution.share import (
     LOSS,
     RankResult,
@@ -38,11 +38,11 @@ from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.types import WIDTHS
 from tessel_core.torch_extra import need_torch
 
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 
 
 class Engine(StrEnum):
-    """What computes."""
+    """Engine that computes a program."""
 
     TORCH = "torch"
     NUMPY = "numpy"
@@ -50,33 +50,33 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was run."""
+    """One finished step."""
 
     wall_s: float
-    """From the first rank's start to the last one's end."""
+    """Seconds from the start of the first rank to the end of the last rank."""
     loss: float | None
-    """The sum of all losses; None where no output is called so."""
+    """Sum of all losses; None if no output is called `loss`."""
 
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """What a run came to."""
+    """Result of a run."""
 
     engine: Engine
     seed: int
     devices: tuple[int, ...]
     steps: tuple[Step, ...]
     peak_memory: tuple[int, ...] | None
-    """Per device, the most bytes of values at a time; None in NumPy, where one process holds all."""
+    """Peak bytes of values on each device; None in NumPy, where one process holds all values."""
     values: Mapping[str, Array]
-    """Outputs of the undistributed network after the last step, by name; empty where they were not asked for."""
+    """Outputs of the undistributed network after the last step, by name; empty unless `Asked.keep` is set."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be run: a network, undistributed and as it is spread over devices, and for how many steps.
+    """Request of a run: a network, both undistributed and spread over devices, a seed and a number of steps.
 
-    Raises InputError for a number of steps or a seed that cannot be.
+    Raises InputError if the number of steps or the seed is out of range.
     """
 
     whole: Distributed
@@ -84,11 +84,11 @@ class Asked:
     seed: int = 0
     steps: int = 1
     keep: bool = False
-    """Whether outputs are wanted at the end."""
+    """Whether to return the outputs after the last step."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.steps <= MOST_STEPS:
-            raise InputError("steps", f"must be between 1 and {MOST_STEPS:,}, got {self.steps}")
+        if not 1 <= self.steps <= MAX_STEPS:
+            raise InputError("steps", f"must be between 1 and {MAX_STEPS:,}, got {self.steps}")
         if self.seed < 0:
             raise InputError("seed", f"must be at least 0, got {self.seed}")
 
@@ -98,7 +98,7 @@ class Asked:
 
 
 OnStep = Callable[[int, Step], None]
-"""Hears of every step, from 0, as it ends."""
+"""Called with the number of each finished step, from 0, and its result."""
 
 
 def run_program(
@@ -108,10 +108,28 @@ def run_program(
     on_step: OnStep = lambda step, done: None,
     ranks: Ranks | None = None,
 ) -> ProgramRun:
-    """Run it, on PyTorch on `ranks` if some are there already, as many as the program has devices.
+    """Run a program.
 
-    Raises InputError before anything runs where the engine lacks a format or PyTorch, an operation has no meaning, the
-    program would hang or needs more memory than is free; RankError with the first reason where it ends in the middle.
+    Parameters
+    ----------
+    asked : Asked
+        The network, seed and number of steps.
+    engine : Engine
+        NumPy in this process, or PyTorch with one process per device.
+    control : Control
+        Can cancel the run.
+    on_step : Callable
+        Called after each step.
+    ranks : Ranks
+        Running processes to use with PyTorch, one per device.  By default they are started for this run.
+
+    Raises
+    ------
+    InputError
+        Before the run, if PyTorch is missing, the engine lacks a number format, an operation cannot be executed, the
+        program would hang, or it needs more memory than is free.
+    RankError
+        If the run fails or is stopped, with the first reason.
     """
     if engine is Engine.TORCH:
         need_torch("--engine torch")
@@ -128,11 +146,11 @@ def run_program(
 
 
 _UNSIGNED = frozenset(("uint16", "uint32", "uint64"))
-"""Formats in which PyTorch has little arithmetic."""
+"""Formats for which PyTorch lacks most arithmetic."""
 
 
 def check_inputs_fit(model: Distributed) -> None:
-    """Raise InputError where the inputs of an undistributed network alone are more than the machine has free."""
+    """Raise InputError if the inputs of an undistributed network need more memory than is free."""
     program = model.program
     needed = sum(program.types[value].elements * WIDTHS[program.types[value].dtype] for value in program.inputs)
     check_memory(program.name, needed, free_memory())
@@ -142,16 +160,16 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
     model, program = asked.spread, asked.spread.program
     check_memory(asked.name, sum(needed_memory(program, wide_bf16=True).values()), free_memory())
     carried = carried_values(model) if asked.steps > 1 else {}
-    told = distinct_outputs(model)
+    outputs = distinct_outputs(model)
 
     steps, given = list[Step](), dict[int, Array]()
     for step in range(asked.steps):
         given = _inputs(model, inputs, step, given)
         start = time.monotonic()
-        with np.errstate(all="ignore"):  # what is no number is said below
+        with np.errstate(all="ignore"):  # NaN losses raise an error below
             made = dict(zip(program.outputs, execute(program, given, lambda op: check_stopped(control)), strict=True))
         wall = time.monotonic() - start
-        losses = [float(made[value].sum(dtype=np.float64)) for value, piece in told.items() if piece.name == LOSS]
+        losses = [float(made[value].sum(dtype=np.float64)) for value, piece in outputs.items() if piece.name == LOSS]
         if any(np.isnan(losses)):
             raise RankError(LOSS, f"is not a number (NaN) in step {step + 1}")
         steps.append(Step(wall, fsum(losses) if losses else None))
@@ -161,23 +179,23 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
             for value, array in given.items()
             if value not in carried.values() and not inputs.changes(model.piece_of[value].name)
         }
-    values = asked.whole.joined((piece, made[value]) for value, piece in told.items()) if asked.keep else {}
+    values = asked.whole.joined((piece, made[value]) for value, piece in outputs.items()) if asked.keep else {}
     return ProgramRun(Engine.NUMPY, asked.seed, program.devices, tuple(steps), None, values)
 
 
 def _inputs(model: Distributed, inputs: SeededInputs, step: int, given: dict[int, Array]) -> dict[int, Array]:
-    """An array for every input: those given, and the others as the step begins."""
+    """Return an array for every input of a step: the given ones, and the others from `inputs`."""
     missing = {value: piece for value, piece in model.piece_of.items() if value not in given}
     whole = {name: inputs.whole(name, step) for name in {piece.name for piece in missing.values()}}
     return given | {value: piece.of(whole[piece.name]) for value, piece in missing.items()}
 
 
 def _shares(asked: Asked, inputs: SeededInputs) -> list[Share]:
-    """One for each rank, of a program that can be run on ranks; InputError where it cannot."""
+    """Return the share of each rank.  Raises InputError if the program cannot run on ranks."""
     program = asked.spread.program
-    if len(program.devices) > MOST_RANKS:
-        most = f"and at most {MOST_RANKS} processes are started; --engine numpy runs it in one"
-        raise InputError(f"program {program.name}", f"has {len(program.devices)} devices, {most}")
+    if len(program.devices) > MAX_RANKS:
+        limit = f"and at most {MAX_RANKS} processes are started; --engine numpy runs it in one"
+        raise InputError(f"program {program.name}", f"has {len(program.devices)} devices, {limit}")
     certificate = check_channels(program_actions(program), Channels.PAIR)
     if not certificate.proceeds:
         raise InputError(f"program {program.name}", f"would hang: {certificate.sentence}")
@@ -192,21 +210,21 @@ def _on_ranks(asked: Asked, shares: list[Share], ranks: Ranks, control: Control,
     steps, news = list[Step](), defaultdict[int, list[StepNews]](list)
     has_loss = any(piece.name == LOSS for piece in asked.spread.outputs)
 
-    def hear(_: int, told: StepNews) -> None:
-        heard = news[told.step]
-        heard.append(told)
-        if len(heard) == len(shares):
-            wall = max(each.end_s for each in heard) - min(each.start_s for each in heard)
-            steps.append(Step(wall, fsum(each.loss for each in heard) if has_loss else None))
-            on_step(told.step, steps[-1])
+    def hear(_: int, message: StepNews) -> None:
+        received = news[message.step]
+        received.append(message)
+        if len(received) == len(shares):
+            wall = max(each.end_s for each in received) - min(each.start_s for each in received)
+            steps.append(Step(wall, fsum(each.loss for each in received) if has_loss else None))
+            on_step(message.step, steps[-1])
 
     results: list[RankResult] = ranks.run(run_share, shares, control, hear)
-    found = (pair for result in results for pair in result.values)
-    values = asked.whole.joined(found) if asked.keep else {}
+    pieces = (pair for result in results for pair in result.values)
+    values = asked.whole.joined(pieces) if asked.keep else {}
     peaks = tuple(result.peak_memory for result in results)
     return ProgramRun(Engine.TORCH, asked.seed, asked.spread.program.devices, tuple(steps), peaks, values)
 
 
 def _has_gpus() -> bool:
-    """Whether the machine has the driver of GPUs, whose memory each rank then asks for itself."""
+    """Return whether the machine has an Nvidia driver.  If so, each rank checks the memory of its GPU itself."""
     return Path("/dev/nvidiactl").exists()

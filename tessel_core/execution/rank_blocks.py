@@ -1,6 +1,6 @@
-"""The blocks of a plan on one rank, as stand-ins: they last and hold what they should, and compute nothing of use.
+"""Stand-ins for the blocks of a plan on one rank.  They take the time and memory of the blocks without real work.
 
-A token is the moment at which its block ended, or a lag later, so that a block which takes it waits until then.
+A token carries the time at which its block ended, plus lags.  A block that needs the token waits until that time.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.project import RankOp
 from tessel_core.ir.types import TensorType
 
-_SIDE = 64
-"""Rows of the matrices that blocks compute with while they last."""
+_MATRIX_ROWS = 64
+"""Rows and columns of the matrix that computing stand-ins multiply."""
 _MOMENT = TensorType("int64", (1,), 0)
 
 
 class RankBlocks:
-    """Runs `block` and `delay`."""
+    """Runs the operations `block` and `delay` of one rank."""
 
-    def __init__(self, rank: Rank, share: Share, how: StandIns) -> None:
-        self._rank, self._rank_of, self._how = rank, share.rank_of, how
+    def __init__(self, rank: Rank, share: Share, stand_ins: StandIns) -> None:
+        self._rank, self._rank_of, self._stand_ins = rank, share.rank_of, stand_ins
         self._types = share.program.program.types
         self._talk = Talk(rank, share, lambda tensor: None, lambda tensor: None)
-        self._matrix = torch.full((_SIDE, _SIDE), 1 / _SIDE, device=rank.device)
+        self._matrix = torch.full((_MATRIX_ROWS, _MATRIX_ROWS), 1 / _MATRIX_ROWS, device=rank.device)
         self._moments = dict[int, int | Arriving]()
-        """Per token."""
+        """Time carried by each token, in nanoseconds of the monotonic clock."""
 
     def memory(self, value: int) -> Tensor:
-        """The bytes of a value at the scale, which are there and were written."""
-        size = int(self._types[value].elements * self._how.memory)
+        """Allocate and write the memory of a value, at the scale of the stand-ins."""
+        size = int(self._types[value].elements * self._stand_ins.memory)
         # NumPy fills megabytes many times faster than torch.ones does.
         return torch.from_numpy(np.ones(size, np.uint8)).to(self._rank.device)
 
     def wait(self, values: Iterable[int]) -> None:
-        """Until the moments of all that are tokens."""
+        """Wait until the time carried by each of `values` that is a token."""
         for value in values:
             moment = self._moments.get(value)
             if isinstance(moment, Arriving):
@@ -54,10 +54,10 @@ class RankBlocks:
                 sleep_until(moment)
 
     def block(self, each: RankOp, values: Values) -> dict[int, Tensor]:
-        """Sleep or compute as long as the block lasts, and hold what it makes from its start."""
+        """Allocate the outputs, then sleep or compute for the duration of the block."""
         until = time.monotonic_ns() + self._ns(values)
         made = {value: self.memory(value) for value in each.outputs}
-        if self._how.does == COMPUTE:
+        if self._stand_ins.does == COMPUTE:
             while time.monotonic_ns() < until:
                 self._matrix = self._matrix @ self._matrix
                 self._rank.settle()
@@ -66,11 +66,11 @@ class RankBlocks:
         return made
 
     def ended(self, each: RankOp, moment: int) -> None:
-        """The block ended at that moment, from which lags count."""
+        """Record the time at which a block ended."""
         self._moments[each.op.outputs[0]] = moment
 
     def delay(self, each: RankOp, values: Values) -> dict[int, Tensor]:
-        """Hand the moment on, so much later."""
+        """Add a lag to the time of a token, and send it if its output is on another rank."""
         (taken,), (made,) = each.op.inputs, each.op.outputs
         source, to = (self._rank_of[self._types[value].device] for value in (taken, made))
         if source != self._rank.number:
@@ -86,8 +86,8 @@ class RankBlocks:
         return {made: self.memory(made)}
 
     def finish(self) -> None:
-        """Wait until all moments are received."""
+        """Wait until all sent times are received."""
         self._talk.finish()
 
     def _ns(self, values: Values) -> int:
-        return round(number(values, "seconds") * self._how.ns_per_second)
+        return round(number(values, "seconds") * self._stand_ins.ns_per_second)

@@ -1,6 +1,6 @@
-"""The processes that ranks are: one imports PyTorch, becomes as many as are asked for, and says how each ended.
+"""Processes of ranks.  A first process imports PyTorch, forks one process per rank, and reports how each ended.
 
-To fork is safe here because nothing but the import has happened, and that starts no threads.
+Forking is safe here because the first process has only imported PyTorch, which starts no threads.
 """
 
 from __future__ import annotations
@@ -25,98 +25,105 @@ from typing import Any, NamedTuple
 from tessel_core.errors import InputError
 from tessel_core.life_line import obey
 
-_SLOT = 512
-"""Bytes in which a rank notes what it is at; the first two say how many of them."""
-_PATIENCE = datetime.timedelta(days=7)
-"""Until a rank gives up waiting for another: those that wait for a dead one are ended from outside, at once."""
+_NOTE_BYTES = 512
+"""Size of the note on each rank's current work.  The first two bytes hold the length of the text."""
+_PEER_TIMEOUT = datetime.timedelta(days=7)
+"""Practically no limit: ranks that wait for a dead rank are ended by the parent process at once."""
 
 
 class News(NamedTuple):
-    """What a rank said on its way."""
+    """A message from a rank during its work."""
 
     what: object
 
 
 class Done(NamedTuple):
-    """A rank has done its work."""
+    """A rank has finished its work with this result."""
 
     result: Any
 
 
 class Failed(NamedTuple):
-    """Work that raised, and whether only because another rank was gone."""
+    """The work of a rank raised an exception."""
 
     at: str
+    """The work during which it was raised."""
     why: str
     echo: bool
+    """Whether it was raised only because another rank has ended."""
     trace: str
 
 
 class Notes:
-    """What each rank is at, in memory that all processes share, so that the last words of a killed one are there."""
+    """Notes on the current work of each rank, in shared memory, so that they survive a killed rank."""
 
     def __init__(self, file: Path, ranks: int) -> None:
         with file.open("r+b") as opened:
-            self._shared = mmap.mmap(opened.fileno(), ranks * _SLOT)
+            self._shared = mmap.mmap(opened.fileno(), ranks * _NOTE_BYTES)
 
     @staticmethod
     def make(file: Path, ranks: int) -> None:
-        """An empty file for so many ranks."""
-        file.write_bytes(bytes(ranks * _SLOT))
+        """Create an empty file for the notes of `ranks` ranks."""
+        file.write_bytes(bytes(ranks * _NOTE_BYTES))
 
     def write(self, rank: int, text: str) -> None:
-        data = text.encode()[: _SLOT - 2]
-        self._shared[rank * _SLOT : rank * _SLOT + 2 + len(data)] = len(data).to_bytes(2, "big") + data
+        """Replace the note of a rank, cut to its size limit."""
+        data = text.encode()[: _NOTE_BYTES - 2]
+        self._shared[rank * _NOTE_BYTES : rank * _NOTE_BYTES + 2 + len(data)] = len(data).to_bytes(2, "big") + data
 
     def read(self, rank: int) -> str:
-        slot = self._shared[rank * _SLOT : (rank + 1) * _SLOT]
+        """Return the note of a rank."""
+        slot = self._shared[rank * _NOTE_BYTES : (rank + 1) * _NOTE_BYTES]
         return slot[2 : 2 + int.from_bytes(slot[:2], "big")].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One of the processes, as the work on it sees it; the default process group joins all."""
+    """One rank, passed to the work that runs on it.  The default process group contains all ranks."""
 
     number: int
     count: int
     device: str
-    """Where its tensors are, in PyTorch's words."""
+    """PyTorch device of its tensors."""
     _connection: Connection
     _notes: Notes
     _groups: dict[tuple[int, ...], Any]
 
     def at(self, text: str) -> None:
-        """Note what the rank does from now on, for the sentence about its end; costs about a microsecond."""
+        """Note the rank's current work for error messages.  Takes about a microsecond."""
         self._notes.write(self.number, text)
 
     def tell(self, news: object) -> None:
-        """Send news to whoever started the ranks."""
+        """Send a message to the process that started the ranks."""
         self._connection.send_bytes(pickle.dumps(News(news)))
 
     def settle(self) -> None:
-        """Wait until the device has done what it was given: a GPU works on while its process goes ahead."""
+        """Wait until a GPU has finished all work submitted to it; return at once on a CPU."""
         if self.device != "cpu":
             import torch
 
             torch.cuda.synchronize()
 
-    def groups(self, asked: Iterable[Sequence[int]]) -> dict[tuple[int, ...], Any]:
-        """Process groups by their ranks; every rank must ask for the same ones, whether it is in them or not."""
+    def groups(self, requested: Iterable[Sequence[int]]) -> dict[tuple[int, ...], Any]:
+        """Return the process groups by their ranks.
+
+        Every rank must ask for the same groups, also for those that do not contain it.
+        """
         import torch.distributed as dist
 
-        wanted = {tuple(sorted(ranks)) for ranks in asked}
+        wanted = {tuple(sorted(ranks)) for ranks in requested}
         for ranks in sorted(wanted - self._groups.keys()):
             self._groups[ranks] = dist.new_group(list(ranks)) if len(ranks) < self.count else dist.group.WORLD
         return {ranks: self._groups[ranks] for ranks in wanted}
 
 
 Work = Callable[[Rank, Any], Any]
-"""What a rank does with its argument; a function of a module."""
+"""Work of a rank on an argument.  It must be a function at the top of a module, so that it can be pickled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the first process is told, all of it numbers of open files but for the folder."""
+    """Arguments of the first process: a folder, and file descriptors of open pipes."""
 
     folder: str
     life_line: int
@@ -125,33 +132,33 @@ class Start:
 
 
 def start(text: str) -> None:
-    """Become the ranks; runs in a fresh process, and never returns."""
-    asked = Start(**json.loads(text))
+    """Fork the ranks and report how each ended.  Runs in a new process and never returns."""
+    arguments = Start(**json.loads(text))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    reports = Connection(asked.reports)
+    reports = Connection(arguments.reports)
     try:
         import torch
         import torch.distributed  # noqa: F401
     except Exception as error:
-        reports.send((None, f"cannot be started: PyTorch does not load ({_said(error)})"))
+        reports.send((None, f"cannot be started: PyTorch does not load ({_message(error)})"))
         os._exit(1)
-    gc.freeze()  # no rank looks through all of PyTorch for garbage, nor copies its pages to do so
+    gc.freeze()  # keep the garbage collectors of ranks from visiting PyTorch's objects, which would copy their pages
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pids = dict[int, int]()
     try:
-        for rank in range(len(asked.ranks)):
+        for rank in range(len(arguments.ranks)):
             pid = os.fork()
             if not pid:
                 reports.close()
-                _be_rank(rank, asked)
+                _be_rank(rank, arguments)
             pids[pid] = rank
     except OSError as error:
-        reports.send((None, f"only {len(pids)} of {len(asked.ranks)} could be started ({error.strerror})"))
-    for handle in asked.ranks:
+        reports.send((None, f"only {len(pids)} of {len(arguments.ranks)} could be started ({error.strerror})"))
+    for handle in arguments.ranks:
         os.close(handle)
     signal.signal(signal.SIGTERM, lambda *_: _end(pids))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    obey(Connection(asked.life_line, writable=False), lambda: _vanish(asked.folder))
+    obey(Connection(arguments.life_line, writable=False), lambda: _vanish(arguments.folder))
     while pids:
         pid, status = os.wait()
         reports.send((pids.pop(pid, None), os.waitstatus_to_exitcode(status)))
@@ -159,7 +166,7 @@ def start(text: str) -> None:
 
 
 def _end(pids: Iterable[int]) -> None:
-    """Kill all ranks; each is waited for, so none stays behind."""
+    """Kill all ranks.  The caller waits for each."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
 
@@ -169,64 +176,69 @@ def _vanish(folder: str) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _be_rank(rank: int, asked: Start) -> None:
-    """Do work after work until nobody asks for more; never returns."""
+def _be_rank(rank: int, arguments: Start) -> None:
+    """Run the work that arrives on the rank's pipe until the pipe closes.  Never returns."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        for other, handle in enumerate(asked.ranks):
+        for other, handle in enumerate(arguments.ranks):
             if other != rank:
                 os.close(handle)
-        obey(Connection(asked.life_line, writable=False))
-        connection, notes = Connection(asked.ranks[rank]), Notes(Path(asked.folder, "notes"), len(asked.ranks))
+        obey(Connection(arguments.life_line, writable=False))
+        connection, notes = (
+            Connection(arguments.ranks[rank]),
+            Notes(Path(arguments.folder, "notes"), len(arguments.ranks)),
+        )
         notes.write(rank, "its start")
-        me = _joined(rank, asked, connection, notes)
+        me = _joined(rank, arguments, connection, notes)
         while me is not None:
             _answer(connection, notes, rank, partial(_do, me, connection.recv_bytes()))
-    except (EOFError, OSError):  # nobody listens any more
+    except (EOFError, OSError):  # the parent has closed the pipe
         pass
     finally:
         os._exit(0)
 
 
-def _do(me: Rank, asked: bytes) -> Any:
+def _do(me: Rank, request: bytes) -> Any:
     me.at("its first step")
-    work, argument = pickle.loads(asked)
+    work, argument = pickle.loads(request)
     return work(me, argument)
 
 
-def _joined(rank: int, asked: Start, connection: Connection, notes: Notes) -> Rank | None:
-    """In the process group; None where that failed, which is said."""
+def _joined(rank: int, arguments: Start, connection: Connection, notes: Notes) -> Rank | None:
+    """Join the process group.  Returns None after a failure, which is sent to the parent."""
     import torch
     import torch.distributed as dist
 
     def join() -> Rank:
-        """Wait for all other ranks, nccl where each has a GPU, else gloo."""
+        """Wait for all other ranks; use nccl if each has a GPU, and gloo otherwise."""
         torch.set_num_threads(1)
-        count = len(asked.ranks)
+        count = len(arguments.ranks)
         cuda = torch.cuda.device_count() >= count
         if cuda:
             torch.cuda.set_device(rank)
-        store = dist.FileStore(str(Path(asked.folder, "store")), count)
-        dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=count, timeout=_PATIENCE)
+        store = dist.FileStore(str(Path(arguments.folder, "store")), count)
+        dist.init_process_group(
+            "nccl" if cuda else "gloo", store=store, rank=rank, world_size=count, timeout=_PEER_TIMEOUT
+        )
         return Rank(rank, count, f"cuda:{rank}" if cuda else "cpu", connection, notes, {})
 
-    found = list[Rank]()
-    _answer(connection, notes, rank, lambda: found.append(join()))
-    return found[0] if found else None
+    joined = list[Rank]()
+    _answer(connection, notes, rank, lambda: joined.append(join()))
+    return joined[0] if joined else None
 
 
 def _answer(connection: Connection, notes: Notes, rank: int, call: Callable[[], Any]) -> None:
-    """Send what the call returns, or why it failed."""
+    """Send the result of the call, or its failure."""
     try:
         answer: Done | Failed = Done(call())
         data = pickle.dumps(answer)
     except BaseException as error:
-        data = pickle.dumps(Failed(notes.read(rank), _said(error), _is_echo(error), traceback.format_exc()))
+        data = pickle.dumps(Failed(notes.read(rank), _message(error), _is_echo(error), traceback.format_exc()))
     connection.send_bytes(data)
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, InputError):
         return str(error)
     text = next(iter(str(error).strip().splitlines()), "")
@@ -234,14 +246,14 @@ def _said(error: BaseException) -> str:
 
 
 def _is_echo(error: BaseException) -> bool:
-    """Whether a rank failed only because another one, which it talks to, is gone."""
+    """Return whether the error only says that another rank has ended."""
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
-def command(asked: Start) -> list[str]:
-    """The first process, which finds the modules that this one finds."""
-    told = {name: getattr(asked, name) for name in Start.__slots__}
-    script = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import start; start({json.dumps(told)!r})"
+def command(arguments: Start) -> list[str]:
+    """Return the command line of the first process, which uses the module search path of this process."""
+    values = {name: getattr(arguments, name) for name in Start.__slots__}
+    script = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import start; start({json.dumps(values)!r})"
     return [sys.executable, "-c", script]

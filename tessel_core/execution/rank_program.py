@@ -1,4 +1,4 @@
-"""One rank walks its program: computing, sending, receiving and meeting in the program's order."""
+"""Execute the program of one rank: compute, send, receive and join collectives in the program's order."""
 
 from __future__ import annotations
 
@@ -24,50 +24,53 @@ from tessel_core.ir.operators.operator import Array, Values
 from tessel_core.ir.project import RankOp
 
 _LOSSES = ("loss", "cross_entropy")
-_RUNS_AHEAD = 2
-"""Runs before which what they take is asked for: gloo sends only when the other end is there.  nccl, which keeps to
-the order in which two ranks begin to send and to receive, has them where they stand."""
+_RECEIVE_RUNS_AHEAD = 2
+"""Receives are posted this many runs early with gloo, which starts a send only when its receive is posted.
+
+nccl requires the same order of sends and receives on both ranks, so receives stay in place."""
 
 
 def walk(rank: Rank, share: Share) -> RankResult:
-    """All steps of a rank's program.  Raises InputError where a loss is no number, or a GPU has too little memory."""
+    """Run all steps of a rank's program.  Raises InputError if a loss is NaN or a GPU has too little memory."""
     if rank.device != "cpu":
         check_memory("memory", share.needs, torch.cuda.mem_get_info()[0], f"GPU {rank.number}")
     return _Walk(rank, share).result()
 
 
 class _Held:
-    """The memory of values: who looks at it, and how much there is."""
+    """Bytes held by values, with a reference count for each storage."""
 
     def __init__(self) -> None:
-        self._looks = defaultdict[int, int](int)
+        self._references = defaultdict[int, int](int)
         self.now = self.peak = 0
 
     def add(self, tensor: Tensor) -> None:
         memory = tensor.untyped_storage()
-        if not self._looks[memory.data_ptr()]:
+        if not self._references[memory.data_ptr()]:
             self.now += memory.nbytes()
             self.peak = max(self.peak, self.now)
-        self._looks[memory.data_ptr()] += 1
+        self._references[memory.data_ptr()] += 1
 
     def drop(self, tensor: Tensor) -> None:
         memory = tensor.untyped_storage()
-        self._looks[memory.data_ptr()] -= 1
-        if not self._looks[memory.data_ptr()]:
-            del self._looks[memory.data_ptr()]
+        self._references[memory.data_ptr()] -= 1
+        if not self._references[memory.data_ptr()]:
+            del self._references[memory.data_ptr()]
             self.now -= memory.nbytes()
 
     def alone(self, tensor: Tensor) -> bool:
-        """Whether only one value looks at the tensor's memory."""
-        return self._looks[tensor.untyped_storage().data_ptr()] == 1
+        """Return whether only one value uses the tensor's storage."""
+        return self._references[tensor.untyped_storage().data_ptr()] == 1
 
 
 class _Walk:
+    """State of a rank while it executes its program."""
+
     def __init__(self, rank: Rank, share: Share) -> None:
         self._rank, self._share, self._program = rank, share, share.program
         spans = list(share.spans or ())
         if spans and rank.device == "cpu":
-            ops, spans = with_receives_ahead(share.program.ops, spans, _RUNS_AHEAD)
+            ops, spans = with_receives_ahead(share.program.ops, spans, _RECEIVE_RUNS_AHEAD)
             self._program = replace(share.program, ops=tuple(ops))
         self._types = share.program.program.types
         self._held = _Held()
@@ -75,7 +78,7 @@ class _Walk:
         self._blocks = None if share.stand_ins is None else RankBlocks(rank, share, share.stand_ins)
         self._known: dict[int, Tensor | Arriving] = {}
         self._lasting: dict[int, Tensor] = {}
-        """Inputs that are the same in every step."""
+        """Inputs that keep their numbers in every step."""
         self._changed = frozenset(share.carried.values())
         self._uses = defaultdict[int, int](int)
         for each in self._program.ops:
@@ -84,19 +87,19 @@ class _Walk:
         for value in self._program.outputs:
             self._uses[value] += 1
         self._left = self._uses
-        """Per value, how often it is still taken in this step."""
-        self._words = [_words(each) for each in self._program.ops]
+        """Number of remaining uses of each value in this step."""
+        self._descriptions = [_description(each) for each in self._program.ops]
         self._values = [dict(each.op.attributes) for each in self._program.ops]
         self._clock = RunClock(rank, share)
         self._spans = [(span, self._taken_by(span)) for span in spans]
-        """Runs, and what their operations take of others."""
+        """Runs, and the values that they need from other operations."""
         self._late = frozenset[int]()
-        """Inputs that are drawn when a run takes them, so that not all micro-batches are held at once."""
+        """Inputs that are drawn when a run needs them, so that not all micro-batches are in memory at once."""
         if share.spans is not None:
             self._late = frozenset(v for v, piece in share.pieces.items() if share.inputs.changes(piece.name))
 
     def result(self) -> RankResult:
-        """All steps, one after the other; ranks begin each together."""
+        """Run all steps.  All ranks start each step together."""
         steps = list[StepNews]()
         for step in range(self._share.steps):
             self._rank.at(f"the inputs of step {step + 1}")
@@ -124,7 +127,7 @@ class _Walk:
         return tuple(taken)
 
     def _begin(self, step: int) -> None:
-        """Every input that something takes: from the step before, as in every step, or drawn."""
+        """Prepare all inputs that are used: from the previous step, unchanged, or drawn."""
         before, self._known = self._known, {}
         for made in before:
             given = self._share.carried.get(made)
@@ -151,11 +154,11 @@ class _Walk:
         return from_numpy(self._share.pieces[value].of(whole), self._types[value].dtype, self._rank.device)
 
     def _by_tensor(self, values: Iterable[int]) -> Iterable[tuple[str, list[int]]]:
-        """Inputs by the name of the tensor that they are pieces of."""
-        found = defaultdict[str, list[int]](list)
+        """Group inputs by the name of the tensor of which they are pieces."""
+        by_name = defaultdict[str, list[int]](list)
         for value in values:
-            found[self._share.pieces[value].name].append(value)
-        return found.items()
+            by_name[self._share.pieces[value].name].append(value)
+        return by_name.items()
 
     def _hold(self, value: int, tensor: Tensor | Arriving) -> None:
         self._known[value] = tensor
@@ -166,7 +169,7 @@ class _Walk:
         del self._known[value]
 
     def _run(self, step: int) -> None:
-        """The whole program."""
+        """Run the whole program once."""
         self._left = self._uses.copy()
         at = 0
         for span, taken in self._spans:
@@ -182,7 +185,7 @@ class _Walk:
             self._clock.tell()
 
     def _timed(self, span: Span, taken: Sequence[int], step: int) -> None:
-        """A run, from when all that it takes is there, on all of its ranks."""
+        """Run and time the operations of a span.  The time starts when all inputs are present on all of its ranks."""
         self._rank.at(span.run.text)
         for value in taken:
             if value in self._late and value not in self._known:
@@ -192,19 +195,19 @@ class _Walk:
             self._blocks.wait(taken)
         self._clock.meet(span.run)
         start = time.monotonic_ns()
-        self._do(span.first, span.end, step, noted=False)
+        self._do(span.first, span.end, step, described=False)
         self._rank.settle()
         end = time.monotonic_ns()
         if self._blocks is not None:
             self._blocks.ended(self._program.ops[span.first], end)
         self._clock.note(span.run, start, end)
 
-    def _do(self, first: int, end: int, step: int, *, noted: bool = True) -> None:
-        """Operations from one place to before another; `noted` one by one."""
+    def _do(self, first: int, end: int, step: int, *, described: bool = True) -> None:
+        """Run the operations `first` to `end`; if `described`, note each one for error messages."""
         for i in range(first, end):
             each, values = self._program.ops[i], self._values[i]
-            if noted:
-                self._rank.at(self._words[i])
+            if described:
+                self._rank.at(self._descriptions[i])
             given = {value: self._ready(value) for value in each.inputs}
             made = self._made(each, given, values)
             for value, tensor in made.items():
@@ -218,7 +221,7 @@ class _Walk:
                     self._let_go(value)
 
     def _made(self, each: RankOp, given: dict[int, Tensor], values: Values) -> Mapping[int, Tensor | Arriving]:
-        """The outputs of an operation on this rank."""
+        """Run an operation and return its outputs on this rank."""
         kind = each.op.kind
         if self._blocks is not None and kind in ("block", "delay"):
             return self._blocks.block(each, values) if kind == "block" else self._blocks.delay(each, values)
@@ -232,14 +235,14 @@ class _Walk:
         return dict(zip(each.outputs, TORCH_OPERATORS[kind](tensors, values), strict=True))
 
     def _ready(self, value: int) -> Tensor:
-        """The value, which is waited for if it is still on its way."""
+        """Return the tensor of a value; wait if its receive is unfinished."""
         tensor = self._known[value]
         if isinstance(tensor, Arriving):
             tensor = self._known[value] = tensor.arrived()
         return tensor
 
     def _own(self, each: RankOp, place: int, given: dict[int, Tensor]) -> Tensor:
-        """An input that may be changed where the operation changes it: itself where nobody else needs it."""
+        """Return an input for an operation in place: a copy if the operation changes it and others still need it."""
         value = each.op.inputs[place]
         tensor = given[value]
         if place >= len(each.op.outputs) or (self._left[value] == 1 and self._held.alone(tensor)):
@@ -247,17 +250,17 @@ class _Walk:
         return tensor.clone()
 
     def _nothing(self, value: int) -> Tensor:
-        """Zeros without memory of their own: a plan does not say what it computes."""
+        """Return zeros that share one element of memory, because a plan does not define what blocks compute."""
         of_type = self._types[value]
         return torch.zeros(1, dtype=TORCH_TYPES[of_type.dtype], device=self._rank.device).expand(of_type.shape)
 
     def _loss(self) -> float:
-        told = (self._ready(value) for value, piece in self._share.told.items() if piece.name == LOSS)
-        return sum(float(each.double().sum()) for each in told)
+        losses = (self._ready(value) for value, piece in self._share.own_outputs.items() if piece.name == LOSS)
+        return sum(float(loss.double().sum()) for loss in losses)
 
 
-def _words(each: RankOp) -> str:
-    """What the rank is at, for the sentence about its end."""
+def _description(each: RankOp) -> str:
+    """Describe an operation for error messages."""
     op, tag = each.op, each.op.tag
     of = "" if tag.micro_batch is None else f", micro-batch {tag.micro_batch}"
     return f"operation {each.place} ({op.kind}{of})"

@@ -1,4 +1,4 @@
-"""Work on processes of this machine, one a rank, that send each other tensors and end together."""
+"""Start one process per rank on this machine, run work on them, and end them together."""
 
 from __future__ import annotations
 
@@ -22,46 +22,45 @@ from tessel_core.execution.rank_process import Done, Failed, News, Notes, Rank, 
 from tessel_core.execution.share import RankResult, Share
 from tessel_core.torch_extra import need_torch
 
-MOST_RANKS = 64
-_LOOK_S = 0.1
-"""Between two looks at the cancel switch."""
-_ECHO_S = 1.0
-"""How long the cause of a lost connection is waited for."""
-_END_S = 2.0
-"""Until ranks that were told to end are killed from here."""
-_ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+MAX_RANKS = 64
+_CANCEL_POLL_SECONDS = 0.1
+_CAUSE_SECONDS = 1.0
+"""After a lost connection, wait this long for the failure that caused it."""
+_TERMINATE_SECONDS = 2.0
+"""Kill ranks that have not ended this long after SIGTERM."""
+_SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LOOPBACK = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo0" if sys.platform == "darwin" else "lo")
 
 
 class RankError(InputError):
-    """Ranks ended before their work was done; says which one ended first, what it was at, and why."""
+    """A rank ended before its work was finished.  The message names the first such rank, its work and the reason."""
 
     def __reduce__(self) -> tuple[type[RankError], tuple[str, str]]:
         return RankError, (self.where, self.why)
 
 
 class _Failure(NamedTuple):
-    """Why a rank could not go on, and whether only because another one was gone."""
+    """Failure of a rank.  `echo` says that it failed only because another rank had ended."""
 
     echo: bool
     error: RankError
 
 
 class Ranks(AbstractContextManager["Ranks"]):
-    """Processes in one process group (nccl where there are as many GPUs, else gloo on loopback), ready for work.
+    """Single-threaded processes in one process group: nccl if each rank has a GPU, otherwise gloo on loopback.
 
-    Each has one thread.  They end with the `with` block, with the first failure of one of them, and with the process
-    that started them, however that ends.  They find each other by a file, so no port has to be free.
+    The processes end with the `with` block, when one of them fails, and when the parent process ends in any way.  They
+    find each other through a file, so they need no free port.
 
-    Raises InputError without PyTorch, or where so many processes cannot be started.
+    Raises InputError if PyTorch is missing or the processes cannot be started.
     """
 
     def __init__(self, count: int) -> None:
         need_torch("ranks")
         if not hasattr(os, "fork"):
             raise InputError("ranks", "run on Linux and macOS only")
-        if not 1 <= count <= MOST_RANKS:
-            raise InputError("ranks", f"must be between 1 and {MOST_RANKS}, got {count}")
+        if not 1 <= count <= MAX_RANKS:
+            raise InputError("ranks", f"must be between 1 and {MAX_RANKS}, got {count}")
         self.count = count
         self._open = list[Connection]()
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,20 +83,20 @@ class Ranks(AbstractContextManager["Ranks"]):
         life_line, self._life_line = Pipe(duplex=False)
         self._reports, reports = Pipe(duplex=False)
         pairs = [Pipe() for _ in range(self.count)]
-        self._ranks = [ours for ours, _ in pairs]
+        self._ranks = [parent_end for parent_end, _ in pairs]
         self._open = [self._life_line, self._reports, *self._ranks]
-        theirs = [life_line, reports, *(each for _, each in pairs)]
-        handles = [each.fileno() for each in theirs]
+        child_ends = [life_line, reports, *(child_end for _, child_end in pairs)]
+        handles = [each.fileno() for each in child_ends]
         self._process = subprocess.Popen(
             command(Start(folder, handles[0], handles[1], handles[2:])),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # what is to be said comes through the pipes
+            stdout=subprocess.DEVNULL,  # messages come through the pipes
             stderr=subprocess.DEVNULL,
             pass_fds=handles,
-            env={**_LOOPBACK, **os.environ, **_ALONE},
-            start_new_session=True,  # so that Ctrl-C is heard by this process alone
+            env={**_LOOPBACK, **os.environ, **_SINGLE_THREAD},
+            start_new_session=True,  # so that only this process receives Ctrl-C
         )
-        for each in theirs:
+        for each in child_ends:
             each.close()
 
     def run(
@@ -107,10 +106,12 @@ class Ranks(AbstractContextManager["Ranks"]):
         control: Control | None = None,
         on_news: Callable[[int, Any], None] = lambda rank, news: None,
     ) -> list[Any]:
-        """What `work(rank, argument)` returns on each rank, one argument a rank.
+        """Run `work(rank, argument)` on each rank, with one argument per rank, and return the results.
 
-        `on_news` is called here with what ranks tell.  Raises RankError with the first reason where a rank fails, dies
-        or the control stops it; then all ranks have ended, and there is no more work for them.
+        `on_news` is called in this process with the messages of ranks.
+
+        Raises RankError with the first reason if a rank fails or dies, or if `control` stops.  All ranks have ended
+        then, and cannot run again.
         """
         if len(arguments) != self.count:
             raise InputError("ranks", f"there are {self.count} processes, and work for {len(arguments)} ranks")
@@ -129,21 +130,21 @@ class Ranks(AbstractContextManager["Ranks"]):
             raise
 
     def _answers(self, control: Control | None, on_news: Callable[[int, Any], None]) -> list[Any]:
-        """What each rank sends back."""
+        """Wait for the result of each rank.  Raises RankError for the first failure that is not an echo."""
         results, failures = dict[int, Any](), list[_Failure]()
         listening = {connection: rank for rank, connection in enumerate(self._ranks)}
         reports: dict[Connection, None] = {self._reports: None}
         until = float("inf")
         while len(results) < self.count:
             check_stopped(control)
-            for connection in wait([*listening, *reports], _LOOK_S):
+            for connection in wait([*listening, *reports], _CANCEL_POLL_SECONDS):
                 assert isinstance(connection, Connection)
                 failure = None
                 try:
                     if connection in reports:
                         failure = self._ended(*connection.recv())
                     else:
-                        failure = self._heard(listening[connection], connection, results, on_news)
+                        failure = self._receive(listening[connection], connection, results, on_news)
                         if listening[connection] in results:
                             del listening[connection]
                 except (EOFError, OSError):
@@ -154,13 +155,13 @@ class Ranks(AbstractContextManager["Ranks"]):
                 if failure is not None:
                     failures.append(failure)
             if failures and until == float("inf"):
-                until = time.monotonic() + _ECHO_S
+                until = time.monotonic() + _CAUSE_SECONDS
             first = next((each for each in failures if not each.echo), None)
             if first is not None or time.monotonic() > until:
                 raise (first or failures[0]).error
         return [results[rank] for rank in range(self.count)]
 
-    def _heard(
+    def _receive(
         self, rank: int, connection: Connection, results: dict[int, Any], on_news: Callable[[int, Any], None]
     ) -> _Failure | None:
         message = pickle.loads(connection.recv_bytes())
@@ -187,7 +188,7 @@ class Ranks(AbstractContextManager["Ranks"]):
             with suppress(ProcessLookupError):
                 self._process.terminate()
             try:
-                self._process.wait(_END_S)
+                self._process.wait(_TERMINATE_SECONDS)
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
@@ -204,13 +205,13 @@ class Ranks(AbstractContextManager["Ranks"]):
 
 
 def run_share(rank: Rank, share: Share) -> RankResult:
-    """The work of a rank on its share of a program; PyTorch is loaded where it runs."""
+    """Run a rank's share of a program.  PyTorch is imported only in the process of the rank."""
     from tessel_core.execution.rank_program import walk
 
     return walk(rank, share)
 
 
 def check_stopped(control: Control | None) -> None:
-    """Raise RankError where a run is to end."""
+    """Raise RankError if the run is cancelled or out of time."""
     if control is not None and control.stopped:
-        raise RankError("run", "cancelled" if control.cancelled else "its time is over")
+        raise RankError("run", "cancelled" if control.cancelled else "the time limit is reached")

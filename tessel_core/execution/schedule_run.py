@@ -1,4 +1,4 @@
-"""A schedule on ranks: refused where it could not run, run as its program, and compared with one process."""
+"""Run a schedule on ranks, and compare its numbers with those of one process."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from tessel_core.rules import check_schedule
 
 TOY = "toy"
 BLOCKS = {TOY: "a toy network", SLEEP: "stand-ins that sleep", COMPUTE: "stand-ins that compute"}
-"""What blocks are, in words."""
+"""Description of each kind of block."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What the blocks of a schedule are when it runs."""
+    """Settings of a run: the work of its blocks and its sizes."""
 
-    width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 1024))
-    samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 1024))
-    dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=("fp64", "fp32")))
-    seed: int = option(0, Option("Seed", "Of weights and data.", 0, 2**31 - 1))
+    width: int = option(8, Option("Width", "Numbers per sample that pass from block to block.", 1, 1024))
+    samples: int = option(4, Option("Samples", "Samples per micro-batch.", 1, 1024))
+    dtype: str = option("fp64", Option("Format", "Number format of all tensors.", choices=("fp64", "fp32")))
+    seed: int = option(0, Option("Seed", "Seed of weights and data.", 0, 2**31 - 1))
     blocks: str = option(
         TOY,
         Option(
             "Blocks",
-            "A toy network whose losses and gradients are compared with one process, or stand-ins that sleep or "
-            "compute for the plan's own durations.",
+            "Work of each block: a toy network whose losses and gradients are compared with those of one process, or a "
+            "stand-in that sleeps or computes for the duration of the block.",
             choices=tuple(BLOCKS),
         ),
     )
@@ -67,8 +67,8 @@ class RunConfig:
         0.0,
         Option(
             "Scale",
-            "Nanoseconds for one unit of the plan's time, of stand-ins; 0 is as many as give the shortest block 5 ms, "
-            "or fewer where a run would take above a minute.",
+            "Duration of one time unit of the plan when stand-ins run. With 0, the shortest block takes 5 ms, or less "
+            "if the run would take more than a minute.",
             0.0,
             1e12,
             "ns",
@@ -76,59 +76,59 @@ class RunConfig:
     )
 
     def scale_for(self, schedule: Schedule) -> Scale:
-        """What the plan's units are for stand-ins."""
+        """Return the time and memory of the plan's units when stand-ins run."""
         return Scale.of(schedule, Fraction(self.scale) if self.scale else None)
 
     @property
     def layers(self) -> LayerSize:
-        """How large the layers of the toy network are."""
+        """Size of the layers of the toy network."""
         return LayerSize(self.width, self.samples, self.dtype)
 
     @property
     def tolerance(self) -> float:
-        """Largest difference that rounding explains, relative to the largest number of a tensor."""
+        """Largest difference due to rounding, relative to the largest number of a tensor."""
         return 1e-10 if self.dtype == "fp64" else 1e-5
 
 
 class Equality(NamedTuple):
-    """How the numbers of the ranks compare with those of one process."""
+    """Comparison of the numbers of the ranks with those of one process."""
 
     tensors: int
-    """How many were compared: losses, gradients and weights after a step, or outputs."""
+    """Number of compared tensors: losses, gradients and updated weights, or outputs."""
     difference: float
-    """The largest |a - b| of a tensor over its largest |b|."""
+    """Largest relative difference of a tensor: max |a - b| / max |b|."""
     worst: str
-    """The tensor with that difference."""
+    """Tensor with the largest difference."""
 
 
 class Ran(NamedTuple):
-    """What came of a run."""
+    """Result of a run."""
 
     run: MeasuredRun
     equality: Equality | None
-    """None of stand-ins."""
+    """Comparison with one process; None for stand-ins."""
 
 
 OnRuns = Callable[[int, Sequence[Timed]], None]
-"""Called with a rank and the runs that it has done since the last time."""
+"""Called with a rank and the runs that it has finished since the last call."""
 
 
 def check_runnable(schedule: Schedule, config: RunConfig) -> None:
-    """Raise InputError where the schedule could not run, would hang, or its network is too large for the machine."""
+    """Raise InputError if the schedule breaks a rule, would hang, or its network needs more memory than is free."""
     check_options(config)
     broken = check_schedule(schedule, without=("memory", "repetend repeats"))
     if broken:
         raise InputError("schedule", f"breaks a rule: {broken[0]}")
-    found = check_channels(schedule_actions(schedule), Channels.DIRECTION)
-    if not found.proceeds:
-        raise InputError("schedule", f"would hang: {found.sentence}")
+    certificate = check_channels(schedule_actions(schedule), Channels.DIRECTION)
+    if not certificate.proceeds:
+        raise InputError("schedule", f"would hang: {certificate.sentence}")
     if config.blocks == TOY:
         needed = _needed_bytes(config, Network.of(schedule.plan))
         check_memory(f"network of {schedule.plan.name}", needed, free_memory())
 
 
 def _needed_bytes(config: RunConfig, network: Network) -> int:
-    """Of all weights and gradients, on the ranks and in the process that they are compared with."""
+    """Return the bytes of all weights and gradients, on the ranks and in the process of the comparison."""
     devices = sum(len(network.plan.blocks[layer].devices) for layer in network.layers)
     return 4 * 2 * devices * config.width**2 * WIDTHS[config.dtype]
 
@@ -140,9 +140,9 @@ def run_schedule(
     control: Control | None = None,
     on_runs: OnRuns = lambda rank, runs: None,
 ) -> Ran:
-    """Run every block of every micro-batch, each device of the plan a rank, in the schedule's order.
+    """Run every block of every micro-batch in the schedule's order, with one rank per device.
 
-    Raises InputError where it cannot, before anything starts, and RankError where a rank ends early.
+    Raises InputError before the start if the schedule cannot run, and RankError if a rank ends early.
     """
     check_runnable(schedule, config)
     if config.blocks != TOY:
@@ -152,10 +152,10 @@ def run_schedule(
     inputs = _inputs(whole, config.seed, schedule.micro_batches)
     model, runs = network_program(network, schedule, config.layers)
     results = _on_ranks(schedule, model, runs, inputs, ranks, control, on_runs)
-    found = [pair for result in results for pair in result.values]
-    equality = _compared(found, _in_one_process(whole, inputs, schedule.micro_batches, control))
+    values = [pair for result in results for pair in result.values]
+    equality = _compared(values, _in_one_process(whole, inputs, schedule.micro_batches, control))
     ends = [loss_name(schedule.plan.blocks[layer].name) for layer in network.sinks if network.backward]
-    made = {piece.name: numbers for piece, numbers in found}
+    made = {piece.name: numbers for piece, numbers in values}
     losses = [sum(float(made[of_micro_batch(name, m)]) for name in ends) for m in range(schedule.micro_batches)]
     more = {
         "losses": tuple(losses) if ends else (),
@@ -191,7 +191,7 @@ def _on_ranks(
     on_runs: OnRuns,
     stand_ins: StandIns | None = None,
 ) -> list[RankResult]:
-    """Run a schedule's program, of which each operation belongs to a run of a block or to none."""
+    """Run a schedule's program.  `runs` gives the run of a block to which each operation belongs, or None."""
     blocks, known = schedule.plan.blocks, dict[tuple[int, int], Run]()
     for b, m, _ in runs_in_order(schedule):
         known[b, m] = Run(b, m, f"{blocks[b].name} #{m}", tuple(sorted(blocks[b].devices)))
@@ -208,7 +208,7 @@ def _on_ranks(
 
 
 def _inputs(whole: Distributed, seed: int, micro_batches: int) -> SeededInputs:
-    """Weights, and samples for each micro-batch."""
+    """Return the inputs of all micro-batches: weights once, and samples for each micro-batch."""
     once = seeded_inputs(whole, seed)
     recipes = dict(once.recipes)
     for name in [name for name, recipe in once.recipes.items() if recipe.each_step]:
@@ -220,46 +220,48 @@ def _inputs(whole: Distributed, seed: int, micro_batches: int) -> SeededInputs:
 def _in_one_process(
     whole: Distributed, inputs: SeededInputs, micro_batches: int, control: Control | None
 ) -> dict[str, Array]:
-    """All that ranks compute, by the network as it is defined, micro-batch after micro-batch in NumPy."""
+    """Compute the expected numbers by name, with the undistributed network in NumPy."""
     training = any(piece.name.startswith("d.") for piece in whole.outputs)
     samples = [piece.name for piece in whole.inputs if whole.role_of(piece).batch_axis is not None]
     fixed = {piece.name: inputs.whole(piece.name, 0) for piece in whole.inputs if piece.name not in samples}
-    found = dict[str, Array]()
+    expected = dict[str, Array]()
     for m in range(micro_batches):
         check_stopped(control)
         given = fixed | {name: inputs.whole(of_micro_batch(name, m), 0) for name in samples}
         for piece, numbers in whole.run(given):
             if piece.name.startswith("d."):
                 total = gradient_name(piece.name.removeprefix("d."))
-                found[total] = found[total] + numbers if total in found else numbers
+                expected[total] = expected[total] + numbers if total in expected else numbers
             else:
-                found[of_micro_batch(piece.name, m)] = np.asarray(numbers.sum()) if training else numbers
+                expected[of_micro_batch(piece.name, m)] = np.asarray(numbers.sum()) if training else numbers
     for name, weight in fixed.items():
-        if gradient_name(name) in found:
-            found[updated_name(name)] = weight - RATE * found[gradient_name(name)]
-    return found
+        if gradient_name(name) in expected:
+            expected[updated_name(name)] = weight - RATE * expected[gradient_name(name)]
+    return expected
 
 
-def _compared(found: Sequence[tuple[Piece, Array]], whole: Mapping[str, Array]) -> Equality:
-    """All that ranks computed against one process; what is missing differs by infinity."""
+def _compared(values: Sequence[tuple[Piece, Array]], whole: Mapping[str, Array]) -> Equality:
+    """Compare the numbers of the ranks with the expected tensors.  A missing tensor has an infinite difference."""
     difference, worst = 0.0, "nothing"
-    for piece, numbers in found:
+    for piece, numbers in values:
         largest = float(np.abs(whole[piece.name]).max())
         off = float(np.abs(numbers - piece.of(whole[piece.name])).max())
         off = off / largest if largest else math.inf if off else 0.0
-        if not off <= difference:  # also of what is no number
+        if not off <= difference:  # also true for NaN
             difference, worst = off, piece.name
-    missing = whole.keys() - {piece.name for piece, _ in found}
-    return Equality(len(found), math.inf, "what no rank has") if missing else Equality(len(found), difference, worst)
+    missing = whole.keys() - {piece.name for piece, _ in values}
+    if missing:
+        return Equality(len(values), math.inf, "a tensor that no rank has")
+    return Equality(len(values), difference, worst)
 
 
 def _measured(schedule: Schedule, engine: str, results: Sequence[RankResult], more: Mapping[str, Any]) -> MeasuredRun:
-    """The runs of all ranks as one."""
+    """Combine the runs of all ranks into one measured run."""
     times = {(b, m, rank): (start, end) for rank, each in enumerate(results) for b, m, start, end in each.runs}
     blocks = schedule.plan.blocks
-    found = [
+    runs = [
         [times[b, m, device] for device in blocks[b].devices]
         for b, m in zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     ]
-    starts, ends = (tuple(tuple(each[i] for each in run) for run in found) for i in (0, 1))
+    starts, ends = (tuple(tuple(each[i] for each in run) for run in runs) for i in (0, 1))
     return MeasuredRun(schedule, engine, starts, ends, tuple(each.peak_memory for each in results), **more)

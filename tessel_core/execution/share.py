@@ -1,4 +1,4 @@
-"""What each rank is handed of a program, and what it comes back with."""
+"""The share of a program that each rank receives, and the result that it returns."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.project import RankOp, RankProgram, project
 
 LOSS = "loss"
-"""The name of the output that training makes less."""
-_ALL_TOGETHER = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast")
-"""Patterns in which a whole group acts as one; the others are sends and receives."""
+"""Name of the output that training minimizes."""
+_GROUP_PATTERNS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast")
+"""Communication patterns that use a process group.  The others use sends and receives."""
 
 
 class Run(NamedTuple):
-    """A run of a block of a plan."""
+    """One block of a plan for one micro-batch."""
 
     block: int
     micro_batch: int
     text: str
-    """What people call it: "F0 #3"."""
+    """Text for messages, such as "F0 #3"."""
     ranks: tuple[int, ...]
-    """Those that it runs on, which begin it together."""
+    """Ranks on which it runs; they start it together."""
 
 
 class Span(NamedTuple):
-    """Operations of a rank that are one run, by their places in its program."""
+    """A run, and the range of its operations in the rank's program."""
 
     run: Run
     first: int
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A run of a block on one rank, in nanoseconds since the common start of all ranks."""
+    """Start and end of a run on one rank, in nanoseconds since the common start of all ranks."""
 
     block: int
     micro_batch: int
@@ -52,50 +52,50 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """A device's part of a run."""
+    """One device's part of a program, with all that its rank needs to run it."""
 
     program: RankProgram
-    """Its `program` has types and no operations."""
+    """Operations of this device.  The whole program in its field `program` contains only types."""
     pieces: Mapping[int, Piece]
-    """Per input value."""
+    """Piece of an undistributed tensor for each input value."""
     inputs: SeededInputs
     steps: int
     rank_of: Mapping[int, int]
-    """Per device, the number of its rank."""
+    """Rank of each device."""
     groups: tuple[tuple[int, ...], ...]
-    """Ranks of which some operation needs a group, of all shares."""
+    """Process groups that some operation of any rank needs, as tuples of ranks."""
     carried: Mapping[int, int]
-    """Per output value that the next step begins with, the input value that it is then."""
-    told: Mapping[int, Piece]
-    """Output values that no earlier device has as well."""
+    """Output values that are inputs of the next step, each with its input value."""
+    own_outputs: Mapping[int, Piece]
+    """Output values whose piece no earlier device has."""
     needs: int
-    """Bytes that its values take at a time, at least."""
+    """Lower bound on the peak bytes of its values."""
     kept: Mapping[int, Piece]
-    """Output values whose numbers are wanted at the end."""
+    """Output values whose numbers are returned at the end."""
     spans: tuple[Span, ...] | None = None
-    """Runs that are timed, in order; None of a program that is not a schedule's."""
+    """Timed runs in order; None if the program does not come from a schedule."""
     stand_ins: StandIns | None = None
-    """What the blocks of a plan do; None where they are zeros that take no time."""
+    """Behaviour of the blocks of a plan; None if blocks return zeros and take no time."""
 
 
 class StepNews(NamedTuple):
-    """What a rank tells at the end of a step."""
+    """Message of a rank at the end of a step."""
 
     step: int
-    """From 0."""
+    """Number of the step, from 0."""
     start_s: float
-    """By the machine's clock, which all ranks share."""
+    """Seconds on the machine's monotonic clock, which all ranks share."""
     end_s: float
     loss: float
-    """The sum of its part of the losses."""
+    """Sum of the losses on this rank."""
 
 
 class RankResult(NamedTuple):
-    """What a rank comes back with."""
+    """Result of a rank."""
 
     steps: tuple[StepNews, ...]
     peak_memory: int
-    """Most bytes of values at a time; on a GPU, of all that was allocated."""
+    """Peak bytes of values; on a GPU, the peak of all allocated memory."""
     values: list[tuple[Piece, Array]]
     runs: tuple[Timed, ...]
 
@@ -110,46 +110,58 @@ def shares_of(
     runs: Sequence[Run | None] | None = None,
     stand_ins: StandIns | None = None,
 ) -> list[Share]:
-    """One for each device, in order.
+    """Return the share of each device, in order.
 
-    needs
-        The bytes that each device's values take.
-    runs
-        Of a schedule's program, per operation the run that it belongs to.
+    Parameters
+    ----------
+    model : Distributed
+        The program, spread over devices.
+    inputs : SeededInputs
+        Inputs of the undistributed network.
+    steps : int
+        Number of steps to run.
+    needs : Mapping
+        Lower bound on the peak bytes of each device's values.
+    kept : Mapping
+        Output values whose numbers are returned at the end.
+    runs : Sequence
+        For the program of a schedule, the run to which each operation belongs.
+    stand_ins : StandIns
+        Behaviour of the blocks of a plan.
     """
     program = model.program
     rank_of = {device: rank for rank, device in enumerate(program.devices)}
-    carried, told = carried_values(model) if steps > 1 else {}, distinct_outputs(model)
+    carried, own_outputs = carried_values(model) if steps > 1 else {}, distinct_outputs(model)
     groups = dict.fromkeys(run.ranks for run in runs or () if run is not None)
     for op in program.ops:
-        if find_operator(op.kind).pattern in _ALL_TOGETHER:
+        if find_operator(op.kind).pattern in _GROUP_PATTERNS:
             groups[tuple(sorted(rank_of[device] for device in program.devices_of(op)))] = None
     types = replace(program, ops=(), names={})
-    found = list[Share]()
-    for device, mine in project(program).items():
-        pieces = {value: model.piece_of[value] for value in mine.inputs}
-        outputs = set(mine.outputs)
-        found.append(
+    shares = list[Share]()
+    for device, part in project(program).items():
+        pieces = {value: model.piece_of[value] for value in part.inputs}
+        outputs = set(part.outputs)
+        shares.append(
             Share(
-                replace(mine, program=types),
+                replace(part, program=types),
                 pieces,
                 inputs.some(piece.name for piece in pieces.values()),
                 steps,
                 rank_of,
                 tuple(group for group in groups if len(group) > 1),
                 {made: given for made, given in carried.items() if made in outputs},
-                {value: piece for value, piece in told.items() if value in outputs},
+                {value: piece for value, piece in own_outputs.items() if value in outputs},
                 needs[device],
                 {value: piece for value, piece in kept.items() if value in outputs},
-                None if runs is None else tuple(_spans(mine, runs)),
+                None if runs is None else tuple(_spans(part, runs)),
                 stand_ins,
             )
         )
-    return found
+    return shares
 
 
 def _spans(program: RankProgram, runs: Sequence[Run | None]) -> Iterator[Span]:
-    """The operations of a rank by the runs that they belong to."""
+    """Yield the range of operations of each run in a rank's program."""
     first = 0
     for run, ops in groupby(program.ops, key=lambda each: runs[each.place]):
         end = first + sum(1 for _ in ops)
@@ -159,20 +171,23 @@ def _spans(program: RankProgram, runs: Sequence[Run | None]) -> Iterator[Span]:
 
 
 def with_receives_ahead(ops: Sequence[RankOp], spans: Sequence[Span], runs: int) -> tuple[list[RankOp], list[Span]]:
-    """A rank's operations with each receive so many runs earlier, in the order that receives have."""
-    found, moved = list[RankOp](), list[Span]()
+    """Move each receive up to `runs` runs earlier.  Returns the new operations and their spans.
+
+    Receives keep their order.
+    """
+    reordered, moved = list[RankOp](), list[Span]()
     bounds = zip([0, *(span.end for span in spans)], [*(span.first for span in spans), len(ops)], strict=True)
     between = [ops[first:end] for first, end in bounds]
     early = [list[RankOp]() for _ in between]
     for i, some in enumerate(between):
         early[max(0, i - runs)] += filter(_is_receive, some)
     for i, some in enumerate(between):
-        found += [each for each in some if not _is_receive(each)] + early[i]
+        reordered += [each for each in some if not _is_receive(each)] + early[i]
         if i < len(spans):
-            span, first = spans[i], len(found)
-            found += ops[span.first : span.end]
-            moved.append(span._replace(first=first, end=len(found)))
-    return found, moved
+            span, first = spans[i], len(reordered)
+            reordered += ops[span.first : span.end]
+            moved.append(span._replace(first=first, end=len(reordered)))
+    return reordered, moved
 
 
 def _is_receive(each: RankOp) -> bool:
@@ -180,35 +195,35 @@ def _is_receive(each: RankOp) -> bool:
 
 
 def carried_values(model: Distributed) -> dict[int, int]:
-    """Per output that is an input changed, such as a weight after the optimizer's step, the input on the same device.
+    """Return the outputs that update an input, such as weights after an optimizer step, each with that input.
 
-    Raises InputError where a device has an input of which only others have the changed one.
+    Raises InputError if a device uses an input that is updated only on other devices.
     """
     program = model.program
     given = {(piece, program.types[value].device): value for value, piece in model.piece_of.items()}
-    found, changed = dict[int, int](), set[str]()
+    carried, changed = dict[int, int](), set[str]()
     for value, piece in zip(program.outputs, model.outputs, strict=True):
         before = given.get((piece, program.types[value].device))
         if before is not None:
-            found[value] = before
+            carried[value] = before
             changed.add(piece.name)
-    stale = given.keys() - {(model.piece_of[value], program.types[value].device) for value in found.values()}
+    stale = given.keys() - {(model.piece_of[value], program.types[value].device) for value in carried.values()}
     for piece, device in stale:
         if piece.name in changed:
             raise InputError(piece.name, f"is used on device {device} and changed elsewhere, so no second step can run")
-    return found
+    return carried
 
 
 def distinct_outputs(model: Distributed) -> dict[int, Piece]:
-    """Per output value its piece, each piece once."""
-    found = dict[Piece, int]()
+    """Return the piece of each output value.  If several values hold one piece, only the first is included."""
+    value_of = dict[Piece, int]()
     for value, piece in zip(model.program.outputs, model.outputs, strict=True):
-        found.setdefault(piece, value)
-    return {value: piece for piece, value in found.items()}
+        value_of.setdefault(piece, value)
+    return {value: piece for piece, value in value_of.items()}
 
 
 def why_not_executable(program: Program, lacking: frozenset[str]) -> str:
-    """What of a program cannot be executed by an engine that lacks some formats, as one sentence; else nothing."""
+    """Return the reason why an engine without the formats `lacking` cannot execute a program; empty if it can."""
     opaque = next((op for op in program.ops if op.kind == "opaque"), None)
     if opaque is not None:
         name = dict(opaque.attributes)["operator"]

@@ -1,4 +1,4 @@
-"""How long blocks that stand in for real ones last, and what they hold: what the plan says, at a scale."""
+"""Duration and memory of stand-ins for blocks: those of the plan, multiplied by a scale."""
 
 from __future__ import annotations
 
@@ -9,46 +9,50 @@ from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import TICKS_PER_SECOND
 
 SLEEP, COMPUTE = "sleep", "compute"
-_SHORTEST_NS = 5_000_000
-"""What the shortest block lasts if nobody says otherwise, unless the run would last longer than this:"""
-_LONGEST_NS = 60_000_000_000
-_MOST_HELD = 8 << 20
-"""Bytes that the device which holds most holds at its peak; a unit of memory is no more than a real one's."""
+_SHORTEST_BLOCK_NS = 5_000_000
+"""Default duration of the shortest block, unless the run would take longer than `_MAX_RUN_NS`."""
+_MAX_RUN_NS = 60_000_000_000
+_MAX_PEAK_BYTES = 8 << 20
+"""Peak memory of the fullest device in a run.  Real plans are never scaled up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the plan's units are in a run."""
+    """Time and memory of one unit of the plan in a run."""
 
     time: Fraction
-    """Nanoseconds."""
+    """Nanoseconds per time unit."""
     memory: Fraction
-    """Bytes."""
+    """Bytes per memory unit."""
 
     @classmethod
     def of(cls, schedule: Schedule, time: Fraction | None = None) -> Scale:
-        """As said, else so that the shortest block lasts 5 ms, or less where the run would take above a minute."""
+        """Return the scale with the given time, or a default time.
+
+        By default the shortest block takes 5 ms, or less if the run would take more than a minute.
+        """
         if time is None:
             shortest = min(block.duration for block in schedule.plan.blocks)
-            time = min(Fraction(_SHORTEST_NS, shortest), Fraction(_LONGEST_NS, schedule.makespan))
+            time = min(Fraction(_SHORTEST_BLOCK_NS, shortest), Fraction(_MAX_RUN_NS, schedule.makespan))
         most = max(1, *MemoryProfile.of(schedule).peaks)
-        one = Fraction(1) if schedule.plan.memory_unit == "B" else Fraction(_MOST_HELD)
-        memory = min(one, Fraction(_MOST_HELD, most))
+        one = Fraction(1) if schedule.plan.memory_unit == "B" else Fraction(_MAX_PEAK_BYTES)
+        memory = min(one, Fraction(_MAX_PEAK_BYTES, most))
         return cls(time, Fraction(int(memory)) if memory > 1 else memory)
 
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """What the blocks of a schedule's program do on every rank: sleep or compute, at a scale."""
+    """Behaviour of stand-ins on every rank."""
 
     does: str
+    """`SLEEP` or `COMPUTE`."""
     ns_per_second: float
-    """Of the program's seconds."""
+    """Nanoseconds of the run per second of the program."""
     memory: Fraction
-    """Bytes that stand for one of the program's."""
+    """Bytes of the run per byte of the program."""
 
     @classmethod
     def of(cls, schedule: Schedule, scale: Scale, does: str) -> StandIns:
-        """Those of a schedule at a scale of its plan's units."""
+        """Return the stand-ins of a schedule at a scale of its plan's units."""
         per_second = TICKS_PER_SECOND.get(schedule.plan.time_unit, 1.0)
         return cls(does, float(scale.time * Fraction(per_second)), scale.memory)

@@ -1,4 +1,4 @@
-"""Files people keep: the only place where dicts live.  Reading checks everything and says what is wrong and where."""
+"""File formats.  Readers check every value, and errors name the place of the wrong one."""
 
 from tessel_core.formats.files import read_file, write_file
 from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph

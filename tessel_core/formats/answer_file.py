@@ -1,8 +1,8 @@
-"""tessel-answer, version 1: all that a search said, so that the same page can be shown again.
+"""The format tessel-answer, version 1: the whole report of a schedule search, so that its page can be shown again.
 
-Fractions are text, `"16/3"`, since they are exact.  `schedule` is the one that the report speaks of; `shortest` and
-`steady` are documents of their own, null, or `"schedule"` where they are that one.  Answers from before there were two
-have neither: their search kept its repetend at any price, so the one schedule is both.
+Fractions are exact and therefore text, such as `"16/3"`.  `schedule` is the schedule of the report.  `shortest` and
+`steady` are documents of their own, null, or `"schedule"` if they are the same schedule.  Older answers have neither
+key: their search always kept its repetend, so its only schedule counts as both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tessel_core.formats.schedule_file import schedule_document, schedule_file, 
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport
 from tessel_core.units import counted
 
-_THE_SAME = "schedule"
+_SAME_AS_SCHEDULE = "schedule"
 _FRACTION = re.compile(r"-?[0-9]{1,200}(/0*[1-9][0-9]{0,200})?")
 
 
@@ -37,7 +37,7 @@ _EXACT = Codec(_fraction_from, str)
 _EXACT_OR_NULL = or_null(_EXACT).unless_absent(None)
 _PROGRESS = Record(Progress, objective=_EXACT_OR_NULL, bound=_EXACT_OR_NULL)
 _SCHEDULES = ("solution", "relaxed_solution", "shortest", "steady", "repetend")
-"""Fields of the report that are documents of their own, or need the plan to be read."""
+"""Fields of the report that are documents of their own, or that need the plan when they are read."""
 _REPORT = Record(
     ScheduleReport,
     *("solver", "status", "objective_name", "objective", "bound", "period_bound", "makespan_bound"),
@@ -56,9 +56,9 @@ _REPORT = Record(
 
 
 def read_answer(data: bytes, plan: MicroBatchPlan, name: str = "answer") -> ScheduleReport:
-    """The answer to a question about `plan`, without its config; the referee has not checked it yet.
+    """Read the answer to a question about `plan`, without its config.  The referee has not checked it yet.
 
-    InputError says the place and the reason, `name` first.
+    Raises InputError with `name`, the place and the reason.
     """
     return read_with(lambda fields: _answer_from(fields, plan), data, name)
 
@@ -85,13 +85,13 @@ def _schedule(fields: Fields, plan: MicroBatchPlan, key: str = "schedule") -> Sc
         return None
     schedule = read_inside(schedule_from, fields.fields(key)).schedule
     if schedule.plan != plan:
-        raise InputError(fields.place(key), "is of another plan than the question's")
+        raise InputError(fields.place(key), "belongs to another plan than the question")
     return schedule
 
 
 def _other(fields: Fields, key: str, plan: MicroBatchPlan, schedule: Schedule | None) -> Schedule | None:
-    """The schedule under `key`, which may say that it is `schedule`."""
-    if fields.has(key) and fields.take(key) == _THE_SAME:
+    """Read the schedule under `key`, which may refer to `schedule`."""
+    if fields.has(key) and fields.take(key) == _SAME_AS_SCHEDULE:
         return schedule
     return _schedule(fields, plan, key)
 
@@ -108,7 +108,7 @@ def _repetend(fields: Fields, plan: MicroBatchPlan) -> Repetend:
 
 
 def answer_text(report: ScheduleReport) -> str:
-    """The text of a tessel-answer file."""
+    """Return the text of a tessel-answer file."""
     drawn, repetend, known = report.drawable, report.repetend, _REPORT.write(report)
     history = known.pop("history")
     document: dict[str, Any] = {
@@ -124,9 +124,9 @@ def answer_text(report: ScheduleReport) -> str:
 
 
 def _other_document(report: ScheduleReport, schedule: Schedule | None, objective: str) -> object:
-    """The shortest or the steady schedule, best for `objective`, as the file says it."""
+    """Return the document of the shortest or the steady schedule, which is best for `objective`."""
     if schedule is None:
         return None
     if schedule is report.solution:
-        return _THE_SAME
+        return _SAME_AS_SCHEDULE
     return schedule_document(schedule_file(schedule, report.about(objective)))

@@ -1,4 +1,4 @@
-"""Untrusted JSON, read one checked field at a time; errors name the path to the value."""
+"""Read untrusted JSON field by field.  Errors name the path to the wrong value."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tessel_core.units import MAGNITUDE
 T = TypeVar("T")
 
 LARGEST_FILE = 64 * 1000 * 1000
-"""Bytes; a schedule of a million runs still fits."""
+"""Largest file in bytes.  A schedule with a million runs fits."""
 LARGEST_ONNX = 2**31 - 1
-"""Bytes: protobuf's own limit of a message."""
+"""Largest ONNX model in bytes, which is protobuf's limit for a message."""
 
 
 def looks_like_onnx(data: bytes) -> bool:
-    """True for bytes that begin as an ONNX model does, with the tag of its `ir_version`, and no text can."""
+    """Return whether bytes begin with the tag of an ONNX model's `ir_version`, which cannot begin a text."""
     return data[:1] == b"\x08"
 
 
 def looks_like_config(data: bytes) -> bool:
-    """True for a JSON object with a model type, as the config.json of a Hugging Face model, and no format of ours."""
+    """Return whether bytes look like the config.json of a Hugging Face model: a `model_type` and no `format`."""
     head = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
     return head[:1] == b"{" and b'"model_type"' in data[:1_000_000] and b'"format"' not in head[:200]
 
 
-_HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Fields:
-    """One JSON object, and where it stands in its document."""
+    """One JSON object and its path in the document.  Its methods raise InputError for wrong values."""
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, dict):
@@ -45,7 +45,7 @@ class Fields:
         self.where = where
 
     def only(self, *known: str) -> None:
-        """Refuse keys that the format does not have."""
+        """Raise InputError for a key that is not in `known`."""
         for key in self._values:
             if key not in known:
                 raise InputError(self.where or "the file", f"unknown key {_brief(key)}, known are {', '.join(known)}")
@@ -54,35 +54,37 @@ class Fields:
         return key in self._values
 
     def named(self) -> Iterator[str]:
-        """The keys of an object whose keys are names; each must be text that a file can keep."""
+        """Return the keys of an object whose keys are names.  Each must be valid text."""
         return (as_text(key, self.where or "the file") for key in self._values)
 
     def place(self, key: str) -> str:
-        """Where the value under `key` stands, for messages; before all keys for none."""
+        """Return the path of the value under `key`; for an empty key, the prefix of all paths in this object."""
         return f"{self.where}.{key}" if self.where else key
 
     def get(self, key: str, default: object) -> object:
-        """The raw value, or `default` where the key is absent."""
+        """Return the raw value, or `default` if the key is missing."""
         return self._values.get(key, default)
 
     def take(self, key: str) -> object:
-        """The raw value; an absent key is an error."""
+        """Return the raw value.  Raises InputError if the key is missing."""
         if key not in self._values:
             raise InputError(self.where or "the file", f"{key!r} is missing")
         return self._values[key]
 
     def fields(self, key: str) -> Fields:
+        """Return the object under `key`."""
         return Fields(self.take(key), self.place(key))
 
     def items(self, key: str) -> Iterator[tuple[object, str]]:
-        """The entries of a list, each with its place."""
+        """Return the entries of a list, each with its path."""
         return as_items(self.take(key), self.place(key))
 
     def objects(self, key: str) -> Iterator[Fields]:
+        """Return the entries of a list of objects."""
         return (Fields(entry, place) for entry, place in self.items(key))
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Text that a file can keep; an absent key is `default` where there is one."""
+        """Return text, or `default` if the key is missing and there is a default."""
         if default is not None and key not in self._values:
             return default
         return as_text(self.take(key), self.place(key))
@@ -99,43 +101,46 @@ class Fields:
         return as_truth(self.take(key), self.place(key))
 
     def amount(self, key: str) -> float | None:
-        """A finite number of at least 0, or None where the key is absent or null."""
+        """Return a finite number of at least 0; None if the key is missing or null."""
         return None if self.is_null(key) else as_amount(self.take(key), self.place(key))
 
     def others(self, *known: str) -> dict[str, object]:
-        """The raw values of all other keys."""
+        """Return the raw values of all keys that are not in `known`."""
         return {key: value for key, value in self._values.items() if key not in known}
 
     def is_null(self, key: str) -> bool:
-        """True where the key is absent or null."""
+        """Return whether the key is missing or null."""
         return self._values.get(key) is None
 
 
 def as_items(value: object, where: str) -> Iterator[tuple[object, str]]:
-    """The entries of `value` as a list, each with its place."""
+    """Return the entries of a list, each with its path."""
     if not isinstance(value, list):
         raise InputError(where, f"must be a list, got {_brief(value)}")
     return ((entry, f"{where}[{i}]") for i, entry in enumerate(value))
 
 
 def as_text(value: object, where: str) -> str:
-    """`value` as text that a file can keep."""
+    """Check that `value` is text that can be encoded as UTF-8, and return it."""
     if not isinstance(value, str):
         raise InputError(where, f"must be text, got {_brief(value)}")
-    if not value.isascii() and _HALF_A_CHARACTER.search(value):
-        raise InputError(where, f"holds half a character, which no file can keep: {_brief(value)}")
+    if not value.isascii() and _LONE_SURROGATE.search(value):
+        raise InputError(where, f"contains half a character (a lone surrogate): {_brief(value)}")
     return value
 
 
 def as_truth(value: object, where: str) -> bool:
-    """`value` as true or false."""
+    """Check that `value` is true or false, and return it."""
     if not isinstance(value, bool):
         raise InputError(where, f"must be true or false, got {_brief(value)}")
     return value
 
 
 def as_number(value: object, where: str) -> float:
-    """`value` as a finite number; an integer beyond 2^53 is none, since it could not be kept as it is."""
+    """Check that `value` is a finite number, and return it as a float.
+
+    Integers of magnitude above 2**53 are refused, because a float cannot represent all of them.
+    """
     huge = isinstance(value, int) and abs(value) > MAGNITUDE
     if isinstance(value, bool) or not isinstance(value, int | float) or huge or not math.isfinite(value):
         raise InputError(where, f"must be a finite number, got {_brief(value)}")
@@ -143,7 +148,7 @@ def as_number(value: object, where: str) -> float:
 
 
 def as_amount(value: object, where: str) -> float:
-    """`value` as a finite number of at least 0."""
+    """Check that `value` is a finite number of at least 0, and return it as a float."""
     number = as_number(value, where)
     if number < 0:
         raise InputError(where, f"must not be negative, got {number:g}")
@@ -151,7 +156,7 @@ def as_amount(value: object, where: str) -> float:
 
 
 def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:
-    """`value` as an integer; booleans and 4.0 are not integers."""
+    """Check that `value` is an integer of at least `least`, and return it.  Booleans and 4.0 are not integers."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(where, f"must be an integer, got {_brief(value)}")
     if abs(value) > MAGNITUDE:
@@ -162,12 +167,13 @@ def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:
 
 
 def parse(data: bytes, name: str) -> Fields:
-    """Parse a JSON document that is an object; `name` says whose document it is in every complaint about the whole.
+    """Parse a JSON document that is an object.  Errors begin with `name`.
 
-    Raises InputError for what is too large, not UTF-8, empty, not JSON or nested too deep, repeated keys, and NaN.
+    Raises InputError if the document is too large, not UTF-8, empty, not JSON or nested too deep, or if it contains
+    repeated keys, NaN or infinity.
     """
     if len(data) > LARGEST_FILE:
-        raise InputError(name, f"has {len(data):,} bytes, more than the {LARGEST_FILE:,} that are read")
+        raise InputError(name, f"has {len(data):,} bytes, more than the limit of {LARGEST_FILE:,}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -191,10 +197,7 @@ def parse(data: bytes, name: str) -> Fields:
 
 
 def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
-    """Read a document with `reader`; every complaint begins with `name`.
-
-    Raises InputError with the place and the reason, `name` first.
-    """
+    """Parse a document and read it with `reader`.  Raises InputError with `name`, the place and the reason."""
     fields = parse(data, name)
     try:
         return reader(fields)
@@ -203,7 +206,7 @@ def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
 
 
 def read_inside(reader: Callable[[Fields], T], fields: Fields) -> T:
-    """Read a document inside another one with `reader`; every complaint begins with its place there."""
+    """Read a document inside another one with `reader`.  Errors begin with its path there."""
     try:
         return reader(fields)
     except InputError as error:
@@ -211,17 +214,17 @@ def read_inside(reader: Callable[[Fields], T], fields: Fields) -> T:
 
 
 def header(fields: Fields, wanted: str) -> None:
-    """Check `format` and `version` of a tessel-* document."""
-    found = fields.text("format")
-    if found != wanted:
-        raise InputError("format", f"must be {wanted!r}, got {_brief(found)}")
+    """Raise InputError unless the document has the format `wanted` and version 1."""
+    actual = fields.text("format")
+    if actual != wanted:
+        raise InputError("format", f"must be {wanted!r}, got {_brief(actual)}")
     version = fields.integer("version")
     if version != 1:
         raise InputError("version", f"{wanted} version {version} is not known, this program reads version 1")
 
 
 def document_text(document: dict[str, object]) -> str:
-    """The text of a file: a key a line, and of its lists an entry a line."""
+    """Return the JSON text of a document, with one line per key and per entry of a list."""
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value:
@@ -233,18 +236,18 @@ def document_text(document: dict[str, object]) -> str:
 
 
 def fingerprint(document: dict[str, object]) -> str:
-    """SHA-256 of a document's canonical JSON: keys sorted, no spaces, UTF-8."""
+    """Return the SHA-256 of a document's canonical JSON: sorted keys, no spaces, UTF-8."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise InputError("JSON", f"key {_brief(key)} is repeated in one object")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _refuse_constant(name: str) -> NoReturn:

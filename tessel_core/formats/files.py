@@ -1,4 +1,4 @@
-"""Bytes on disk: bounded reads, and writes that are whole or not at all."""
+"""Read files up to a size limit, recognize their format, and write files atomically."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
 from tessel_core.model import MicroBatchPlan
 
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
-"""Files that the app opens."""
+"""Contents of the files that the app opens."""
 
 Known = Contents | GraphFile | OnnxModel | MeshFile | PlacementFile | SplitFile | PyTorchCsv | PipelineTrace | RunFile
-"""The contents of any file; `a_kind` names them."""
+"""Contents of any known file; `a_kind` names their kind."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-plan": PLAN.from_fields,
@@ -63,45 +63,45 @@ _KINDS: dict[type, str] = {
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's bytes, of an ONNX model those beside its weights, which are not read and so may be of any size.
+    """Read the bytes of a file.  The weights of an ONNX model are skipped, so it may have any size.
 
-    Raises InputError, one clear sentence, where it is missing, no regular file, unreadable or too large.
+    Raises InputError if the file is missing, not regular, unreadable or too large.
     """
     try:
         size = path.stat().st_size
         if not path.is_file():
             raise InputError(str(path), "is a folder, not a file" if path.is_dir() else "is not a regular file")
-        # A buffered file is read in pieces, which are twice in memory when they are joined.
+        # Without buffering, because joining the pieces of a buffered read needs twice the memory.
         with path.open("rb", buffering=0) as file:
             if looks_like_onnx(file.read(min(size, 1))):
                 return _without_weights(file, size, str(path))
             if size > LARGEST_FILE:
-                raise InputError(str(path), f"has {size:,} bytes, more than the {LARGEST_FILE:,} that are read")
+                raise InputError(str(path), f"has {size:,} bytes, more than the limit of {LARGEST_FILE:,}")
             file.seek(0)
             return file.read(size)
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
     except InputError:
         raise
-    except ValueError:  # a NUL, or half a character
+    except ValueError:  # a NUL or a lone surrogate
         raise InputError(ascii(str(path)), "cannot be the name of a file") from None
 
 
 def room_for_uploads(server: int) -> int:
-    """Megabytes of 2^20 bytes: the largest upload that a server which takes so many has room for, at most 2 GB.
+    """Return the largest possible upload in MiB, at most 2 GB, for a server whose limit is `server` MiB.
 
-    An upload lies in the folder for temporary files while it arrives, and is then twice in memory for a moment.
+    An upload needs its size in the temporary folder, and for a moment twice its size in memory.
     """
     try:
         disk = shutil.disk_usage(tempfile.gettempdir()).free
     except OSError:
         disk = 0
-    # The server counts what the browser sends around a file, too.
+    # Subtract 1 MiB: the server's limit includes the rest of the request.
     return max(1, min(server - 1, min(LARGEST_ONNX, disk, free_memory() // 2) // 2**20))
 
 
 def free_memory() -> int:
-    """Bytes of the machine; where the system does not say, as much as is ever needed."""
+    """Return the available memory of the machine in bytes; if it is unknown, enough for the largest file."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -110,21 +110,21 @@ def free_memory() -> int:
 
 
 def is_onnx(data: bytes, name: str) -> bool:
-    """Whether a file is to be read as an ONNX model."""
+    """Return whether a file is to be read as an ONNX model."""
     return looks_like_onnx(data) or name.lower().endswith(".onnx")
 
 
 def read_path(text: str) -> tuple[bytes, str]:
-    """As `read_bytes`, with the file's name, of a path that somebody typed; ~ is one's own folder.
+    """Read the file at a path that the user typed, and return its bytes and its name; ~ is the home folder.
 
-    Raises InputError where the path does not begin at the root, which no folder of the person's stands for, as well.
+    Raises InputError like `read_bytes`, and for a relative path.
     """
     try:
         path = Path(text.strip()).expanduser()
     except RuntimeError as error:
         raise InputError(ascii(text.strip()), f"{error}") from None
     if not path.is_absolute():
-        raise InputError(text.strip(), "is not a whole path, such as ~/models/network.onnx")
+        raise InputError(text.strip(), "is not an absolute path, such as ~/models/network.onnx")
     return read_bytes(path), path.name
 
 
@@ -138,7 +138,7 @@ def _without_weights(file: FileIO, size: int, name: str) -> bytes:
 
 
 def read_known(data: bytes, name: str) -> Known:
-    """The contents of a document of any kind, JSON, ONNX or CSV; `name` is used in complaints."""
+    """Read a document of any known kind: JSON, ONNX or CSV.  Errors begin with `name`."""
     if is_onnx(data, name):
         return OnnxModel.of(data, name)
     if looks_like_pytorch_csv(data, name):
@@ -147,72 +147,74 @@ def read_known(data: bytes, name: str) -> Known:
 
 
 def read_any(path: Path, name: str = "") -> Known:
-    """As `read_known`, from a file; complaints call it by `name`, where people called it something else."""
+    """Read a file of any known kind.  Errors begin with `name`, or with the path."""
     return read_known(read_bytes(path), name or str(path))
 
 
 def read_text(data: bytes, name: str) -> Contents:
-    """A plan, a schedule, that of a measured run too, or a workspace, whichever the document says it is.
+    """Read a plan, a schedule, the schedule of a measured run, or a workspace.
 
-    Raises InputError for anything else.
+    Raises InputError for any other document.
     """
     return contents_of(read_known(data, name), name)
 
 
-def contents_of(found: Known, name: str) -> Contents:
-    """What was read, where it is or holds one of these, as `read_text`."""
-    if isinstance(found, Contents):
-        return found
-    if isinstance(found, RunFile):
-        return found.schedule
-    if isinstance(found, PyTorchCsv | PipelineTrace):
+def contents_of(contents: Known, name: str) -> Contents:
+    """Return the plan, schedule or workspace in the contents of a file.  Raises InputError like `read_text`."""
+    if isinstance(contents, Contents):
+        return contents
+    if isinstance(contents, RunFile):
+        return contents.schedule
+    if isinstance(contents, PyTorchCsv | PipelineTrace):
         try:
-            return foreign_schedule([found])
+            return foreign_schedule([contents])
         except InputError as error:
             raise error.within(name) from None
-    raise refused(found, name, "a plan or a schedule")
+    raise refused(contents, name, "a plan or a schedule")
 
 
-def foreign_schedule(found: Sequence[PyTorchCsv | PipelineTrace]) -> ScheduleFile:
-    """The schedule in PyTorch's CSV, or in traces of its ranks, which go together; `reading_of` says how it is read.
+def foreign_schedule(contents: Sequence[PyTorchCsv | PipelineTrace]) -> ScheduleFile:
+    """Convert a PyTorch CSV, or the traces of all ranks, to a schedule; `reading_of` describes the conversion.
 
-    Raises InputError where they hold no whole schedule.
+    Raises InputError if they contain no whole schedule.
     """
-    traces = [each for each in found if isinstance(each, PipelineTrace)]
+    traces = [each for each in contents if isinstance(each, PipelineTrace)]
     if traces:
         return ScheduleFile(trace_schedule(traces), "pytorch-trace", None)
-    (csv,) = (each for each in found if isinstance(each, PyTorchCsv))
+    (csv,) = (each for each in contents if isinstance(each, PyTorchCsv))
     return ScheduleFile(csv_schedule(csv), "pytorch-csv", None)
 
 
-def reading_of(found: PyTorchCsv | PipelineTrace) -> str:
-    """What durations and starts of such a schedule are, and what it lacks of the file, without a full stop."""
-    if isinstance(found, PipelineTrace):
+def reading_of(contents: PyTorchCsv | PipelineTrace) -> str:
+    """Describe the durations and starts of a converted schedule and what is left out, without a full stop."""
+    if isinstance(contents, PipelineTrace):
         return MEASURED
-    return f"{ASSUMED}; the order of computing is kept, sends and receives are not" if found.communicates else ASSUMED
+    return (
+        f"{ASSUMED}; the order of computing is kept, sends and receives are not" if contents.communicates else ASSUMED
+    )
 
 
 def read_file(path: Path, name: str = "") -> Contents:
-    """As `read_text`, from a file; `name` as for `read_any`."""
+    """Read a file like `read_text`.  Errors begin with `name`, or with the path."""
     return read_text(read_bytes(path), name or str(path))
 
 
 def read_mesh_file(path: Path) -> MeshFile:
-    """A device mesh; InputError where the file holds something else."""
-    found = read_any(path)
-    if isinstance(found, MeshFile):
-        return found
-    raise refused(found, str(path), "a device mesh")
+    """Read a device mesh.  Raises InputError if the file contains anything else."""
+    contents = read_any(path)
+    if isinstance(contents, MeshFile):
+        return contents
+    raise refused(contents, str(path), "a device mesh")
 
 
-def refused(found: Known, name: str, wanted: str) -> InputError:
-    """What to say of a file that holds something else than is wanted."""
-    return InputError(name, f"is {a_kind(found)}, where {wanted} is wanted")
+def refused(contents: Known, name: str, wanted: str) -> InputError:
+    """Return the error for a file of another kind than `wanted`."""
+    return InputError(name, f"is {a_kind(contents)}, but {wanted} is needed")
 
 
-def a_kind(found: Known) -> str:
-    """The kind of file with its article: "a plan", "an operator graph"."""
-    return _KINDS[type(found)]
+def a_kind(contents: Known) -> str:
+    """Return the kind of file with its article: "a plan", "an operator graph"."""
+    return _KINDS[type(contents)]
 
 
 def _read_known(fields: Fields) -> Known:
@@ -228,23 +230,25 @@ def _read_known(fields: Fields) -> Known:
 
 
 def check_place(path: Path, source: Path | None = None) -> None:
-    """Raise InputError where `path` cannot become a file, before any work is spent on what to write there.
+    """Raise InputError if `path` cannot be written, before any work is done for its contents.
 
-    Nor may it be `source`, the file that is read, by whatever name: work from elsewhere is not overwritten.
+    `path` must not be `source`, the file that is read, also not under another name, so that input is not overwritten.
     """
     if path.is_dir():
         raise InputError(str(path), "is a folder, not a file")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
-        raise InputError(str(path), "is the file that is read, and is not overwritten; choose another name")
+        raise InputError(str(path), "is the input file and would be overwritten; choose another name")
     if not _is_device(path) and not os.access(Path(os.path.realpath(path)).parent, os.W_OK | os.X_OK):
         raise InputError(str(path), "cannot be written: its folder is missing or not writable")
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write beside and rename, so that `path` holds the old file or the whole new one; text is written as UTF-8.
+    """Write a temporary file and rename it, so that `path` holds either the old or the whole new file.
 
-    A device or a pipe, such as /dev/stdout, is written into: to rename over it would take it from the whole machine.
-    A link stays a link. Raises InputError when the place cannot be written; nothing is left behind.
+    Text is encoded as UTF-8.  Links stay links.  Devices and pipes, such as /dev/stdout, are opened and written instead
+    of being replaced.
+
+    Raises InputError if the file cannot be written.  No temporary file remains.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -268,7 +272,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def _is_device(path: Path) -> bool:
-    """Whether something is there that is no regular file and no folder, such as a device or a pipe."""
+    """Return whether the path exists and is neither a regular file nor a folder, such as a device or a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

@@ -1,6 +1,6 @@
-"""Operator graphs as files: tessel-graph, version 1, and the inputs and splits of the published program.
+"""Files of operator graphs: tessel-graph, version 1, and the published inputs and splits.
 
-Published are those of "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020).
+The published files belong to "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020).
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, Opera
 
 @dataclass(frozen=True, slots=True)
 class GraphFile:
-    """A graph as it was kept; `pool` where its file says on which devices it is to run."""
+    """Contents of a graph file."""
 
     graph: OperatorGraph
     pool: DevicePool | None = None
+    """Devices, if the file contains them, as published inputs do."""
     fingerprint: str = ""
-    """SHA-256 of the graph's canonical JSON, by which placements name it."""
+    """SHA-256 of the graph's canonical JSON.  Placements refer to the graph by it."""
     warnings: tuple[str, ...] = ()
-    """Limits of what the graph says, a sentence each."""
+    """Sentences about limits of the graph, such as unknown costs."""
     aliases: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """Other names that the file has for operators, each with the operator's; several may share one."""
+    """Pairs of another name for an operator in the file and the operator's name.  Aliases need not be unique."""
 
     @classmethod
     def of(cls, graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
-        """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
+        """Build the file of a graph with its fingerprint; with `pool`, in the published format.
 
-        Raises InputError where a published input would get a name that its format cannot have.
+        Raises InputError if a name is not possible in the published format.
         """
         if pool is not None:
             _check_numbered(graph)
-        # Read back, because 1 and 1.0 are equal but are not the same canonical JSON.
+        # Read the document back, because 1 and 1.0 are equal but differ in canonical JSON.
         return graph_from(Fields(graph_document(cls(graph, pool)), ""))
 
 
 def _times_from(value: object, where: str) -> tuple[DeviceTime, ...]:
-    """A time of null is no time: the kind does not support the operator, or its time is not known yet."""
+    """Read times, without null ones, which mean that the kind cannot run the operator or its time is unknown."""
     times: tuple[DeviceTime, ...] = _TIMES.read(value, where)
     return tuple(each for each in times if each.time is not None)
 
 
 def _colour_from(value: object, where: str) -> str:
-    """Text, or an integer as its digits."""
+    """Read text, or an integer as text."""
     return str(as_integer(value, where)) if isinstance(value, int) else as_text(value, where)
 
 
 def _seconds_from(value: object, where: str) -> str:
     if as_text(value, where) != "s":
-        raise InputError(where, f"must be 's', times are in seconds; got {value!r}")
+        raise InputError(where, f"must be 's' (seconds), got {value!r}")
     return "s"
 
 
@@ -81,16 +82,16 @@ _GRAPH = Record(
     operators=list_of(_OPERATOR),
     edges=list_of(_EDGE).required(),
 )
-"""Every field is written, but for the network where there is none; absent values are null."""
+"""Record of a graph document.  Every field is written, except an empty network; missing values are null."""
 
 
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:
-    """A graph from the bytes of a file of either format; InputError with the place and the reason, `name` first."""
+    """Read the bytes of a file of either format.  Raises InputError with `name`, the place and the reason."""
     return read_with(graph_from, data, name)
 
 
 def graph_from(fields: Fields) -> GraphFile:
-    """A graph from a parsed document of either format."""
+    """Read a graph from a parsed document of either format."""
     if looks_like_published_graph(fields):
         return _published_graph_from(fields)
     graph = _GRAPH.from_fields(fields)
@@ -98,49 +99,49 @@ def graph_from(fields: Fields) -> GraphFile:
 
 
 def graph_document(file: GraphFile) -> dict[str, object]:
-    """The graph as a JSON-ready document, in the format of its file."""
+    """Return the graph as a JSON-ready document in the format of its file."""
     return _GRAPH.write(file.graph) if file.pool is None else _published_document(file.graph, file.pool)
 
 
 def graph_file_text(file: GraphFile) -> str:
-    """The text of a file, one operator or edge a line, in the format that the graph came from."""
+    """Return the text of the file in its own format, with one line per operator or edge."""
     return document_text(graph_document(file))
 
 
 def graph_text(graph: OperatorGraph) -> str:
-    """The graph as the text of a tessel-graph file."""
+    """Return the text of a tessel-graph file."""
     return document_text(_GRAPH.write(graph))
 
 
-# The published program's files
+# Files of the published program
 
 _ACCELERATOR = "accelerator"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitFile:
-    """A split by hand: per accelerator and per host, the names of its operators."""
+    """Names of the operators on each accelerator and on each host, from a published or manual split."""
 
     accelerators: tuple[tuple[str, ...], ...]
     cpus: tuple[tuple[str, ...], ...]
 
 
 def looks_like_published_graph(fields: Fields) -> bool:
-    """True for an input of the published program; it names no format."""
+    """Return whether a document is an input of the published program, which has no `format` key."""
     return not fields.has("format") and fields.has("nodes")
 
 
 def looks_like_split(fields: Fields) -> bool:
-    """True for an answer of the published program or of a human expert."""
+    """Return whether a document is an answer of the published program or of a human expert."""
     return not fields.has("format") and fields.has("fpgas")
 
 
 def _published_graph_from(fields: Fields) -> GraphFile:
-    """A graph and its devices from a parsed document.
+    """Read a graph and its devices from a parsed document of the published format.
 
-    Operators are named by their id as text, and their `name` is an alias, if they have one.  Times are in
-    milliseconds, `size` is all that an operator holds.  Flags
-    may be 0 and 1, `colorClass` and `size` may be absent, other keys are ignored, an edge may be repeated.
+    The id of an operator becomes its name, and its `name` an alias.  Times are in milliseconds, and `size` is the whole
+    memory of an operator.  Flags may be 0 and 1, `colorClass` and `size` may be missing, other keys are ignored, and
+    edges may be repeated.
     """
     counts = fields.integer("maxFPGAs", least=0), fields.integer("maxCPUs", least=0)
     pool = DevicePool(*counts, _cost(fields, "maxSizePerFPGA"))
@@ -175,14 +176,14 @@ def _node(fields: Fields) -> Operator:
 
 
 def _cost(fields: Fields, key: str) -> float:
-    found = fields.amount(key)
-    if found is None:
+    cost = fields.amount(key)
+    if cost is None:
         raise InputError(fields.where or "the file", f"{key!r} is missing" if not fields.has(key) else f"{key} is null")
-    return found
+    return cost
 
 
 def _flag(fields: Fields, key: str) -> bool:
-    """true, false, 1 or 0."""
+    """Read true, false, 1 or 0."""
     if isinstance(fields.take(key), bool):
         return fields.truth(key)
     value = fields.integer(key)
@@ -192,7 +193,7 @@ def _flag(fields: Fields, key: str) -> bool:
 
 
 def _published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, object]:
-    """A graph that was read from the published JSON, as that JSON with every field that is read."""
+    """Return a graph from the published format as a document of that format, with all fields that are read."""
     return {
         "maxSizePerFPGA": pool.memory,
         "maxFPGAs": pool.accelerators,
@@ -214,7 +215,7 @@ def _published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, obj
 
 
 def split_from(fields: Fields) -> SplitFile:
-    """A split from a parsed document; its claimed loads are ignored."""
+    """Read a split from a parsed document.  Its claimed loads are ignored."""
     return SplitFile(_parts(fields, "fpgas"), _parts(fields, "cpus"))
 
 
@@ -224,9 +225,9 @@ def _parts(fields: Fields, key: str) -> tuple[tuple[str, ...], ...]:
 
 
 def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) -> Placement:
-    """A split as a placement; operators that it leaves out follow those that they must share a device with.
+    """Convert a split to a placement.  A missing operator goes to the device of those it must share a device with.
 
-    Raises InputError for an unknown or repeated operator, more parts than devices, or an operator without a place.
+    Raises InputError for an unknown or repeated operator, more parts than devices, or an operator without a device.
     """
     place: dict[int, int] = {}
     for what, parts, count, first in (
@@ -235,20 +236,22 @@ def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) ->
     ):
         used = [part for part in parts if part]
         if len(used) > count:
-            raise InputError(what, f"the split uses {len(used)}, there are {count}")
+            raise InputError(what, f"the split uses {len(used)}, but there are {count}")
         for device, names in enumerate(used, start=first):
             for name in names:
                 if name not in graph.names:
                     raise InputError(what, f"unknown operator {name!r}")
                 if place.setdefault(graph.operator_index(name), device) != device:
-                    raise InputError(what, f"operator {name} has two places")
+                    raise InputError(what, f"operator {name} is on two devices")
     for group in graph.colocated:
         known = {place[member] for member in group if member in place}
         if len(known) == 1:
             place.update({member: place.get(member, *known) for member in group})
     lost = next((o.name for i, o in enumerate(graph.operators) if i not in place), None)
     if lost is not None:
-        raise InputError(f"operator {lost}", "has no place in the split, and nothing that it must be with has one")
+        raise InputError(
+            f"operator {lost}", "is not in the split, and neither is an operator that must share its device"
+        )
     return Placement(graph, pool.devices(graph), tuple((place[i],) for i in range(len(graph.operators))))
 
 

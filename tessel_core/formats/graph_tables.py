@@ -1,7 +1,7 @@
-"""An operator graph as two tables that people edit a part at a time: operators and edges.
+"""Convert an operator graph to two editable tables, operators and edges, and apply edits to the graph.
 
-Edits come as differences to some rows of the graph.  What hangs on a name follows it: edges go with an operator that
-is renamed or deleted, and one output has one size, so its size or cost is changed on all its edges.
+Edits are differences to some rows of the graph.  Edges follow an operator that is renamed, and are deleted with it.
+The edges of one output all carry the same tensor, so a change of bytes or cost applies to all of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from tessel_core.formats.tables import Cells, Row, TableEdits
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 
 TIME = "time on "
-"""Begins the titles of the columns with times, a kind of devices each."""
+"""Prefix of the titles of time columns, one per kind of device."""
 BYTES_COLUMNS = ("weight_bytes", "activation_bytes", "output_bytes")
 
 
 def is_published(graph: OperatorGraph) -> bool:
-    """Whether its times are not in seconds: then it says costs of edges and sizes of operators instead of bytes."""
+    """Return whether the graph comes from the published format.
+
+    Its times are not in seconds, and it has costs of edges and sizes of operators instead of bytes.
+    """
     return graph.time_unit != "s"
 
 
 def operator_columns(graph: OperatorGraph) -> tuple[str, ...]:
-    """Titles of the columns that the graph's operators have."""
+    """Return the column titles of the graph's operators."""
     times = tuple(f"{TIME}{kind}" for kind in graph.kinds)
     if is_published(graph):
         return ("operator", *times, "size", "backward", "colour")
@@ -33,12 +36,12 @@ def operator_columns(graph: OperatorGraph) -> tuple[str, ...]:
 
 
 def edge_columns(graph: OperatorGraph) -> tuple[str, ...]:
-    """Titles of the columns that the graph's edges have."""
+    """Return the column titles of the graph's edges."""
     return ("from", "to", "cost" if is_published(graph) else "bytes")
 
 
 def operator_rows(graph: OperatorGraph, shown: Sequence[int]) -> tuple[Row, ...]:
-    """The operators at these positions, a row each."""
+    """Return one row for each operator at the positions `shown`."""
     columns = operator_columns(graph)
     return tuple({column: _operator_cell(graph.operators[i], column) for column in columns} for i in shown)
 
@@ -50,48 +53,50 @@ def _operator_cell(operator: Operator, column: str) -> object:
 
 
 def edge_rows(graph: OperatorGraph, shown: Sequence[int]) -> tuple[Row, ...]:
-    """The edges at these positions, a row each."""
+    """Return one row for each edge at the positions `shown`."""
     (what,) = edge_columns(graph)[2:]
     edges = (graph.edges[i] for i in shown)
     return tuple({"from": edge.source, "to": edge.target, what: getattr(edge, what)} for edge in edges)
 
 
 def find_operators(graph: OperatorGraph, text: str) -> tuple[int, ...]:
-    """Positions of the operators whose name, kind or colour class holds `text`, whatever its case; all for nothing.
+    """Return the positions of operators whose name, kind or colour class contains `text`, ignoring case.
 
-    Numbers at its ends are taken whole where that finds anything, so that layer2 is not layer20.
+    A number at the start or end of `text` must match a whole number, so that layer2 does not find layer20.  If this
+    finds nothing, parts of numbers match too.  An empty text finds all operators.
     """
-    wanted = text.strip().casefold()
-    before = r"(?<!\d)" if wanted[:1].isdigit() else ""
-    after = r"(?!\d)" if wanted[-1:].isdigit() else ""
-    return _holding(graph, before + re.escape(wanted) + after) or _holding(graph, re.escape(wanted))
+    query = text.strip().casefold()
+    before = r"(?<!\d)" if query[:1].isdigit() else ""
+    after = r"(?!\d)" if query[-1:].isdigit() else ""
+    return _matching(graph, before + re.escape(query) + after) or _matching(graph, re.escape(query))
 
 
-def _holding(graph: OperatorGraph, pattern: str) -> tuple[int, ...]:
+def _matching(graph: OperatorGraph, pattern: str) -> tuple[int, ...]:
     search = re.compile(pattern).search
     words = enumerate((each.name, each.kind, each.colour or "") for each in graph.operators)
     return tuple(i for i, some in words if any(search(word.casefold()) for word in some))
 
 
 def find_edges(graph: OperatorGraph, text: str) -> tuple[int, ...]:
-    """Positions of the edges at those operators."""
-    found = {graph.operators[i].name for i in find_operators(graph, text)}
-    return tuple(i for i, edge in enumerate(graph.edges) if edge.source in found or edge.target in found)
+    """Return the positions of edges from or to the operators that `find_operators` finds."""
+    names = {graph.operators[i].name for i in find_operators(graph, text)}
+    return tuple(i for i, edge in enumerate(graph.edges) if edge.source in names or edge.target in names)
 
 
-MOST_ROWS = 500
-"""Rows of a table that people edit; of more, so many at a time."""
+MAX_TABLE_ROWS = 500
+"""Rows on one page of an editable table."""
 
 
-def row_pages(found: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """`found` in parts that a table can show; one empty part where there is nothing."""
-    return tuple(tuple(found[i : i + MOST_ROWS]) for i in range(0, len(found), MOST_ROWS)) or ((),)
+def row_pages(positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Split positions of rows into pages of a table; one empty page if there are none."""
+    pages = tuple(tuple(positions[i : i + MAX_TABLE_ROWS]) for i in range(0, len(positions), MAX_TABLE_ROWS))
+    return pages or ((),)
 
 
 def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> OperatorGraph:
-    """The graph after edits of the rows that `operator_rows` gave for `shown`.
+    """Apply edits of the rows that `operator_rows` returned for `shown`.
 
-    Raises InputError naming the row and the column, or what the graph as a whole breaks.
+    Raises InputError with the row and the column, or with the rule that the whole graph breaks.
     """
     operators: list[Operator | None] = list(graph.operators)
     renamed: dict[str, str] = {}
@@ -120,7 +125,7 @@ def _renamed(operator: Operator, renamed: Mapping[str, str]) -> Operator:
 
 
 def _changed(operator: Operator, cells: Cells) -> Operator:
-    """`operator` with what the row says; columns that the row does not have stay as they are."""
+    """Return `operator` with the values of a row.  Columns that the row lacks keep their values."""
     times: dict[str, float | None] = {each.kind: each.time for each in operator.times}
     values: dict[str, Any] = {"name": cells.text("operator")}
     for column in cells.columns:
@@ -153,7 +158,7 @@ _READERS: dict[str, Callable[[Cells, str], Any]] = {
 
 
 def with_edges(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> OperatorGraph:
-    """The graph after edits of the rows that `edge_rows` gave for `shown`; InputError as for operators."""
+    """Apply edits of the rows that `edge_rows` returned for `shown`.  Raises InputError like `with_operators`."""
     edges: list[Edge | None] = list(graph.edges)
     (what,) = edge_columns(graph)[2:]
     amounts: dict[str, Any] = {}
@@ -175,12 +180,12 @@ def with_edges(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) ->
 
 
 def _added_edge(edges: Sequence[Edge], cells: Cells, what: str) -> Edge:
-    """An edge whose size is not said carries what its source's other edges carry."""
-    found = _edge(cells, what)
+    """Return a new edge.  Without a size it gets the size of the other edges from its source."""
+    edge = _edge(cells, what)
     if not cells.empty(what):
-        return found
-    known = next((getattr(each, what) for each in edges if each.source == found.source), None)
-    return _carrying(found, what, known)
+        return edge
+    known = next((getattr(each, what) for each in edges if each.source == edge.source), None)
+    return _carrying(edge, what, known)
 
 
 def _carrying(edge: Edge, what: str, amount: Any) -> Edge:

@@ -1,7 +1,7 @@
-"""Megatron-LM's `--pipeline-model-parallel-layout`: which layers each pipeline stage runs, as a string.
+"""The layers of each pipeline stage as the string of Megatron-LM's `--pipeline-model-parallel-layout`.
 
-E is the embedding, t a transformer layer, m a layer of multi-token prediction, L the loss; | stands between stages, *n
-repeats the letter or the group in parentheses before it, and commas mean nothing.
+E is the embedding, t a transformer layer, m a layer of multi-token prediction, and L the loss.  A bar | separates
+stages.  *n repeats the letter or the group in parentheses before it.  Commas are ignored.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from itertools import groupby
 from tessel_core.errors import InputError
 
 _TOKEN = re.compile(r"(?P<what>[EtmL|])(?:\*(?P<times>\d{1,9}))?|(?P<open>\()|\)\*(?P<repeat>\d{1,9})|(?P<comma>,)")
-_MOST = 100_000
-"""Letters and bars, once everything is repeated."""
+_MAX_LETTERS = 100_000
+"""Largest number of letters and bars after repetition."""
 
 _Letters = list[tuple[str, int]]
-"""Each with its position in the text, from 1."""
+"""Letters and bars with their position in the text, from 1."""
 
 
 def read_layout(text: str) -> tuple[str, ...]:
-    """The letters of each stage, such as ("Ett", "tt", "tL").
+    """Return the letters of each stage, such as ("Ett", "tt", "tL").
 
     >>> read_layout("Et*2|(t*2|)*2,tL")
     ('Ett', 'tt', 'tt', 'tL')
 
-    Raises InputError naming the position in the text, from 1.
+    Raises InputError with the position in the text, from 1.
     """
     letters = _letters(text)
     _check_letters(letters, len(text))
@@ -34,14 +34,14 @@ def read_layout(text: str) -> tuple[str, ...]:
 
 
 def layout_text(stages: Sequence[str]) -> str:
-    """The string for the letters of each stage, repetitions written as such.
+    """Return the layout string for the letters of each stage, with repetitions shortened.
 
     >>> layout_text(("Ett", "tt", "tt", "tL"))
     'Et*2|(t*2|)*2,tL'
     """
-    said = ["".join(_times(letter, len(list(each))) for letter, each in groupby(stage)) for stage in stages]
-    runs = [(f"{stage}|", len(list(each))) for stage, each in groupby(said[:-1])]
-    return "".join(f"({stage})*{count}," if count > 1 else stage for stage, count in runs) + said[-1]
+    shortened = ["".join(_times(letter, len(list(each))) for letter, each in groupby(stage)) for stage in stages]
+    runs = [(f"{stage}|", len(list(each))) for stage, each in groupby(shortened[:-1])]
+    return "".join(f"({stage})*{count}," if count > 1 else stage for stage, count in runs) + shortened[-1]
 
 
 def _times(letter: str, count: int) -> str:
@@ -49,8 +49,8 @@ def _times(letter: str, count: int) -> str:
 
 
 def _letters(text: str) -> _Letters:
-    """All letters and bars, repeated as often as is said."""
-    found, group, opened, at = _Letters(), _Letters(), 0, 0
+    """Return all letters and bars, with repetitions expanded."""
+    letters, group, opened, at = _Letters(), _Letters(), 0, 0
     while at < len(text):
         match, here = _TOKEN.match(text, at), at + 1
         if match is None or (match["open"] and opened) or (match["repeat"] and not group):
@@ -59,19 +59,19 @@ def _letters(text: str) -> _Letters:
         if times < 1:
             raise InputError(f"position {here}", "repeats nothing: *0")
         if match["what"]:
-            piece = [(match["what"], here)] * min(times, _MOST + 1)
-            (group if opened else found).extend(piece)
+            piece = [(match["what"], here)] * min(times, _MAX_LETTERS + 1)
+            (group if opened else letters).extend(piece)
         elif match["open"]:
             opened = here
         elif match["repeat"]:
-            found += group * min(times, 1 + _MOST // len(group))
+            letters += group * min(times, 1 + _MAX_LETTERS // len(group))
             group, opened = [], 0
-        if len(found) + len(group) > _MOST:
-            raise InputError(f"position {here}", f"makes more than {_MOST:,} layers and stages")
+        if len(letters) + len(group) > _MAX_LETTERS:
+            raise InputError(f"position {here}", f"makes more than {_MAX_LETTERS:,} layers and stages")
         at = match.end()
     if opened:
         raise InputError(f"position {opened}", "this ( is never closed")
-    return found
+    return letters
 
 
 def _why_not(rest: str, opened: int) -> str:
@@ -86,7 +86,7 @@ def _why_not(rest: str, opened: int) -> str:
 
 
 def _check_letters(letters: _Letters, end: int) -> None:
-    """One embedding first and one loss last, and no transformer layer after one of multi-token prediction."""
+    """Raise InputError unless E is first, L is last, and no t follows an m."""
     inside = [each for each in letters if each[0] != "|"]
     if not inside or inside[0][0] != "E":
         raise InputError(f"position {inside[0][1] if inside else 1}", "the first layer must be E, the embedding")

@@ -1,4 +1,4 @@
-"""tessel-mesh, version 1."""
+"""The format tessel-mesh, version 1."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tessel_core.model.checks import check_amount, check_rate
 
 @dataclass(frozen=True, slots=True)
 class MeshFile:
-    """A mesh as it is kept."""
+    """A mesh and its fingerprint."""
 
     mesh: DeviceMesh
     fingerprint: str
-    """SHA-256 of the mesh's canonical JSON, by which placements name it."""
+    """SHA-256 of the mesh's canonical JSON.  Placements refer to the mesh by it."""
 
     @classmethod
     def of(cls, mesh: DeviceMesh) -> MeshFile:
-        """The mesh with its fingerprint."""
+        """Compute the fingerprint of a mesh."""
         return cls(mesh, fingerprint(MESH.write(mesh)))
 
 
 def _checked(number: Callable[[object, str], float], check: Callable[[str, str, object], None]) -> Codec:
-    """A number that is checked here as in the model, because only here its place in the file is known.
+    """Return the codec of a number that `check` checks, so that errors name its place in the file.
 
-    It is written as a float, because 2 and 2.0 are equal but are not the same canonical JSON.
+    Numbers are written as floats, because 2 and 2.0 are equal but differ in canonical JSON.
     """
 
     def read(value: object, where: str) -> float:
-        found, (place, _, key) = number(value, where), where.rpartition(".")
-        check(place, key, found)
-        return found
+        checked, (place, _, key) = number(value, where), where.rpartition(".")
+        check(place, key, checked)
+        return checked
 
     return Codec(read, float)
 
@@ -75,19 +75,19 @@ MESH = Record(
     default_link=or_null(_LINK),
     node_uplink=or_null(Codec(_uplink_from, lambda bandwidth: {"bandwidth": float(bandwidth)})),
 )
-"""A mesh as a document; every field is written, absent values are null."""
+"""Record of a mesh document.  Every field is written; missing values are null."""
 
 
 def read_mesh(data: bytes, name: str = "mesh") -> MeshFile:
-    """A mesh from the bytes of a tessel-mesh file; InputError with the place and the reason, `name` first."""
+    """Read the bytes of a tessel-mesh file.  Raises InputError with `name`, the place and the reason."""
     return read_with(mesh_from, data, name)
 
 
 def mesh_from(fields: Fields) -> MeshFile:
-    """A mesh from a parsed document."""
+    """Read a mesh from a parsed document."""
     return MeshFile.of(MESH.from_fields(fields))
 
 
 def mesh_text(mesh: DeviceMesh) -> str:
-    """The mesh as the text of a tessel-mesh file, one device or link a line."""
+    """Return the text of a tessel-mesh file, with one line per device or link."""
     return document_text(MESH.write(mesh))

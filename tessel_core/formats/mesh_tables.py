@@ -1,7 +1,6 @@
-"""A device mesh as three tables that people edit: devices, what their kinds can do, links of their own.
+"""Convert a device mesh to three editable tables: devices, rates of each kind, and links between two devices.
 
-Tables speak of GB, GB/s, µs and TFLOP/s.  Edits come as differences to what was shown, so what nobody touched stays as
-it was, to the bit.
+Tables use GB, GB/s, µs and TFLOP/s.  Edits are differences to the shown rows, so untouched values stay bit-identical.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ DEVICE_COLUMNS = ("device", "kind", "node", "memory (GB)")
 LINK_COLUMNS = ("from", "to", "bandwidth (GB/s)", "latency (µs)")
 BANDWIDTH = "memory bandwidth (GB/s)"
 RATE = " (TFLOP/s)"
-"""Ends the titles of the columns with peak rates, a number format each."""
-_USUAL_DTYPES = ("bf16", "fp16", "fp32")
+"""Suffix of the titles of rate columns, one per number format."""
+_DEFAULT_DTYPES = ("bf16", "fp16", "fp32")
 
 
 def device_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
-    """A row a device."""
+    """Return one row per device."""
     return tuple(
         {"device": each.name, "kind": each.kind, "node": each.node, "memory (GB)": _shown(each.memory_capacity, GIGA)}
         for each in mesh.devices
@@ -32,13 +31,13 @@ def device_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
 
 
 def kind_columns(mesh: DeviceMesh) -> tuple[str, ...]:
-    """The usual number formats, and those that any device has a rate for."""
-    dtypes = (*_USUAL_DTYPES, *(rate.dtype for device in mesh.devices for rate in device.flops))
+    """Return the column titles of kinds: the default number formats, and all others for which a device has a rate."""
+    dtypes = (*_DEFAULT_DTYPES, *(rate.dtype for device in mesh.devices for rate in device.flops))
     return ("kind", *(f"{dtype}{RATE}" for dtype in dict.fromkeys(dtypes)), BANDWIDTH)
 
 
 def kind_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
-    """A row a kind of devices: devices of one kind are equally fast."""
+    """Return one row per kind of device.  Devices of one kind have equal rates."""
     first = {each.kind: each for each in reversed(mesh.devices)}
     return tuple({column: _kind_cell(first[kind], column) for column in kind_columns(mesh)} for kind in mesh.kinds)
 
@@ -52,19 +51,22 @@ def _kind_cell(device: Device, column: str) -> object:
 
 
 def link_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
-    """A row a link that is listed."""
+    """Return one row per link between two devices."""
     rows = ((*each.between, *shown_link(each.link)) for each in mesh.connections)
     return tuple(dict(zip(LINK_COLUMNS, row, strict=True)) for row in rows)
 
 
 def shown_link(link: Link) -> tuple[float, float]:
-    """GB/s and µs."""
+    """Return the bandwidth of a link in GB/s and its latency in µs."""
     return link.bandwidth / GIGA, link.latency / MICRO
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLinks:
-    """The links of all pairs that have none of their own, in GB/s and µs; a bandwidth of None is no link."""
+    """Links of all pairs of devices without a link of their own, in GB/s and µs.
+
+    `inside` is for devices of one node, `between` for devices of different nodes.  A bandwidth of None means no link.
+    """
 
     inside_bandwidth: float | None
     inside_latency: float | None
@@ -74,16 +76,16 @@ class SharedLinks:
 
 
 def shared_links(mesh: DeviceMesh) -> SharedLinks:
-    """The shared links of the mesh."""
+    """Return the shared links of a mesh."""
     links = mesh.same_node_link, mesh.default_link
     inside, between = ((None, None) if link is None else shown_link(link) for link in links)
     return SharedLinks(inside[0], inside[1], between[0], between[1], _shown(mesh.node_uplink, GIGA))
 
 
 def with_shared_links(mesh: DeviceMesh, wanted: SharedLinks) -> DeviceMesh:
-    """The mesh with other shared links; what says the same as before stays, to the bit.
+    """Return the mesh with other shared links.  Values that did not change stay bit-identical.
 
-    Raises InputError for a bandwidth of 0, and where two devices would have no link.
+    Raises InputError for a bandwidth of 0, or if two devices would have no link.
     """
     uplink = None if wanted.uplink is None else wanted.uplink * GIGA
     return replace(
@@ -101,12 +103,12 @@ def _typed_link(before: Link | None, bandwidth: float | None, latency: float | N
 
 
 def shown_pool(pool: DevicePool) -> float | None:
-    """The memory of an accelerator in GB, None where it is unlimited."""
+    """Return the memory of an accelerator in GB; None if it is unlimited."""
     return _shown(pool.memory, GIGA)
 
 
 def typed_pool(accelerators: int, cpus: int, memory: float | None) -> DevicePool:
-    """With memory in GB; InputError where there is no device."""
+    """Return a pool with the memory per accelerator in GB.  Raises InputError if it has no device."""
     return DevicePool(accelerators, cpus, None if memory is None else memory * GIGA)
 
 
@@ -115,11 +117,11 @@ def _shown(amount: float | None, unit: float) -> float | None:
 
 
 def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Device]) -> DeviceMesh:
-    """The mesh after edits of `device_rows`; a kind that it has no device of is looked up in `sheets`.
+    """Apply edits of `device_rows` to a mesh.  Rates of a new kind are looked up in `sheets`.
 
-    Links go with a device that is renamed or deleted.
+    Links follow a device that is renamed, and are deleted with it.
 
-    Raises InputError naming the device and the column, or what the mesh as a whole breaks.
+    Raises InputError with the device and the column, or with the rule that the whole mesh breaks.
     """
     alike = {**sheets, **{each.kind: each for each in reversed(mesh.devices)}}
     devices: list[Device | None] = list(mesh.devices)
@@ -144,25 +146,24 @@ def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Devic
     return replace(mesh, devices=(*kept, *added), connections=tuple(connections))
 
 
-def _added(row: Row, alike: Mapping[str, Device], usual: str, number: int) -> Device:
-    """A device that is only named is of the `usual` kind; one that is only said to be of a kind gets a name."""
-    kind = str(row.get("kind") or usual)
+def _added(row: Row, alike: Mapping[str, Device], default_kind: str, number: int) -> Device:
+    """Return a new device.  Without a kind it gets `default_kind`, without a name it is called gpu and `number`."""
+    kind = str(row.get("kind") or default_kind)
     name = str(row.get("device") or f"gpu{number}")
     pattern = alike.get(kind, Device(name, kind))
-    begun = replace(pattern, name=name, node=0)
-    return _device(begun, Cells(row, f"device {name}"), alike)
+    return _device(replace(pattern, name=name, node=0), Cells(row, f"device {name}"), alike)
 
 
 def _device(device: Device, cells: Cells, alike: Mapping[str, Device]) -> Device:
-    """`device` with what the row says; a device of another kind has that kind's rates."""
-    found = device
+    """Return `device` with the values of a row.  A device of a new kind gets the rates of that kind."""
+    changed = device
     for column in cells.columns:
-        found = _DEVICE_READERS[column](found, cells, column)
-    if found.kind == device.kind:
-        return found
-    pattern = alike.get(found.kind, Device(found.name, found.kind))
-    memory = found.memory_capacity if "memory (GB)" in cells.columns else pattern.memory_capacity
-    return replace(found, flops=pattern.flops, memory_bandwidth=pattern.memory_bandwidth, memory_capacity=memory)
+        changed = _DEVICE_READERS[column](changed, cells, column)
+    if changed.kind == device.kind:
+        return changed
+    pattern = alike.get(changed.kind, Device(changed.name, changed.kind))
+    memory = changed.memory_capacity if "memory (GB)" in cells.columns else pattern.memory_capacity
+    return replace(changed, flops=pattern.flops, memory_bandwidth=pattern.memory_bandwidth, memory_capacity=memory)
 
 
 _DEVICE_READERS: dict[str, Callable[[Device, Cells, str], Device]] = {
@@ -179,7 +180,7 @@ def _bytes(cells: Cells, column: str) -> int | None:
 
 
 def with_kinds(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
-    """The mesh after edits of `kind_rows`: all devices of a kind change together; InputError as for devices."""
+    """Apply edits of `kind_rows` to all devices of each kind.  Raises InputError like `with_devices`."""
     changed = {mesh.kinds[row]: cells for row, cells in edits.changed.items()}
     return replace(mesh, devices=tuple(_with_rates(each, changed.get(each.kind, {})) for each in mesh.devices))
 
@@ -201,20 +202,20 @@ def _with_rates(device: Device, row: Row) -> Device:
 
 
 def with_links(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
-    """The mesh after edits of `link_rows`; InputError as for devices."""
+    """Apply edits of `link_rows` to a mesh.  Raises InputError like `with_devices`."""
     rows = link_rows(mesh)
-    found: list[Connection | None] = list(mesh.connections)
+    links: list[Connection | None] = list(mesh.connections)
     for row, cells in edits.changed.items():
         one, other = mesh.connections[row].between
-        found[row] = _connection(Cells({**rows[row], **cells}, f"link {one} - {other}"), cells, mesh.connections[row])
+        links[row] = _connection(Cells({**rows[row], **cells}, f"link {one} - {other}"), cells, mesh.connections[row])
     for row in edits.deleted:
-        found[row] = None
+        links[row] = None
     added = (_connection(Cells(row, "the new link"), row, None) for row in edits.filled)
-    return replace(mesh, connections=(*(each for each in found if each is not None), *added))
+    return replace(mesh, connections=(*(each for each in links if each is not None), *added))
 
 
 def _connection(cells: Cells, typed: Row, before: Connection | None) -> Connection:
-    """The link after an edit; cells that were not typed in keep their exact values."""
+    """Return the link after an edit.  Cells that were not changed keep their exact values."""
     values: dict[str, Any] = {}
     for name, column, unit in (("bandwidth", LINK_COLUMNS[2], GIGA), ("latency", LINK_COLUMNS[3], MICRO)):
         amount = cells.amount(column)

@@ -1,4 +1,4 @@
-"""tessel-placement, version 1."""
+"""The format tessel-placement, version 1."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from tessel_core.model.transfers import OWN_COSTS
 
 @dataclass(frozen=True, slots=True)
 class PlacementTerms:
-    """The rest of a placement's question, besides graph and devices; the defaults are for files that do not say."""
+    """Settings of a placement problem besides graph and devices.  The defaults apply to files without them."""
 
     communication: Communication = Communication.OVERLAPPED
-    """On a mesh."""
+    """Mode of communication on a mesh."""
     costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """Options of the costs by name, on a pool those that its memory depends on; which names and values there are is not
-    the file's business."""
+    """Cost options by name; on a pool only those that affect memory.  The file format does not check them."""
     allowances: tuple[Allowance, ...] = ()
     replicas: Mapping[str, bool | int | float | str] | None = None
-    """Options of replicated stages by name, where several devices of an operator are replicas; None where they are a
-    tensor-parallel group."""
+    """Options of replicated stages by name, if several devices of an operator are replicas.
+
+    None if several devices of an operator are a tensor-parallel group."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementFileReport(ScheduleFileReport):
-    """The claims of a placement file about itself."""
+    """Claims of a placement file about its placement.  They are not checked on reading."""
 
     placer: str = ""
     contiguous: bool = False
@@ -55,7 +55,7 @@ class PlacementFileReport(ScheduleFileReport):
 
 
 def _devices_from(value: object, where: str) -> tuple[str, ...]:
-    """One name, or a list of names."""
+    """Read one name, or a list of names."""
     if isinstance(value, str):
         return (as_text(value, where),)
     return tuple(_device_from(*each) for each in as_items(value, where))
@@ -81,23 +81,24 @@ _REPORT = Record(PlacementFileReport, inline={"terms": _TERMS}, branches_apart=c
 
 @dataclass(frozen=True, slots=True)
 class PlacementFile:
-    """A placement as it was kept: names of operators and devices, and the fingerprints of what they belong to."""
+    """Contents of a placement file: names of operators and devices, and fingerprints of the graph and the mesh."""
 
     graph: str
+    """Fingerprint of the graph."""
     mesh: str | None
-    """None where devices are in a pool, and transfers cost what the graph says."""
+    """Fingerprint of the mesh; None if the devices are a pool and the graph gives the costs of transfers."""
     pool: DevicePool | None
-    """The devices where no mesh names them; None where the graph's file says them."""
+    """Devices if there is no mesh; None if the graph's file contains them."""
     assignment: Annotated[tuple[tuple[str, tuple[str, ...]], ...], _ASSIGNMENT]
     report: PlacementFileReport | None
     subgraphs: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
-    """For a latency, operators and the indices of their subgraphs on their devices; 0 for those that are not named."""
+    """Index of each operator's subgraph on its device, in placements for latency.  Missing operators have index 0."""
     stages: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
-    """Where devices have several stages, operators and their stages; 0 for those that are not named."""
+    """Stage of each operator if devices have several stages.  Missing operators are in stage 0."""
 
     @property
     def terms(self) -> PlacementTerms:
-        """The terms of the report, or the defaults."""
+        """Terms of the report, or the defaults."""
         return PlacementTerms() if self.report is None else self.report.terms
 
 
@@ -113,7 +114,7 @@ PLACEMENT = Record(
 
 
 def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
-    """A placement from the bytes of a tessel-placement file; InputError names the place, `name` first."""
+    """Read the bytes of a tessel-placement file.  Raises InputError with `name`, the place and the reason."""
     return read_with(PLACEMENT.from_fields, data, name)
 
 
@@ -125,18 +126,33 @@ def bound_placement(
     groups: DeviceGroups | None = None,
     replication: Replication | None = None,
 ) -> Placement:
-    """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
+    """Bind a placement file to its graph and its devices.
 
-    Where devices are shared in `groups`, operators are on these.  `replication` is how the replicas that its terms ask
-    for are counted.
+    Parameters
+    ----------
+    kept : PlacementFile
+        The placement file.
+    file : GraphFile
+        The graph, with its costs on the mesh.
+    mesh : DeviceMesh
+        The mesh; None for a pool.
+    in_flight : InFlight
+        Number of micro-batches in flight on each stage.
+    groups : DeviceGroups
+        Tensor-parallel groups of devices, which become the devices of the placement.
+    replication : Replication
+        Cost model of replicas, if the terms ask for replicated stages.
 
-    Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
+    Raises
+    ------
+    InputError
+        If the file names an unknown operator or device, or neither file contains the devices.
     """
     if groups is not None:
         kept, mesh = _on_groups(kept, groups), groups.as_mesh
     devices = bound_pool(kept, file).devices(file.graph) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}
-    found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
+    assignment: list[tuple[int, ...]] = [()] * len(file.graph.operators)
     allowed = ((each.operator, each.devices) for each in kept.terms.allowances)
     for where, named in (("report.allowances", allowed), ("assignment", kept.assignment)):
         for operator, names in named:
@@ -146,41 +162,41 @@ def bound_placement(
                 if name not in index:
                     raise InputError(f"{where}.{operator}", f"unknown device {name!r}")
     for operator, names in kept.assignment:
-        found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
+        assignment[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
     transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication, groups)
     subgraphs = _bound_numbers("subgraphs", kept.subgraphs, file)
     stages = _bound_numbers("stages", kept.stages, file)
-    return Placement(file.graph, devices, tuple(found), transfers, subgraphs, in_flight, replication, stages)
+    return Placement(file.graph, devices, tuple(assignment), transfers, subgraphs, in_flight, replication, stages)
 
 
 def _on_groups(kept: PlacementFile, groups: DeviceGroups) -> PlacementFile:
-    """The file with a group's name where it names its devices."""
-    found = []
+    """Return the file with the name of a group in place of the names of its devices."""
+    assignment = []
     for operator, names in kept.assignment:
         group = groups.group_of(names)
         if group is None and names:
-            why = f"is on {', '.join(names)}, which are no group of {groups.size} neighbours"
+            why = f"is on {', '.join(names)}, which are not a group of {groups.size} neighbours"
             raise InputError(f"assignment.{operator}", why)
-        found.append((operator, () if group is None else (groups.names[group],)))
-    return replace(kept, assignment=tuple(found))
+        assignment.append((operator, () if group is None else (groups.names[group],)))
+    return replace(kept, assignment=tuple(assignment))
 
 
 def _bound_numbers(where: str, numbers: tuple[tuple[str, int], ...] | None, file: GraphFile) -> tuple[int, ...] | None:
     if numbers is None:
         return None
-    found = [0] * len(file.graph.operators)
+    of_operator = [0] * len(file.graph.operators)
     for operator, index in numbers:
         if operator not in file.graph.names:
             raise InputError(where, f"unknown operator {operator!r}")
-        found[file.graph.operator_index(operator)] = index
-    return tuple(found)
+        of_operator[file.graph.operator_index(operator)] = index
+    return tuple(of_operator)
 
 
 def bound_pool(kept: PlacementFile, file: GraphFile) -> DevicePool:
-    """The devices of a placement that is on no mesh; InputError where neither it nor its graph says them."""
+    """Return the devices of a placement without a mesh.  Raises InputError if neither file contains them."""
     pool = kept.pool or file.pool
     if pool is None:
-        raise InputError("devices", "neither the placement nor its graph says what the devices are")
+        raise InputError("devices", "neither the placement nor its graph contains the devices")
     return pool
 
 
@@ -193,8 +209,8 @@ def placement_text(
     contiguous: bool,
     branches_apart: bool = False,
 ) -> str:
-    """The text of a tessel-placement file."""
-    assert report.solution is not None, "only a placement that was found is kept"
+    """Return the text of a tessel-placement file."""
+    assert report.solution is not None, "a report without a placement cannot be written"
     claims = PlacementFileReport.of(
         report, placer=report.solver, contiguous=contiguous, branches_apart=branches_apart, terms=terms
     )
@@ -225,12 +241,12 @@ def _named_numbers(placement: Placement, numbers: tuple[int, ...] | None) -> tup
 
 
 def assignment_document(placement: Placement) -> dict[str, Any]:
-    """As a file says it: operator name to device name, or to a list of names for a group of devices.
+    """Return the placement as in a file: operator name to device name, or to a list of names for several devices.
 
-    For a latency there are `subgraphs` beside it: operator name to the index on its device, 0 on hosts.  In a layout
-    with several stages per device there are `stages`: operator name to stage.
+    Placements for latency also have `subgraphs`: operator name to the subgraph's index on its device, 0 on hosts.
+    Layouts with several stages per device also have `stages`: operator name to stage.
     """
-    found = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
+    assignment = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
     numbered = ("subgraphs", placement.subgraphs), ("stages", placement.stages)
     more = {name: _SUBGRAPHS.write(_named_numbers(placement, each)) for name, each in numbered if each is not None}
-    return {**found, **more}
+    return {**assignment, **more}

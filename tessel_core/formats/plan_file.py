@@ -1,4 +1,4 @@
-"""tessel-plan, version 1."""
+"""The format tessel-plan, version 1."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ PLAN = Record(
     samples=at_least(1).sparse(),
     replicated=codec_of(bool).sparse(),
 )
-"""A plan as a document, alone or inside a schedule, with every optional field written out but labels, samples and that
-stages are replicated."""
+"""Record of a plan document, alone or inside a schedule.
+
+All optional fields are written, except empty labels, missing samples and `replicated` if it is false."""
 
 
 def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:
-    """A plan from the bytes of a tessel-plan file; InputError with the place and the reason, `name` first."""
+    """Read the bytes of a tessel-plan file.  Raises InputError with `name`, the place and the reason."""
     return read_with(PLAN.from_fields, data, name)
 
 
 def plan_text(plan: MicroBatchPlan) -> str:
-    """The plan as the text of a tessel-plan file, one device, block or dependency a line."""
+    """Return the text of a tessel-plan file, with one line per device, block or dependency."""
     return document_text(PLAN.write(plan))

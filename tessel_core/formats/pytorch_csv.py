@@ -1,7 +1,7 @@
-"""PyTorch's pipelining schedules as CSV: a row per rank, a cell per action such as `2F0`.
+"""PyTorch pipelining schedules as CSV: one row per rank, and one cell per action such as `2F0`.
 
-Torch 2.13 and 2.15 write a whole backward as `2B0` and its halves as `2I0` and `2W0`.  Older files write `2BW0`, `2B0`
-and `2W0`; they are read as the newer notation.
+Torch 2.13 and 2.15 write a full backward as `2B0`, and a split one as `2I0` and `2W0`.  Older files write `2BW0`, `2B0`
+and `2W0`, which are converted to the newer notation.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _TALKING = ("SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"
 _WHOLE_STAGE = ("UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD")
 _OLDER_WHOLE = "BW"
 _NEWER = {_OLDER_WHOLE: "B", "B": "I"}
-"""Kinds of the older notation in the newer one; all others are the same in both."""
+"""Kinds of the older notation that have another name in the newer one."""
 _KINDS = "|".join((_OLDER_WHOLE, *COMPUTING, *_TALKING, *_WHOLE_STAGE))
 _ACTION = re.compile(rf"(\d{{1,9}})({_KINDS})(\d{{0,9}})", re.ASCII)
 _OVERLAPPED = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
-_MOST_SHOWN = 40
+_MAX_SHOWN_CHARACTERS = 40
 
 
 class StageAction(NamedTuple):
-    """What one stage does, for one micro-batch where `micro_batch` is given."""
+    """One action of a stage, for one micro-batch or, if `micro_batch` is None, for the whole stage."""
 
     stage: int
     kind: str
-    """F; B a whole backward, I and W its halves for input and weights; SEND_F, RECV_B … as torch names them."""
+    """F, B (full backward), I (input gradient), W (weight gradient), or a name of torch such as SEND_F."""
     micro_batch: int | None
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class StageAction(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One cell: no action where idle, two where a forward and a backward overlap."""
+    """One cell: no action if it is idle, two if a forward and a backward overlap."""
 
     text: str
     actions: tuple[StageAction, ...]
@@ -50,22 +50,22 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class PyTorchCsv:
-    """The cells of every rank; each stage acts on one rank, and does nothing twice."""
+    """Cells of every rank.  Each stage is on one rank, and no action is repeated."""
 
     rows: tuple[tuple[Cell, ...], ...]
 
     @cached_property
     def rank_of(self) -> dict[int, int]:
-        """Per stage, its rank."""
+        """Rank of each stage."""
         return {action.stage: rank for rank, _, action in self.each()}
 
     @cached_property
     def communicates(self) -> bool:
-        """Whether the file says sends and receives itself (`compute_comms`); else it is `compute_only`."""
+        """Whether the file contains sends and receives (`compute_comms`) or only computing (`compute_only`)."""
         return any(action.kind not in COMPUTING for _, _, action in self.each())
 
     def each(self) -> Iterator[tuple[int, int, StageAction]]:
-        """Every action with its row and column, which count from 0."""
+        """Yield every action with its row and column, counted from 0."""
         for row, cells in enumerate(self.rows):
             for column, cell in enumerate(cells):
                 for action in cell.actions:
@@ -73,41 +73,48 @@ class PyTorchCsv:
 
 
 def looks_like_pytorch_csv(data: bytes, name: str) -> bool:
-    """Whether a file is to be read as such: by its name, or because its first cell is an action."""
+    """Return whether a file is a PyTorch CSV: by its suffix, or because its first cell is an action."""
     if name.lower().endswith(".csv"):
         return True
-    first = data[:_MOST_SHOWN].partition(b"\n")[0].decode("ascii", "replace").strip().lstrip(",").partition(",")[0]
+    first = (
+        data[:_MAX_SHOWN_CHARACTERS]
+        .partition(b"\n")[0]
+        .decode("ascii", "replace")
+        .strip()
+        .lstrip(",")
+        .partition(",")[0]
+    )
     return bool(_ACTION.fullmatch(first.strip()) or _OVERLAPPED.fullmatch(first.strip()))
 
 
 def read_pytorch_csv(data: bytes, name: str) -> PyTorchCsv:
-    """The file's cells; `name` is used in complaints.
+    """Read the cells of a file.
 
-    Raises InputError naming row and column, which count from 1, and the cell that is no action or makes no sense there.
+    Raises InputError with `name`, row and column (from 1) for a cell that is not an action or contradicts another.
     """
     try:
-        found = _newer(PyTorchCsv(tuple(_rows(data))))
-        _check_stages(found)
+        contents = _newer(PyTorchCsv(tuple(_rows(data))))
+        _check_stages(contents)
     except InputError as error:
         raise error.within(name) from None
-    return found
+    return contents
 
 
-def _newer(found: PyTorchCsv) -> PyTorchCsv:
-    """The file in the newer notation.  InputError for one that mixes both.
+def _newer(file: PyTorchCsv) -> PyTorchCsv:
+    """Convert a file to the newer notation.  Raises InputError if it mixes both.
 
-    A file is in the older notation where it has whole backwards of that, or weight gradients without `I`.
+    A file is in the older notation if it contains `BW`, or `W` without `I`.
     """
     first = dict[str, tuple[int, int, StageAction]]()
-    for row, column, action in found.each():
+    for row, column, action in file.each():
         first.setdefault(action.kind, (row, column, action))
     if _OLDER_WHOLE in first and "I" in first:
         (row, column, action), (older_row, older_column, older) = first["I"], first[_OLDER_WHOLE]
-        why = f"is of the newer notation, and '{older}' in {cell_place(older_row, older_column)} of the older"
+        why = f"is in the newer notation, but '{older}' in {cell_place(older_row, older_column)} is in the older one"
         raise InputError(cell_place(row, column), f"cell '{action}' {why}")
     if _OLDER_WHOLE not in first and ("W" not in first or "I" in first):
-        return found
-    return PyTorchCsv(tuple(tuple(_newer_cell(cell) for cell in row) for row in found.rows))
+        return file
+    return PyTorchCsv(tuple(tuple(_newer_cell(cell) for cell in row) for row in file.rows))
 
 
 def _newer_cell(cell: Cell) -> Cell:
@@ -116,7 +123,7 @@ def _newer_cell(cell: Cell) -> Cell:
 
 
 def cell_place(row: int, column: int) -> str:
-    """Where a cell stands, for messages; both count from 0, and people count from 1."""
+    """Return the place of a cell for messages, counted from 1; the arguments count from 0."""
     return f"row {row + 1}, column {column + 1}"
 
 
@@ -130,10 +137,12 @@ def _rows(data: bytes) -> Iterator[tuple[Cell, ...]]:
     try:
         for row, cells in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True)):
             if not cells:
-                raise InputError(f"row {row + 1}", "is blank; a row is a rank, and an idle one has at least a comma")
+                raise InputError(
+                    f"row {row + 1}", "is blank; each row is a rank, and the row of an idle rank needs at least a comma"
+                )
             yield tuple(_placed_cell(cell.strip(), row, column) for column, cell in enumerate(cells))
     except csv.Error as error:
-        raise InputError("the file", f"is no CSV: {error}") from None
+        raise InputError("the file", f"is not CSV: {error}") from None
 
 
 def _placed_cell(text: str, row: int, column: int) -> Cell:
@@ -144,7 +153,7 @@ def _placed_cell(text: str, row: int, column: int) -> Cell:
 
 
 def _cell(text: str) -> Cell:
-    """The cell; ValueError says what is wrong with it."""
+    """Read a cell.  Raises ValueError with the reason."""
     if not text:
         return Cell(text, ())
     pair = _OVERLAPPED.fullmatch(text) if text[0] == "(" else None
@@ -152,36 +161,36 @@ def _cell(text: str) -> Cell:
         return Cell(text, (read_action(text),))
     actions = tuple(map(read_action, pair.groups()))
     if {action.kind for action in actions} - {*COMPUTING, _OLDER_WHOLE}:
-        raise ValueError("overlaps other actions than computing")
+        raise ValueError("overlaps actions that do not compute")
     return Cell(text, actions)
 
 
 def read_action(text: str) -> StageAction:
-    """One action, such as "2F0"; ValueError says what is wrong with it."""
+    """Read one action, such as "2F0".  Raises ValueError with the reason."""
     match = _ACTION.fullmatch(text)
     if not match:
-        raise ValueError("is no action of PyTorch, such as 0F2, 1B0 or 1RECV_F3")
+        raise ValueError("is not a PyTorch action, such as 0F2, 1B0 or 1RECV_F3")
     stage, kind, micro_batch = match.groups()
     if not micro_batch and kind not in _WHOLE_STAGE:
-        raise ValueError("lacks its micro-batch")
+        raise ValueError("has no micro-batch")
     return StageAction(int(stage), kind, int(micro_batch) if micro_batch else None)
 
 
 def _brief(text: str) -> str:
-    return repr(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")
+    return repr(text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 1]}…")
 
 
-def _check_stages(found: PyTorchCsv) -> None:
+def _check_stages(file: PyTorchCsv) -> None:
     rank_of, first_at = dict[int, int](), dict[StageAction, tuple[int, int]]()
-    for row, column, action in found.each():
+    for row, column, action in file.each():
         rank = rank_of.setdefault(action.stage, row)
         if rank != row:
-            why = f"stage {action.stage} is on rank {rank} already (row {rank + 1}), and a stage has one rank"
+            why = f"stage {action.stage} is already on rank {rank} (row {rank + 1}), and a stage has one rank"
             raise InputError(cell_place(row, column), f"cell '{action}': {why}")
         if action.micro_batch is None:
             continue
         if action in first_at:
             raise InputError(
-                cell_place(row, column), f"cell '{action}' repeats what {cell_place(*first_at[action])} does"
+                cell_place(row, column), f"cell '{action}' repeats the action in {cell_place(*first_at[action])}"
             )
         first_at[action] = row, column

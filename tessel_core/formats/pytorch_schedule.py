@@ -1,4 +1,4 @@
-"""PyTorch's pipelining schedules as ours: a chain of stages, run in the order of each rank."""
+"""Convert PyTorch pipelining schedules: a chain of stages, run in the order of each rank."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Plan
 from tessel_core.model.schedule import IntColumn, check_size
 
 ASSUMED = "durations are assumed: a forward lasts 1 step, a backward 2, each of its halves 1; a forward holds 1 slot"
-"""What a file without durations means."""
+"""Note on schedules that were read from a file without durations."""
 
 _STEPS = {"F": 1, "B": 2, "I": 1, "W": 1}
 
 
 class Work(NamedTuple):
-    """Something that a stage computes."""
+    """A computing action of a stage."""
 
     where: str
-    """For messages: its place in the file."""
+    """Place in the file, for messages."""
     action: StageAction
     begins: int = 0
-    """It does not start before."""
+    """Earliest start."""
 
 
-def csv_schedule(found: PyTorchCsv) -> Schedule:
-    """The computing of a file, in the durations that are `ASSUMED`, each run as early as order and stages allow.
+def csv_schedule(file: PyTorchCsv) -> Schedule:
+    """Convert a file to a schedule with the `ASSUMED` durations; each run starts as early as possible.
 
-    Sends and receives are left out, and an overlapped pair is a forward, then a backward.
+    Sends and receives are left out.  An overlapped pair becomes a forward followed by a backward.
 
-    Raises InputError naming row and column, from 1, of a cell that waits for what comes later, or what is missing.
+    Raises InputError for missing stages or actions, and, with row and column from 1, for a cell that waits for a later
+    one.
     """
     rows = [
         [
@@ -43,19 +44,33 @@ def csv_schedule(found: PyTorchCsv) -> Schedule:
             for action in cell.actions
             if action.kind in COMPUTING
         ]
-        for row, cells in enumerate(found.rows)
+        for row, cells in enumerate(file.rows)
     ]
     return chain_schedule("pytorch-schedule", rows, lambda stage, kind: _STEPS[kind], "step")
 
 
 def chain_schedule(name: str, rows: Sequence[Sequence[Work]], lasts: Callable[[int, str], int], unit: str) -> Schedule:
-    """What the ranks compute in turn, as early as the order of `rows` and the chain of stages allow.
+    """Build the schedule of a chain of stages from the actions of each rank; each starts as early as possible.
 
-    Blocks are F0 and B0, a backward in halves B0 and W0; where some micro-batches of a stage have theirs in halves, a
-    whole one is both in turn.  A forward holds one slot until the last of its backward ends.  `lasts` says how long a
-    stage takes for F, B, I or W.
+    Blocks are called F0 and B0, and W0 for a weight gradient that is split from its backward.  If only some
+    micro-batches of a stage have a split backward, the others run B0 and W0 in sequence.  A forward holds one slot
+    until its last backward block ends.
 
-    Raises InputError for stages and actions that are missing, and an action that waits for what comes later.
+    Parameters
+    ----------
+    name : str
+        Name of the plan.
+    rows : Sequence
+        Actions of each rank in order.
+    lasts : Callable
+        Returns the duration of a stage for an action F, B, I or W.
+    unit : str
+        Time unit of the durations.
+
+    Raises
+    ------
+    InputError
+        If stages or actions are missing, or an action waits for a later one.
     """
     chain = _Chain.of(rows)
     plan = _plan(name, chain, lasts, unit)
@@ -65,18 +80,19 @@ def chain_schedule(name: str, rows: Sequence[Sequence[Work]], lasts: Callable[[i
 
 
 class _Chain(NamedTuple):
-    """The stages of a file."""
+    """The chain of stages in a file."""
 
     rank_of: tuple[int, ...]
+    """Rank of each stage."""
     halves: tuple[bool, ...]
-    """Per stage, whether any of its backwards is in halves."""
+    """Whether each stage splits some backward into input and weight gradients."""
     ranks: int
     micro_batches: int
     trains: bool
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[Work]]) -> _Chain:
-        """InputError for what is missing."""
+        """Find the stages of the actions.  Raises InputError if a stage or an action is missing."""
         done = {work.action: rank for rank, row in enumerate(rows) for work in row}
         if not done:
             raise InputError("the file", "computes nothing")
@@ -90,9 +106,9 @@ class _Chain(NamedTuple):
                 kinds = {kind for kind in COMPUTING if StageAction(stage, kind, m) in done}
                 if kinds not in ({"F", "B"}, {"F", "I", "W"}) if trains else kinds != {"F"}:
                     more = f" and either {stage}B{m} or {stage}I{m} and {stage}W{m}" if trains else ""
-                    said = ", ".join(f"{stage}{kind}{m}" for kind in COMPUTING if kind in kinds) or "nothing"
+                    present = ", ".join(f"{stage}{kind}{m}" for kind in COMPUTING if kind in kinds) or "nothing"
                     raise InputError(
-                        f"stage {stage} on rank {rank_of[stage]}", f"needs {stage}F{m}{more}, and has {said}"
+                        f"stage {stage} on rank {rank_of[stage]}", f"needs {stage}F{m}{more}, and has {present}"
                     )
         halves = {action.stage for action in done if action.kind == "I"}
         stages = range(len(rank_of))
@@ -117,7 +133,7 @@ def _plan(name: str, chain: _Chain, lasts: Callable[[int, str], int], unit: str)
 
 
 def blocks_of(plan: MicroBatchPlan, action: StageAction, split: Collection[int]) -> Iterator[int]:
-    """The blocks of a computing action in turn; a whole backward of a stage in `split` is both of its halves."""
+    """Yield the blocks of a computing action in order: B and W for an unsplit backward of a stage in `split`."""
     stage, kind, _ = action
     yield plan.block_index(f"{'B' if kind == 'I' else kind}{stage}")
     if kind == "B" and stage in split:
@@ -125,13 +141,13 @@ def blocks_of(plan: MicroBatchPlan, action: StageAction, split: Collection[int])
 
 
 def _runs(plan: MicroBatchPlan, chain: _Chain, row: Sequence[Work]) -> Iterator[tuple[Work, int]]:
-    """The blocks of a rank in turn, each with what it is in the file."""
+    """Yield the blocks of a rank in order, each with its action in the file."""
     split = [stage for stage, halves in enumerate(chain.halves) if halves]
     return ((work, block) for work in row for block in blocks_of(plan, work.action, split))
 
 
 def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[tuple[Work, int]]]) -> IntColumn:
-    """Shaped (micro-batches, blocks).  InputError names what can never run."""
+    """Return the start times, shaped (micro-batches, blocks).  Raises InputError for an action that can never run."""
     ends = [[-1] * len(plan.blocks) for _ in range(micro_batches)]
     at, free, moved = [0] * len(turns), [0] * len(turns), True
     while moved:
@@ -139,12 +155,12 @@ def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[t
         for rank, turn in enumerate(turns):
             while at[rank] < len(turn):
                 work, block = turn[at[rank]]
-                mine = ends[work.action.micro_batch or 0]
-                before = [mine[each] for each, _ in plan.predecessors[block]]
+                block_ends = ends[work.action.micro_batch or 0]
+                before = [block_ends[each] for each, _ in plan.predecessors[block]]
                 if -1 in before:
                     break
                 free[rank] = max(free[rank], work.begins, *before) + plan.blocks[block].duration
-                mine[block] = free[rank]
+                block_ends[block] = free[rank]
                 at[rank] += 1
                 moved = True
     stuck = next((rank for rank, turn in enumerate(turns) if at[rank] < len(turn)), None)
@@ -158,7 +174,7 @@ def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[t
 def _why_stuck(
     plan: MicroBatchPlan, left: Sequence[Sequence[tuple[Work, int]]], ends: Sequence[Sequence[int]], rank: int
 ) -> InputError:
-    """What a rank waits for, or the rank that it waits for, and so on, to one that waits for its own or for another."""
+    """Explain a deadlock: follow the ranks that wait for each other until one repeats."""
     seen = set[int]()
     while True:
         seen.add(rank)

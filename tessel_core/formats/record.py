@@ -1,8 +1,8 @@
-"""Frozen dataclasses as JSON objects: a field is declared once, and reading and writing follow from its type.
+"""Conversion of frozen dataclasses from and to JSON objects, derived from the types of their fields.
 
-Text, truth values, integers, finite numbers, enumerations of text, dataclasses, tuples and `X | None` speak for
-themselves.  Other fields name their `Codec`, in the annotation (`Annotated[X, Codec(read, write)]`) or in the `Record`
-of a class that knows no files.  A field with a default may be absent, so files written before it existed still open.
+Text, booleans, integers, finite numbers, text enumerations, dataclasses, tuples and `X | None` need no declaration.
+Other fields declare a `Codec`, either in the annotation (`Annotated[X, Codec(read, write)]`) or in the `Record` of
+their class.  A field with a default may be missing in a file, so that files from before it existed can still be read.
 """
 
 from __future__ import annotations
@@ -33,62 +33,65 @@ from tessel_core.options import changed_options, config_from
 T = TypeVar("T")
 
 Options = Mapping[str, bool | int | float | str]
-"""Options by name; which names and values there are is not the file's business."""
+"""Options by name.  The file format does not check names and values."""
 
-_REQUIRED, _AS_CLASS, _NOTHING = object(), object(), object()
+_REQUIRED, _CLASS_DEFAULT, _ABSENT = object(), object(), object()
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How a value is kept: read from parsed JSON and its place there, with InputError, and written as JSON."""
+    """Conversion of a value from and to JSON.
+
+    `read` takes the parsed JSON and its place in the file, and raises InputError.  `write` returns JSON.
+    """
 
     read: Callable[[Any, str], Any]
-    write: Callable[[Any], Any] = _as_it_is
+    write: Callable[[Any], Any] = _unchanged
     key: str = ""
-    """The field's key in the file; empty where that is its name."""
-    absent: Any = _AS_CLASS
-    """The value where the key is absent; if not said, the class's default, without which the key is required."""
+    """Key of the field in the file; empty if it is the field's name."""
+    absent: Any = _CLASS_DEFAULT
+    """Value for a missing key.  By default the field's default; without one, the key is required."""
     is_sparse: bool = False
-    """Whether the key is left out where the value is None or empty."""
+    """Whether the key is left out if the value is None or empty."""
 
     def under(self, key: str) -> Codec:
-        """The same under another key than the field's name."""
+        """Return this codec with another key than the field's name."""
         return replace(self, key=key)
 
     def unless_absent(self, value: object) -> Codec:
-        """The same, with `value` where the key is absent."""
+        """Return this codec with `value` for a missing key."""
         return replace(self, absent=value)
 
     def sparse(self) -> Codec:
-        """The same, written only where there is something to write."""
+        """Return this codec without the key for an empty value."""
         return replace(self, is_sparse=True)
 
     def required(self) -> Codec:
-        """The same, refusing an object without the key, whatever the class's default."""
+        """Return this codec with a required key, even if the class has a default."""
         return replace(self, absent=_REQUIRED)
 
 
 class Record(Generic[T]):
-    """How the instances of a dataclass are kept as JSON objects.
+    """Conversion of instances of a dataclass from and to JSON objects.
 
     Parameters
     ----------
     cls
         The dataclass.
     order
-        Fields that are written before the others; those come in the order of the class.
+        Fields that are written first.  The others follow in the order of the class.
     format
-        What a document of its own says that it is.
+        Name of the format if the object is a document of its own.
     without
-        Fields that the file does not have.
+        Fields that are not in the file.
     inline
-        Fields whose own keys stand among those of the object, with their records.
+        Records of fields whose keys are written directly into this object.
     codecs
-        Of fields whose type does not say how they are kept.
+        Codecs of fields whose type does not determine one.
     """
 
     def __init__(
@@ -113,14 +116,15 @@ class Record(Generic[T]):
         self._keys: tuple[str, ...] = (*header, *(each.key for each in self._entries.values()), *inner)
 
     def read(self, value: object, where: str = "") -> T:
-        """An instance from parsed JSON at a place; raises as `from_fields`."""
+        """Build an instance from parsed JSON at the place `where`.  Raises InputError like `from_fields`."""
         return self.from_fields(Fields(value, where))
 
     def from_fields(self, fields: Fields, *beside: str, **given: object) -> T:
-        """An instance from a JSON object, which may have the keys `beside` as well, and fields `given` from elsewhere.
+        """Build an instance from a JSON object.
 
-        Raises InputError with the place and the reason: for an unknown or missing key, and for a value that its field
-        cannot have.
+        The object may also have the keys `beside`.  The fields `given` come from the caller.
+
+        Raises InputError with the place and the reason for an unknown or missing key, or a wrong value.
         """
 
         def read(fields: Fields) -> T:
@@ -132,45 +136,45 @@ class Record(Generic[T]):
         return read_inside(read, fields)
 
     def _read(self, fields: Fields, given: Mapping[str, object]) -> T:
-        found, inside = dict(given), fields.place("")
-        for name, each in self._entries.items():
-            value = fields.get(each.key, _NOTHING)
-            if value is not _NOTHING:
-                found[name] = each.read(value, inside + each.key)
-            elif each.absent is _REQUIRED:
-                fields.take(each.key)
-            elif each.absent is not _AS_CLASS:
-                found[name] = each.absent
+        values, inside = dict(given), fields.place("")
+        for name, codec in self._entries.items():
+            value = fields.get(codec.key, _ABSENT)
+            if value is not _ABSENT:
+                values[name] = codec.read(value, inside + codec.key)
+            elif codec.absent is _REQUIRED:
+                fields.take(codec.key)
+            elif codec.absent is not _CLASS_DEFAULT:
+                values[name] = codec.absent
         for name, record in self._inline.items():
-            found[name] = record._read(fields, {})
-        return self._cls(**found)
+            values[name] = record._read(fields, {})
+        return self._cls(**values)
 
     def write(self, value: T) -> dict[str, Any]:
-        """The instance as a JSON-ready object."""
-        found = {"format": self._format, "version": 1} if self._format else dict[str, Any]()
-        for name, each in self._entries.items():
-            kept = getattr(value, name)
-            if kept or not each.is_sparse:
-                found[each.key] = kept if each.write is _as_it_is else each.write(kept)
+        """Return the instance as a JSON-ready object."""
+        document = {"format": self._format, "version": 1} if self._format else dict[str, Any]()
+        for name, codec in self._entries.items():
+            content = getattr(value, name)
+            if content or not codec.is_sparse:
+                document[codec.key] = content if codec.write is _unchanged else codec.write(content)
         for name, record in self._inline.items():
-            found |= record.write(getattr(value, name))
-        return found
+            document |= record.write(getattr(value, name))
+        return document
 
 
 def _complete(field: dataclasses.Field[Any], codec: Codec | Record[Any]) -> Codec:
-    """The codec of a field, with its key and whether it may be absent."""
+    """Return the codec of a field with its key; the key is required if the field has no default."""
     if isinstance(codec, Record):
         codec = Codec(codec.read, codec.write)
-    if codec.absent is _AS_CLASS and field.default is field.default_factory is dataclasses.MISSING:
+    if codec.absent is _CLASS_DEFAULT and field.default is field.default_factory is dataclasses.MISSING:
         codec = codec.required()
     return codec.under(codec.key or field.name)
 
 
-# How single values are kept
+# Codecs of single values
 
 
 def at_least(least: int) -> Codec:
-    """An integer of at least `least`."""
+    """Return the codec of an integer of at least `least`."""
     return Codec(partial(as_integer, least=least))
 
 
@@ -180,7 +184,7 @@ AMOUNT = Codec(as_amount)
 
 
 def one_of(known: tuple[str, ...]) -> Codec:
-    """One of these words."""
+    """Return the codec of text that is one of the `known` words."""
 
     def read(value: object, where: str) -> str:
         text = as_text(value, where)
@@ -192,7 +196,7 @@ def one_of(known: tuple[str, ...]) -> Codec:
 
 
 def named(find: Callable[[str], Any]) -> Codec:
-    """The name of something that `find` finds, or complains about."""
+    """Return the codec of a name.  `find` raises InputError for an unknown one."""
 
     def read(value: object, where: str) -> str:
         name = as_text(value, where)
@@ -206,16 +210,16 @@ def named(find: Callable[[str], Any]) -> Codec:
 
 
 def or_null(codec: Codec | Record[Any], instead: object = None) -> Codec:
-    """The same, or null for `instead`; None is written as null."""
+    """Return a codec that also allows null, which is read as `instead`.  None is written as null."""
     read, write = codec.read, codec.write
     return Codec(
         lambda value, where: instead if value is None else read(value, where),
-        write if write is _as_it_is else lambda value: None if value is None else write(value),
+        write if write is _unchanged else lambda value: None if value is None else write(value),
     )
 
 
 def list_of(codec: Codec | Record[Any], make: Callable[[Iterable[Any]], Any] = tuple) -> Codec:
-    """A list of such values, as a tuple or what else `make` makes of them."""
+    """Return the codec of a list.  `make` builds the collection from the values; by default a tuple."""
     return Codec(
         lambda value, where: make(codec.read(*entry) for entry in as_items(value, where)),
         lambda value: [codec.write(entry) for entry in value],
@@ -223,7 +227,11 @@ def list_of(codec: Codec | Record[Any], make: Callable[[Iterable[Any]], Any] = t
 
 
 def by_name(codec: Codec, make: Callable[[str, Any], Any] = lambda *pair: pair, *parts: str) -> Codec:
-    """An object whose keys are names, as a tuple of what `make` makes of name and value, which are its two `parts`."""
+    """Return the codec of a tuple that is written as an object from names to values.
+
+    `make` builds an entry of the tuple from its name and value, by default a pair.  `parts` are the attributes of an
+    entry that hold its name and its value.
+    """
     name_and_value = attrgetter(*parts) if parts else tuple
 
     def read(value: object, where: str) -> tuple[Any, ...]:
@@ -237,7 +245,7 @@ def by_name(codec: Codec, make: Callable[[str, Any], Any] = lambda *pair: pair, 
 
 
 def options_of_kind(config: type[Any]) -> Codec:
-    """A config, of which those options are written that are not as usual."""
+    """Return the codec of a config, of which only options that differ from their defaults are written."""
 
     def read(value: object, where: str) -> object:
         options = options_from(value, where)
@@ -250,7 +258,10 @@ def options_of_kind(config: type[Any]) -> Codec:
 
 
 def options_by(find: Callable[[str], type[Any]], key: str) -> Codec:
-    """Configs by the name of what they are for, which `find` finds the kind of, or complains about."""
+    """Return the codec of configs by name.
+
+    `find` returns the config class for a name, and raises InputError for an unknown one.
+    """
 
     def read(value: object, where: str) -> Mapping[str, object]:
         fields = Fields(value, where)
@@ -261,7 +272,7 @@ def options_by(find: Callable[[str], type[Any]], key: str) -> Codec:
 
 
 def options_from(value: object, where: str) -> Options:
-    """Options by name: text, truth values and finite numbers."""
+    """Read options by name; values are text, booleans or finite numbers."""
     fields = Fields(value, where)
     return {name: _option(fields.take(name), fields.place(name)) for name in fields.named()}
 
@@ -279,7 +290,7 @@ _PLAIN: Mapping[object, Codec] = {str: TEXT, bool: Codec(as_truth), int: Codec(a
 
 
 def codec_of(hint: Any) -> Codec:
-    """The codec that follows from a type; one that raises TypeError when used, where none follows."""
+    """Return the codec for a type hint.  Without one, returns a codec that raises TypeError when it is used."""
     if get_origin(hint) is Annotated:
         return cast(Codec, hint.__metadata__[0])
     if hint in _PLAIN:
@@ -303,4 +314,4 @@ def _of_class(hint: Any) -> Codec:
 
 
 def _refuse(*value: object) -> object:
-    raise TypeError(f"how {value[0]!r} is kept is not declared")
+    raise TypeError(f"no codec is declared for {value[0]!r}")

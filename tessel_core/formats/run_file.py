@@ -1,4 +1,4 @@
-"""tessel-run, version 1: a schedule, and what became of it when it ran."""
+"""The format tessel-run, version 1: a schedule and the times measured when it ran."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = "tessel-run"
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """A measured run, and its schedule as it was kept."""
+    """A measured run, and the file of its schedule."""
 
     schedule: ScheduleFile
     run: MeasuredRun
@@ -37,30 +37,30 @@ _RUN = Record(
 
 
 def run_file(run: MeasuredRun, kept: ScheduleFile | None = None) -> RunFile:
-    """The run as it is kept; what is claimed of its schedule stands in the file that it came from."""
+    """Build the file of a run.  The report of its schedule comes from the schedule's own file, if there is one."""
     claims = kept.report if kept is not None else None
     claims = claims or ScheduleFileReport(Status.FEASIBLE, MAKESPAN, run.schedule.makespan, None, 0.0)
     return RunFile(ScheduleFile(run.schedule, "" if kept is None else kept.scheduler, claims), run)
 
 
 def read_run(data: bytes, name: str = "run") -> RunFile:
-    """A run from the bytes of a tessel-run file; InputError says the place and the reason, `name` first."""
+    """Read the bytes of a tessel-run file.  Raises InputError with `name`, the place and the reason."""
     return read_with(run_from, data, name)
 
 
 def run_from(fields: Fields) -> RunFile:
-    """A run from a parsed document."""
+    """Read a run from a parsed document."""
     header(fields, FORMAT)
     kept = schedule_from(fields.fields("schedule"))
     return RunFile(kept, _RUN.from_fields(fields, "format", "version", "schedule", schedule=kept.schedule))
 
 
 def run_document(file: RunFile) -> dict[str, object]:
-    """The run as a JSON-ready object; its schedule has a report."""
+    """Return the run as a JSON-ready object.  Its schedule must have a report."""
     head = {"format": FORMAT, "version": 1, "schedule": schedule_document(file.schedule)}
     return head | _RUN.write(file.run)
 
 
 def run_text(file: RunFile) -> str:
-    """The text of a tessel-run file."""
+    """Return the text of a tessel-run file."""
     return json.dumps(run_document(file), ensure_ascii=False) + "\n"

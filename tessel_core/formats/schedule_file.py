@@ -1,4 +1,4 @@
-"""tessel-schedule, version 1."""
+"""The format tessel-schedule, version 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = "tessel-schedule"
 
 
 def plain_number(value: Fraction | float | None) -> int | float | None:
-    """A number as JSON says it: an integer where it is whole, else a float."""
+    """Convert a number for JSON: an integer if it is whole, otherwise a float."""
     if value is None:
         return None
     return int(value) if value == int(value) else float(value)
@@ -31,7 +31,7 @@ NUMBER_OR_NULL = Codec(or_null(Codec(as_number)).read, plain_number).unless_abse
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFileReport:
-    """The claims of a schedule file about itself."""
+    """Claims of a schedule file about its schedule.  They are not checked on reading."""
 
     status: Status
     objective_name: str
@@ -41,14 +41,14 @@ class ScheduleFileReport:
 
     @classmethod
     def of(cls, report: SolveReport[Any], **more: object) -> Self:
-        """The claims of a report, and `more` of another kind of file."""
+        """Take the claims from a report, with the fields `more` of a subclass."""
         objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
         return cls(report.status, report.objective_name, objective, bound, round(report.wall_s, 6), **more)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFile:
-    """A schedule as it was kept: who made it and what was claimed."""
+    """A schedule with the name of its scheduler and its report, if the file has one."""
 
     schedule: Schedule
     scheduler: str
@@ -60,15 +60,15 @@ _STEADY = Record(SteadyState, period=at_least(1), unroll=at_least(1), first_micr
 
 
 def read_schedule(data: bytes, name: str = "schedule") -> ScheduleFile:
-    """A schedule from the bytes of a tessel-schedule file; the referee has not checked it yet.
+    """Read the bytes of a tessel-schedule file.  The referee has not checked the schedule yet.
 
-    InputError says the place and the reason, `name` first.
+    Raises InputError with `name`, the place and the reason.
     """
     return read_with(schedule_from, data, name)
 
 
 def schedule_from(fields: Fields) -> ScheduleFile:
-    """A schedule from a parsed document."""
+    """Read a schedule from a parsed document."""
     header(fields, FORMAT)
     fields.only("format", "version", "plan", "scheduler", "micro_batches", "runs", "repetend", "report")
     plan = PLAN.from_fields(fields.fields("plan"))
@@ -82,31 +82,31 @@ def schedule_from(fields: Fields) -> ScheduleFile:
             raise InputError(run.place("block"), f"unknown block {name!r}") from None
         micro_batches.append(run.integer("micro_batch", least=0))
         starts.append(run.integer("start", least=0))
-    wanted = fields.integer("micro_batches", least=1)
-    check_size(plan, wanted, "micro_batches")
+    count = fields.integer("micro_batches", least=1)
+    check_size(plan, count, "micro_batches")
     repetend = None if fields.is_null("repetend") else _STEADY.from_fields(fields.fields("repetend"))
     block, micro_batch, start = np.array((blocks, micro_batches, starts), dtype=np.int64)
-    schedule = Schedule(plan, wanted, block, micro_batch, start, repetend)
+    schedule = Schedule(plan, count, block, micro_batch, start, repetend)
     return ScheduleFile(schedule, fields.text("scheduler"), _REPORT.from_fields(fields.fields("report")))
 
 
 def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:
-    """The text of a tessel-schedule file."""
+    """Return the text of a tessel-schedule file."""
     return schedule_file_text(schedule_file(schedule, report))
 
 
 def schedule_file_text(file: ScheduleFile) -> str:
-    """As `schedule_text`, of a schedule from a file."""
+    """Return the text of a tessel-schedule file for a schedule that was read from a file."""
     return json.dumps(schedule_document(file), ensure_ascii=False) + "\n"
 
 
 def schedule_file(schedule: Schedule, report: SolveReport[Schedule]) -> ScheduleFile:
-    """A schedule with the claims of its report, as files hold it."""
+    """Build the file of a schedule from its report."""
     return ScheduleFile(schedule, report.solver, ScheduleFileReport.of(report))
 
 
 def schedule_document(file: ScheduleFile) -> dict[str, object]:
-    """The schedule as a JSON-ready document, alone or inside a workspace; `file` has a report."""
+    """Return the schedule as a JSON-ready document, alone or inside a workspace.  `file` must have a report."""
     schedule = file.schedule
     assert file.report is not None, "only files in foreign formats have no report"
     names = [block.name for block in schedule.plan.blocks]

@@ -1,6 +1,7 @@
-"""A plan as three tables that people edit, and back, one checked cell at a time.
+"""Convert a plan to three editable tables and back, checking each cell.
 
-A table is a list of rows, a row a dict from column title to cell; cells come from people, so they may be anything.
+A table is a list of rows.  A row is a dict from column title to cell.  Users type the cells, so a cell may hold any
+value.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ LIST_COLUMNS = ("devices",)
 
 @dataclass(frozen=True, slots=True)
 class TableEdits:
-    """Edits of a table, as differences to the rows it showed; rows by position."""
+    """Changes of a table relative to the rows that were shown.  Rows are positions."""
 
     changed: Mapping[int, Row]
-    """Per row the cells that were typed in."""
+    """Changed cells of each row."""
     added: tuple[Row, ...]
     deleted: frozenset[int]
 
@@ -37,13 +38,13 @@ class TableEdits:
 
     @property
     def filled(self) -> list[Row]:
-        """The added rows that say anything; a box that is not ticked says nothing."""
+        """Added rows that have an entry.  An unticked checkbox is not an entry."""
         return [row for row in self.added if not all(is_empty(value) or value is False for value in row.values())]
 
 
 @dataclass(frozen=True)
 class PlanTables:
-    """A plan under edit: what the tables hold, valid or not, and what they do not show."""
+    """A plan that is being edited: the tables, valid or not, and the fields that they do not show."""
 
     name: str
     time_unit: str
@@ -52,12 +53,12 @@ class PlanTables:
     blocks: tuple[Row, ...]
     dependencies: tuple[Row, ...]
     labels: tuple[tuple[str, str], ...] = ()
-    """Of blocks that have one, by name."""
+    """Pairs of block name and label."""
     samples: int | None = None
 
 
 def tables_of(plan: MicroBatchPlan) -> PlanTables:
-    """The tables that show `plan`; devices of a block appear by name."""
+    """Return the tables of a plan.  Devices of a block appear by name."""
     names = [device.name for device in plan.devices]
     devices: Sequence[tuple[object, ...]] = [(d.name, d.memory_capacity, d.static_memory) for d in plan.devices]
     blocks = [(b.name, str(b.kind), [names[d] for d in b.devices], b.duration, b.memory) for b in plan.blocks]
@@ -69,14 +70,14 @@ def tables_of(plan: MicroBatchPlan) -> PlanTables:
 
 
 def _typed_cell(column: str) -> Codec:
-    """The codec of a typed cell: null, or a number, text or list of names as the column has them."""
+    """Return the codec of a cell: null, or a number, text or list of names, depending on the column."""
     if column in LIST_COLUMNS:
         return or_null(list_of(TEXT, list))
     return or_null(Codec(_typed_number) if column in NUMBER_COLUMNS else TEXT)
 
 
 def _typed_number(value: object, where: str) -> int:
-    """A whole number as a table can hold it: a draft may go beyond what a plan may."""
+    """Read a whole number of 64 bits.  Drafts may hold numbers that are too large for a plan."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise InputError(where, "must be a whole number of at most 64 bits")
     return value
@@ -102,13 +103,13 @@ DRAFT = Record(
     labels=by_name(TEXT).sparse(),
     samples=or_null(at_least(1)).sparse(),
 )
-"""Tables as somebody left them, as a document."""
+"""Record of unfinished tables as a document."""
 
 
 def plan_of(tables: PlanTables) -> MicroBatchPlan:
-    """The plan that the tables say; rows without any entry are ignored.
+    """Build the plan of the tables.  Empty rows are ignored.
 
-    Raises InputError naming the table, the row (from 1) and the column, or what the plan as a whole breaks.
+    Raises InputError with the table, the row (from 1) and the column, or with the rule that the whole plan breaks.
     """
     devices = tuple(_device(cells) for cells in _rows(tables.devices, "devices"))
     index = {device.name: d for d, device in enumerate(devices)}
@@ -120,13 +121,14 @@ def plan_of(tables: PlanTables) -> MicroBatchPlan:
 
 
 class Cells:
-    """One row, and what to call it in complaints."""
+    """One row, and its name in error messages.  Its methods raise InputError for a wrong cell."""
 
     def __init__(self, row: Row, where: str) -> None:
         self._row = row
         self.where = where
 
     def place(self, column: str) -> str:
+        """Return the place of a cell for error messages."""
         return f"{self.where}, column {column}"
 
     @property
@@ -134,6 +136,7 @@ class Cells:
         return self._row.keys()
 
     def text(self, column: str) -> str:
+        """Return the text of a cell that must not be empty."""
         value = self._row.get(column)
         if not isinstance(value, str) or not value.strip():
             raise InputError(self.place(column), "is empty")
@@ -143,7 +146,7 @@ class Cells:
         return is_empty(self._row.get(column))
 
     def integer(self, column: str, least: int, default: int | None = None) -> int:
-        """A whole number; 4.0 is one here, since tables hand out floats where a column once had a gap."""
+        """Return a whole number.  4.0 counts as one, because tables convert a column with empty cells to floats."""
         value = self._row.get(column)
         if default is not None and is_empty(value):
             return default
@@ -154,18 +157,19 @@ class Cells:
         return as_integer(value, self.place(column), least)
 
     def amount(self, column: str) -> float | None:
-        """A finite number of at least 0; None where the cell is empty."""
+        """Return a finite number of at least 0; None if the cell is empty."""
         value = self._row.get(column)
         return None if is_empty(value) else as_amount(value, self.place(column))
 
     def flag(self, column: str) -> bool:
-        """True or false; an empty cell is false."""
+        """Return a boolean; an empty cell is False."""
         value = self._row.get(column)
         if not is_empty(value) and not isinstance(value, bool):
             raise InputError(self.place(column), f"must be true or false, got {value!r}")
         return value is True
 
     def names(self, column: str) -> list[str]:
+        """Return a list of names, which must not be empty."""
         value = self._row.get(column)
         if is_empty(value):
             raise InputError(self.place(column), "is empty, a block needs at least one")
@@ -180,7 +184,7 @@ def _rows(table: Sequence[Row], name: str) -> list[Cells]:
 
 
 def is_empty(value: object) -> bool:
-    """Whether a cell says nothing."""
+    """Return whether a cell is empty."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return True
     return isinstance(value, Sequence) and not value

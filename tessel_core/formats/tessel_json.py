@@ -1,7 +1,8 @@
-"""The schedule JSON of the published Tessel code: read and written.
+"""Read and write the schedule JSON of the published Tessel code.
 
-`{ndevs, blocks: [{mid, span, memory, btype, gid, step, device: […]}], repetend: [start, end]}`.  It holds no
-dependencies, so reading infers them: a block depends on another where that order holds in every micro-batch.
+`{ndevs, blocks: [{mid, span, memory, btype, gid, step, device: […]}], repetend: [start, end]}`.  The format has no
+dependencies, so reading infers them: a block depends on another if it starts after the other's end in every
+micro-batch.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phas
 from tessel_core.model.schedule import check_size, runs_in_order
 
 _KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD}
-_MOST_DEVICES = 4096
+_MAX_DEVICES = 4096
 
 
 def looks_like_tessel_json(fields: Fields) -> bool:
-    """True for a document with the published code's keys and none of ours."""
+    """Return whether a document has the keys of the published code and no `format`."""
     return fields.has("ndevs") and fields.has("blocks") and not fields.has("format")
 
 
 def read_tessel_json(data: bytes, name: str = "schedule") -> Schedule:
-    """A schedule from the published code's JSON; other keys are ignored, capacities are unlimited.
+    """Read the published code's JSON.  Other keys are ignored, and capacities are unlimited.
 
-    InputError says the place and the reason, `name` first.
+    Raises InputError with `name`, the place and the reason.
     """
     return read_with(tessel_json_from, data, name)
 
 
 def tessel_json_from(fields: Fields) -> Schedule:
-    """A schedule from a parsed document."""
+    """Read a schedule from a parsed document."""
     devices = fields.integer("ndevs", least=1)
-    if devices > _MOST_DEVICES:
-        raise InputError("ndevs", f"must be at most {_MOST_DEVICES}, got {devices}")
+    if devices > _MAX_DEVICES:
+        raise InputError("ndevs", f"must be at most {_MAX_DEVICES}, got {devices}")
     blocks: dict[int, Block] = {}
     starts: dict[int, dict[int, int]] = defaultdict(dict)
     for position, entry in enumerate(fields.objects("blocks")):
@@ -80,7 +81,7 @@ def _block(fields: Fields, gid: int) -> Block:
 
 
 def _orders_that_always_hold(blocks: dict[int, Block], starts: dict[int, dict[int, int]]) -> tuple[Dependency, ...]:
-    """The transitive reduction of "ends before the other starts, in every micro-batch that has both"."""
+    """Return the transitive reduction of the relation "ends before the other starts, in every shared micro-batch"."""
     import networkx as nx
 
     order: nx.DiGraph[int] = nx.DiGraph()
@@ -97,14 +98,14 @@ def _orders_that_always_hold(blocks: dict[int, Block], starts: dict[int, dict[in
 
 
 def unsaid_block(plan: MicroBatchPlan) -> Block | None:
-    """The first block that is neither forward nor backward: the format has no word for it."""
+    """Return the first block that is neither forward nor backward, which the format cannot express."""
     return next((block for block in plan.blocks if block.kind not in _KINDS.values()), None)
 
 
 def tessel_json_text(schedule: Schedule) -> str:
-    """The schedule as the published code's JSON.
+    """Return the schedule as the published code's JSON.
 
-    Raises InputError where the plan has an `unsaid_block`.
+    Raises InputError if the plan has a block that is neither forward nor backward.
     """
     unsaid = unsaid_block(schedule.plan)
     if unsaid is not None:

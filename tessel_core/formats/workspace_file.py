@@ -1,7 +1,7 @@
-"""tessel-workspace, version 1: one person's work on one plan, whole and in one file.
+"""The format tessel-workspace, version 1: a user's work on one plan in one file.
 
-What is large or of a format of its own is read here: the plans, each of which stands once and is named by its position,
-the schedule that was opened, the graph and the mesh.  The rest is JSON that only the workbench understands.
+This module reads the parts with a format of their own: the plans, the opened schedule, the graph and the mesh.  Each
+plan is stored once, and other parts refer to it by its position.  The rest is JSON that only the workbench interprets.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True, kw_only=True)
 class WorkspaceFile:
-    """A workspace as it is kept."""
+    """Contents of a workspace file."""
 
     name: str
     plans: tuple[MicroBatchPlan, ...]
-    """All that is open, asked about or compared, each once."""
+    """Distinct plans that are open, part of a question or compared."""
     opened: ScheduleFile | None = None
-    """The schedule that was opened with the plan; the referee has not checked it yet."""
+    """Schedule that was opened with the plan.  The referee has not checked it yet."""
     graph: GraphFile | None = None
     mesh: MeshFile | None = None
     rest: Mapping[str, object] = field(default_factory=dict)
-    """Everything else, by key."""
+    """Remaining values by key."""
     placing: Mapping[str, object] | None = None
-    """Everything else that leads to a placement, by key; None where nothing was done about it."""
+    """Remaining values about the placement by key; None if the user has not worked on a placement."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
 
     @property
     def plan(self) -> MicroBatchPlan:
-        """The plan that is open; InputError where there is none."""
+        """The open plan.  Raises InputError if there is none."""
         return self.plan_at(Fields(dict(self.rest), ""))
 
     def plan_at(self, fields: Fields) -> MicroBatchPlan:
-        """The plan whose position stands under `plan`."""
+        """Return the plan whose position is under the key `plan`."""
         position = fields.integer("plan", least=0)
         if position >= len(self.plans):
             why = f"must be a position in the {len(self.plans)} plans, got {position}"
@@ -59,7 +59,7 @@ class WorkspaceFile:
 
 
 def check_name(name: str) -> None:
-    """Raise InputError for what cannot be the name of a workspace."""
+    """Raise InputError if `name` is not a valid name of a workspace."""
     if not name.strip():
         raise InputError("name", "is empty")
     if len(name) > LONGEST_NAME or not name.isprintable():
@@ -67,29 +67,29 @@ def check_name(name: str) -> None:
 
 
 def read_workspace(data: bytes, name: str = "workspace") -> WorkspaceFile:
-    """A workspace from the bytes of a tessel-workspace file; InputError with the place and the reason."""
+    """Read the bytes of a tessel-workspace file.  Raises InputError with `name`, the place and the reason."""
     return read_with(workspace_from, data, name)
 
 
-_OF_ITS_OWN = ("format", "version", "name", "plans", "opened", "placing")
-_OF_PLACING = ("graph", "mesh")
+_WORKSPACE_KEYS = ("format", "version", "name", "plans", "opened", "placing")
+_PLACING_KEYS = ("graph", "mesh")
 
 
 def workspace_from(fields: Fields) -> WorkspaceFile:
-    """A workspace from a parsed document."""
+    """Read a workspace from a parsed document."""
     header(fields, FORMAT)
     placing = None if fields.is_null("placing") else fields.fields("placing")
-    found = WorkspaceFile(
+    workspace = WorkspaceFile(
         plans=tuple(PLAN.from_fields(each) for each in fields.objects("plans")),
         name=fields.text("name"),
         opened=_inside(fields, "opened", schedule_from),
         graph=_inside(placing, "graph", graph_from),
         mesh=_inside(placing, "mesh", mesh_from),
-        rest=fields.others(*_OF_ITS_OWN),
-        placing=None if placing is None else placing.others(*_OF_PLACING),
+        rest=fields.others(*_WORKSPACE_KEYS),
+        placing=None if placing is None else placing.others(*_PLACING_KEYS),
     )
-    found.plan_at(fields)
-    return found
+    workspace.plan_at(fields)
+    return workspace
 
 
 def _inside(fields: Fields | None, key: str, read: Callable[[Fields], T]) -> T | None:
@@ -97,7 +97,7 @@ def _inside(fields: Fields | None, key: str, read: Callable[[Fields], T]) -> T |
 
 
 def workspace_text(work: WorkspaceFile) -> str:
-    """The text of a tessel-workspace file."""
+    """Return the text of a tessel-workspace file."""
     document: dict[str, object] = {
         "format": FORMAT,
         "version": 1,

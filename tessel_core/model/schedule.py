@@ -25,7 +25,7 @@ MOST_RUNS = 1_000_000
 
 def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
     """Raise InputError for more runs than a schedule may have, naming the place where the number was given."""
-    runs, most = micro_batches * len(plan.blocks), hosting.MOST_RUNS if hosting.hosted() else MOST_RUNS
+    runs, most = micro_batches * len(plan.blocks), hosting.MAX_SCHEDULE_RUNS if hosting.hosted() else MOST_RUNS
     if runs > most:
         amount = f"{counted(micro_batches, 'micro-batch')} of {counted(len(plan.blocks), 'block')} are {runs:,} runs"
         raise InputError(where, f"{amount}, more than the {most:,} that a schedule may have")

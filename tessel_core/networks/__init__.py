@@ -1,4 +1,4 @@
-"""Builders of what people schedule: the published placement shapes, and networks with the costs of their operators."""
+"""Builders of networks: published placement shapes, and networks with the costs of their operators."""
 
 from tessel_core.networks.shapes import SHAPES, Shape, ShapeParameters, build_shape
 

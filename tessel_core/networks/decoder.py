@@ -1,4 +1,4 @@
-"""The frame of decoders with rotary positions: sizes, embedding, cache, gated MLP, projection and loss."""
+"""Common parts of decoders with rotary positions: sizes, embedding, cache, gated MLP, projection and loss."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from tessel_core.options import Option, option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderSpec(GraphSpec):
-    """What all decoders with rotary positions are asked for."""
+    """Sizes of all decoders with rotary positions."""
 
-    layers: int = option(32, Option("Layers", "Of the decoder", 1, 1000))
+    layers: int = option(32, Option("Layers", "Number of decoder layers", 1, 1000))
     hidden: int = option(4096, Option("Hidden size", "Channels between layers", 1, 131_072))
-    heads: int = option(32, Option("Heads", "Of queries", 1, 1024))
+    heads: int = option(32, Option("Heads", "Query heads of each attention", 1, 1024))
     inner: int = option(14_336, Option("MLP width", "Channels of the gated MLP", 1, 1_048_576))
-    sequence: int = option(8192, Option("Sequence length", "Tokens of a sample", 1, 16_777_216))
+    sequence: int = option(8192, Option("Sequence length", "Tokens per sample", 1, 16_777_216))
     context: int = option(
-        0, Option("Tokens before", "In the cache, before the one that is decoded; 0 for whole sequences", 0, 16_777_216)
+        0,
+        Option("Tokens before", "Tokens in the cache when one more is decoded; 0 for whole sequences", 0, 16_777_216),
     )
-    vocabulary: int = option(128_256, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
-    tied: bool = option(False, Option("Tied embeddings", "The output projection is the input embedding", 0, 1))
-    rotary_base: float = option(500_000.0, Option("Rotary base", "Of the wavelengths of positions", 1.0, 1e12))
+    vocabulary: int = option(128_256, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
+    tied: bool = option(False, Option("Tied embeddings", "Use the input embedding as output projection", 0, 1))
+    rotary_base: float = option(500_000.0, Option("Rotary base", "Base of the rotary wavelengths", 1.0, 1e12))
 
     @property
     def tokens(self) -> int:
-        """New tokens of a sample: the whole sequence, or one after the cache."""
+        """New tokens per sample: the whole sequence, or one after the cache."""
         return 1 if self.context else self.sequence
 
 
 def check_decoder(spec: DecoderSpec) -> None:
-    """Raise InputError where a decoder's sizes do not go together."""
+    """Raise InputError if a decoder's sizes do not fit together."""
     check_divides("the MLP width", spec.inner, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the hidden size", spec.hidden, "Tensor-parallel degree", spec.tensor_parallel)
     if spec.context and spec.training:
-        raise InputError("Tokens before", "are for decoding, and training takes whole sequences")
+        raise InputError("Tokens before", "are for decoding, but training uses whole sequences")
 
 
 def embedded(net: Network, spec: DecoderSpec) -> tuple[int, int]:
-    """The rows of the tokens, [batch, tokens, hidden], and the table."""
+    """Return the embedded tokens, [batch, tokens, hidden], and the embedding table."""
     with net.layer("embedding", 0):
         ids = net.ids("tokens", spec.micro_batch, spec.tokens, role=SEQUENCES)
         table = net.parameter("tokens.table", spec.vocabulary, spec.hidden, cut=1, vocabulary=0)
@@ -53,7 +54,10 @@ def embedded(net: Network, spec: DecoderSpec) -> tuple[int, int]:
 def finished(
     net: Network, spec: DecoderSpec, x: int, table: int, cache: dict[str, int], cap: float = 0.0
 ) -> Distributed:
-    """Norm, projection to the vocabulary, and in training the loss; `cap` bounds logits by a tanh."""
+    """Add norm, projection to the vocabulary and, in training, the loss, and finish the network.
+
+    A `cap` above 0 bounds the logits with a tanh.
+    """
     with net.layer("head", spec.layers - 1):
         y = net.rms_norm("norm", x)
         if spec.tied:
@@ -69,7 +73,10 @@ def finished(
 
 
 def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cache: dict[str, int]) -> int:
-    """Keys or values [batch, tokens, columns] of all tokens so far; in inference they join the cache under `name`."""
+    """Return the keys or values of all tokens so far, [batch, tokens, columns].
+
+    In inference they are added to `cache` under `name`.
+    """
     if spec.context:
         batch, _, columns = net.type_of(new).shape
         role = Role(batch_axis=0, shard_axis=2 if grain else None, shard_grain=grain or 1)
@@ -81,6 +88,6 @@ def cached(net: Network, spec: DecoderSpec, name: str, new: int, grain: int, cac
 
 
 def gated_mlp(net: Network, y: int, inner: int, activation: str = "silu") -> int:
-    """The activation of one product times another [Shazeer 2020], cut by columns; `inner` wide."""
+    """Return the activation of one product times another product, both of width `inner` [Shazeer 2020]."""
     gate = net(activation, activation, net.linear("gate", y, inner, bias=False, cut=True))
     return net("gated", "mul", gate, net.linear("up", y, inner, bias=False, cut=True))

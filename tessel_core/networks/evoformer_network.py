@@ -1,6 +1,7 @@
-"""AlphaFold's Evoformer: one representation of the sequence alignment (MSA) and one of residue pairs [Jumper 2021].
+"""AlphaFold's Evoformer: representations of the sequence alignment (MSA) and of residue pairs [Jumper 2021].
 
-Algorithms are those of the paper's supplementary methods.  Left out: dropout, and what surrounds the blocks.
+Algorithms are numbered as in the paper's supplementary methods.  Dropout and the network around the blocks are left
+out.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from tessel_core.options import Option, option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvoformerSpec(GraphSpec):
-    """Sizes of an Evoformer stack and of what it is fed."""
+    """Sizes of an Evoformer stack and of its input."""
 
-    blocks: int = option(48, Option("Blocks", "Of the stack", 1, 200))
-    sequences: int = option(128, Option("Sequences", "Of the alignment", 1, 16_384))
-    residues: int = option(256, Option("Residues", "Of the crop", 1, 16_384))
-    msa_channels: int = option(256, Option("MSA channels", "Of the alignment's representation", 1, 8192))
-    pair_channels: int = option(128, Option("Pair channels", "Of the pairs' representation", 1, 8192))
+    blocks: int = option(48, Option("Blocks", "Number of blocks", 1, 200))
+    sequences: int = option(128, Option("Sequences", "Sequences in the alignment", 1, 16_384))
+    residues: int = option(256, Option("Residues", "Residues in the crop", 1, 16_384))
+    msa_channels: int = option(256, Option("MSA channels", "Channels of the representation of the alignment", 1, 8192))
+    pair_channels: int = option(128, Option("Pair channels", "Channels of the representation of pairs", 1, 8192))
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Heads of each attention, their size, and channels of the vectors in outer products; as published by default."""
+    """Heads of each attention, head size, and channels in outer products.  Defaults are the published ones."""
 
     msa: int = 8
     pair: int = 4
@@ -36,14 +37,16 @@ class Heads:
 
 
 def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
-    """One pass over the blocks [algorithm 6]: in training up to a squared loss of the pairs, else both representations.
+    """Build the forward pass over the blocks [algorithm 6].
 
-    Inputs are `msa` [n, sequences, residues, channels] and `pair` [n, residues, residues, channels], in training
-    `targets` like the pairs and `n` (samples of the whole batch), and the weights.  Under tensor parallelism attention
-    and transitions are divided, outer products and triangle multiplications are computed by every device [Cheng 2022,
-    FastFold, arXiv 2203.00854].
+    Inputs are `msa` [n, sequences, residues, channels], `pair` [n, residues, residues, channels] and the
+    weights.  Training adds `targets` like the pairs and `n` (number of samples in the whole batch).  The output is a
+    squared loss of the pairs in training, and otherwise both representations.
 
-    Raises InputError where the devices do not divide the heads of pairs.
+    Tensor parallelism divides attention and transitions.  Every device computes all outer products and triangle
+    multiplications [Cheng 2022, FastFold, arXiv 2203.00854].
+
+    Raises InputError if the devices do not divide the heads of pairs.
     """
     check_divides(f"the {heads.pair} heads of pairs", heads.pair, "Tensor-parallel degree", spec.tensor_parallel)
     net, side = Network("evoformer", spec.dtype), spec.residues
@@ -65,7 +68,7 @@ def evoformer(spec: EvoformerSpec, heads: Heads = Heads()) -> Distributed:
 
 
 def _msa_attention(net: Network, msa: int, pair: int, heads: Heads) -> int:
-    """Along the residues, biased by the pairs, then along the sequences [algorithms 7 and 8]."""
+    """Apply attention along the residues, biased by the pairs, then along the sequences [algorithms 7 and 8]."""
     inner = heads.msa * heads.size
     with net.inside("msa_rows"):
         normed = net.layer_norm("bias_norm", pair)
@@ -76,7 +79,7 @@ def _msa_attention(net: Network, msa: int, pair: int, heads: Heads) -> int:
 
 
 def _triangle_attention(net: Network, node: str, pair: int, heads: Heads) -> int:
-    """Around the starting or the ending node, biased by the third edge [algorithms 13 and 14]."""
+    """Apply attention around the starting or ending node, biased by the third edge [algorithms 13 and 14]."""
     along, axes = (2, (0, 3, 1, 2)) if node == "starting" else (1, (0, 3, 2, 1))
     with net.inside(f"triangle_{node}"):
         normed = net.layer_norm("norm", pair)
@@ -87,9 +90,10 @@ def _triangle_attention(net: Network, node: str, pair: int, heads: Heads) -> int
 def _gated_attention(
     net: Network, x: int, normed: int, inner: int, size: int, *, along: int, bias: int | None = None
 ) -> int:
-    """Queries, keys and values, which have no biases, attention, gate, projection, sum.
+    """Apply gated attention and residual sum.  Queries, keys and values have no biases.
 
-    Tokens lie along axis 1 or 2 of x, and `bias` [n, heads, tokens, tokens] serves all that lie along the other one.
+    `along` is the axis of the tokens in x, 1 or 2.  `bias` [n, heads, tokens, tokens] is the same for all positions
+    along the other axis.
     """
     tokens, entries = net.type_of(x).shape[along], net.type_of(x).shape[3 - along]
     qkv = net.linear("qkv", normed, 3 * inner, bias=False, cut=True, grain=3 * size)
@@ -105,23 +109,23 @@ def _gated_attention(
 
 
 def _turned(net: Network, name: str, x: int, along: int) -> int:
-    """A view whose tokens lie along axis 2, or the way back."""
+    """Swap axes 1 and 2 if the tokens are along axis 1, so that they are along axis 2; also reverts the swap."""
     return x if along == 2 else net(name, "permute", x, axes=(0, 2, 1, 3))
 
 
 def _transition(net: Network, name: str, x: int) -> int:
-    """A multilayer perceptron of 4 x channels [algorithms 9 and 15]."""
+    """Apply a multilayer perceptron of width 4 x channels [algorithms 9 and 15]."""
     with net.inside(name):
         up = net.linear("up", net.layer_norm("norm", x), 4 * net.type_of(x).shape[-1], cut=True)
         return net.residual("down", x, net("relu", "relu", up, keeps_output=1))
 
 
 def _outer_product(net: Network, msa: int, pair: int, width: int) -> int:
-    """The mean over the sequences of outer products of two vectors per residue [algorithm 10]."""
+    """Add the mean over sequences of outer products of two vectors per residue [algorithm 10]."""
     _, sequences, side, _ = net.type_of(msa).shape
     with net.inside("outer_product"):
         y = net.linear("vectors", net.layer_norm("norm", msa), 2 * width)
-        y = net("mean", "scale", y, by=1 / sqrt(sequences))  # both factors, so that their product is divided
+        y = net("mean", "scale", y, by=1 / sqrt(sequences))  # scales both factors of the mean
         y = net("by_residue", "reshape", y, shape=(-1, sequences, side, 2, width))
         y = net("by_residue", "transpose", y, axes=(0, 3, 2, 4, 1))
         both = net.all("by_residue", "chunk", y, axis=1, parts=2)
@@ -134,7 +138,10 @@ def _outer_product(net: Network, msa: int, pair: int, width: int) -> int:
 
 
 def _triangle_product(net: Network, edges: str, pair: int) -> int:
-    """Along outgoing or incoming edges: a product of residues x residues per channel [algorithms 11 and 12]."""
+    """Apply a triangle multiplication along outgoing or incoming edges [algorithms 11 and 12].
+
+    It is a product of residues x residues matrices for each channel.
+    """
     channels = net.type_of(pair).shape[-1]
     with net.inside(f"triangle_{edges}"):
         y = net.layer_norm("norm", pair)

@@ -1,4 +1,4 @@
-"""Flava: a text and an image encoder side by side, and a joint one over both outputs [Singh 2022]."""
+"""Flava: a text encoder, an image encoder, and a joint encoder of both outputs [Singh 2022]."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _TYPES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavaSpec(GraphSpec):
-    """Sizes of a Flava; a sample is a text with an image."""
+    """Sizes of a Flava.  A sample is a text with an image."""
 
     hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
-    heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
-    layers: int = option(12, Option("Layers", "Of the text encoder, and of the image encoder", 1, 1000))
-    joint_layers: int = option(6, Option("Joint layers", "Of the encoder over both", 1, 1000))
-    sequence: int = option(77, Option("Text length", "Tokens of a text", 1, 1_048_576))
+    heads: int = option(12, Option("Heads", "Heads of each attention", 1, 1024))
+    layers: int = option(12, Option("Layers", "Layers of the text encoder and of the image encoder, each", 1, 1000))
+    joint_layers: int = option(6, Option("Joint layers", "Layers of the joint encoder", 1, 1000))
+    sequence: int = option(77, Option("Text length", "Tokens per text", 1, 1_048_576))
     positions: int = option(512, Option("Positions", "Rows of the text encoder's position table", 1, 1_048_576))
     image: int = option(224, Option("Image side", "Pixels of a square image", 16, 4096))
     patch: int = option(16, Option("Patch side", "Pixels of a square patch", 1, 256))
-    vocabulary: int = option(30_522, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+    vocabulary: int = option(30_522, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
 
 
 def flava(spec: FlavaSpec) -> Distributed:
-    """The forward pass: in training up to a squared loss of the joint encoder's output, else up to that output.
+    """Build the forward pass: in training up to a squared loss, otherwise up to the joint encoder's output.
 
-    Inputs are `tokens` and `types` [n, text length], `positions` [text length], `images` [n, 3, side, side], in
-    training `targets` like the output and `n` (samples of the whole batch), and the weights.  Layers are pre-norm;
-    poolers, heads and losses of pretraining are left out.
+    Inputs are `tokens` and `types` [n, text length], `positions` [text length], `images` [n, 3, side, side] and the
+    weights.  Training adds `targets` like the output and `n` (number of samples in the whole batch).  Layers are
+    pre-norm.  Poolers, heads and losses of pretraining are left out.
 
-    Raises InputError where heads do not divide the hidden size, devices the heads, or patches the image, and for a text
-    longer than there are positions.
+    Raises InputError if the heads do not divide the hidden size, the devices do not divide the heads, the patches do
+    not divide the image, or the text is longer than the positions.
     """
     check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
     check_divides("the image side", spec.image, "Patch side", spec.patch)
@@ -55,7 +55,7 @@ def flava(spec: FlavaSpec) -> Distributed:
 
 
 def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: int) -> int:
-    """Layers whose numbers begin with `first`, and a norm after them."""
+    """Add encoder layers, numbered from `first`, and a final norm."""
     for i in range(layers):
         with net.layer(f"{name}{i}", first + i):
             x = mlp_half(net, attention_half(net, x, heads))
@@ -64,7 +64,7 @@ def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: in
 
 
 def _text(net: Network, spec: FlavaSpec) -> int:
-    """Tokens, their positions and types."""
+    """Embed tokens, their positions and their types."""
     with net.layer("text_embedding", 0):
         ids, types = (net.ids(name, spec.micro_batch, spec.sequence) for name in ("tokens", "types"))
         tokens = net.embedding("tokens", ids, spec.vocabulary, spec.hidden)

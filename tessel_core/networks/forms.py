@@ -1,7 +1,7 @@
-"""One network in the forms that published schedules need: the same layers, each form with its own stages and weights.
+"""Plans of one network in the forms that published schedules need.
 
-A form differs from the others in where stages lie and whether backward passes are split, never in the work of a sample.
-Only the sharded form has other work.
+Forms differ in the placement of stages and in whether backward passes are split.  All forms do the same work per
+sample, except the sharded form.
 """
 
 from __future__ import annotations
@@ -29,36 +29,38 @@ CHUNKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """A network of layers one after the other, as it runs one micro-batch."""
+    """A chain of layers with their costs for one micro-batch."""
 
     name: str
-    """The first words of its plans' names."""
+    """Start of the names of its plans."""
     parts: tuple[Part, ...]
     samples: int
-    """Of one micro-batch."""
+    """Samples per micro-batch."""
     group: int = 1
-    """GPUs that share each layer: one device of the plan."""
+    """GPUs of a tensor-parallel group, which is one device of the plan."""
     sharded: Callable[[int], tuple[Part, ...]] | None = None
-    """The parts where those of the vocabulary's size are spread over so many devices, if they can be."""
+    """Returns the parts with embeddings and projection sharded over a number of devices; None if impossible."""
 
     @property
     def ticks(self) -> int:
-        """Forward and backward of one micro-batch in nanoseconds."""
+        """Duration of the forward and backward pass of one micro-batch in nanoseconds."""
         return sum(part.work for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One entry of the table of forms."""
+    """A form of a network's plan."""
 
     title: str
     build: Callable[[str, Layered, int], MicroBatchPlan]
-    """From the plan's name, the network and the number of devices; InputError where the network has no such form."""
+    """Builds the plan from its name, the network and the number of devices.
+
+    Raises InputError if the network has no such form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One entry of the table of networks: a preset of a family of graphs, and what is changed of it."""
+    """A network of published size: a preset of a family of graphs, with changed options."""
 
     title: str
     family: str
@@ -66,7 +68,7 @@ class Published:
     changes: Mapping[str, Any]
 
     def spec(self, **changes: Any) -> Any:
-        """Its sizes in training."""
+        """Return the spec for training, with further changes."""
         from tessel_core.networks.graphs.table import GRAPHS
 
         known = GRAPHS[self.family].presets[self.preset]
@@ -75,18 +77,21 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what a network runs, and with what it is fed."""
+    """Options of a network's plans."""
 
-    devices: int = option(8, Option("Devices", "How many devices the network is spread over.", 2, 64))
-    micro_batch: int = option(2, Option("Micro-batch", "Samples in one micro-batch.", 1, 1024, "samples"))
+    devices: int = option(8, Option("Devices", "Number of devices over which the network is spread.", 2, 64))
+    micro_batch: int = option(2, Option("Micro-batch", "Samples per micro-batch.", 1, 1024, "samples"))
     capacity: float = option(
         (H200.memory_capacity or 0) / 1e9,
-        Option("Memory capacity", "What each GPU can hold.", 1.0, 10_000.0, "GB"),
+        Option("Memory capacity", "Memory of each GPU.", 1.0, 10_000.0, "GB"),
     )
 
 
 def layered(name: str, micro_batch: int, **changes: Any) -> Layered:
-    """The network called `name` fed with that many samples at a time, with changed sizes; InputError if unknown."""
+    """Return a network of `NETWORKS` with `micro_batch` samples per micro-batch and changed sizes.
+
+    Raises InputError if the name is unknown.
+    """
     network = find(NETWORKS, name, "network")
     spec = network.spec(micro_batch=micro_batch, **changes)
     shards = None if spec.tensor_parallel > 1 else partial(_shards, network.family, spec)
@@ -94,12 +99,12 @@ def layered(name: str, micro_batch: int, **changes: Any) -> Layered:
 
 
 def _shards(family: str, spec: Any, devices: int) -> tuple[Part, ...]:
-    """The layers, with embeddings and projection sharded by vocabulary [Shoeybi 2019, Megatron-LM, section 3].
+    """Return the layers with embeddings and projection sharded by vocabulary [Shoeybi 2019, Megatron-LM, section 3].
 
-    The vocabulary is padded until the devices divide it.  Every device looks up its share of the tokens, and an
-    all-reduce leaves the sum on all.  The loss all-reduces three float32 numbers per token (maximum, sum of
-    exponentials, logit of the target), its backward the gradient of the projection's input.  Tables of positions and
-    the last norm are on every device.
+    The vocabulary is padded to a multiple of the devices.  Every device looks up its share of the tokens, followed by
+    an all-reduce.  The loss all-reduces three float32 numbers per token: maximum, sum of exponentials, and logit of the
+    target.  Its backward all-reduces the gradient of the projection's input.  Position tables and the last norm are
+    on every device.
     """
     shares = layer_parts(family, replace(spec, vocabulary=ceil(spec.vocabulary / devices)))
     tokens = spec.micro_batch * spec.sequence
@@ -115,14 +120,15 @@ def _shards(family: str, spec: Any, devices: int) -> tuple[Part, ...]:
 
 
 def _is_wide(part: Part) -> bool:
-    """Whether it is of the vocabulary's size."""
+    """Return whether the part has the size of the vocabulary."""
     return part.layers[0].endswith(("embedding", "head"))
 
 
 def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
-    """The network's plans by form on that many devices of `capacity` bytes, and why it lacks the others.
+    """Build the plans of a network by form, on devices of `capacity` bytes.
 
-    In X forms a micro-batch of the plan is one down and one up, so that it has twice the samples.
+    Returns the plans, and for each impossible form the reason.  A micro-batch of an X form combines one down and one up
+    the devices, so it has twice the samples.
     """
     plans, missing = dict[str, MicroBatchPlan](), dict[str, str]()
     for key, form in FORMS.items():
@@ -134,7 +140,7 @@ def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str
 
 
 def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
-    """As `build_forms`, of a network by name; raises InputError for terms out of range."""
+    """Build the forms of a network by name; see `build_forms`.  Raises InputError for terms out of range."""
     check_options(terms)
     return build_forms(layered(name, terms.micro_batch), terms.devices, round(terms.capacity * 1e9))
 
@@ -142,8 +148,10 @@ def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[s
 def _chains(
     routes: Callable[[int], Mapping[str, Sequence[int]]], *, split: bool = False
 ) -> Callable[[str, Layered, int], MicroBatchPlan]:
-    """Chains of contiguous stages with weights of their own, a micro-batch each; `routes` says where stages lie, by the
-    letter of the chain and for so many devices."""
+    """Return a builder of plans with chains of contiguous stages, each with its own weights and micro-batch.
+
+    `routes` returns, for a number of devices, the device of each stage for each chain, by the chain's letter.
+    """
 
     def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
         ways = routes(devices)
@@ -159,15 +167,17 @@ def _both_ways(devices: int) -> dict[str, Sequence[int]]:
 
 
 def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-    """A V of stages between blocks on all devices: the embedding E, and projection and loss H, with their backwards Eb
-    and Hb; with a decoder, its embedding D, the same table once more, before its first stage.
+    """Build a V of stages between blocks on all devices.
 
-    Encoder layers are on the first half of the devices, decoder layers on the others.  D needs nothing but tokens and
-    nothing needs Db: dependencies hold them at the places that the NN shape gives them.
+    The blocks on all devices are the embedding E, projection and loss H, and their backwards Eb and Hb.  A decoder has
+    its own embedding D, with the same table, before its first stage.  Encoder layers are on the first half of the
+    devices, decoder layers on the second half.
+
+    D needs only tokens, and nothing needs its backward Db.  Dependencies keep both at their positions in the NN shape.
     """
     if network.sharded is None:
         raise InputError(
-            f"network {network.name}", f"its layers are shared by {network.group} GPUs, shards are for one"
+            f"network {network.name}", f"its layers are shared by {network.group} GPUs, but the sharded form needs one"
         )
     parts = network.sharded(devices)
     wide = [i for i, part in enumerate(parts) if _is_wide(part)]
@@ -199,7 +209,7 @@ FORMS: dict[str, Form] = {
     "split-x": Form("X, split backward", _chains(_both_ways, split=True)),
     "sharded": Form("Sharded vocabulary", _sharded),
 }
-"""Every form by name, simplest first: a schedule that suits several is drawn on the first."""
+"""All forms by name, simplest first.  A schedule that fits several forms uses the first."""
 
 NETWORKS: dict[str, Published] = {
     "gpt-6.7b": Published("GPT 6.7B", "gpt", "gpt-6.7b", {}),
@@ -208,5 +218,7 @@ NETWORKS: dict[str, Published] = {
     "gpt-1m-vocab": Published("GPT, a million tokens", "gpt", "gpt-6.7b", {"vocabulary": 1_000_000}),
     "mt5-xxl": Published("mT5-XXL", "mt5", "mt5-xxl", {"sequence": 2048, "outputs": 2048}),
 }
-"""Layered networks of published sizes by name: GPT-3's [Brown 2020, table 2.1], GPT-3 6.7B and mT5-XXL [Xue 2021] with
-the large vocabularies and the sequences of [Lin 2024, section II and table III]."""
+"""Networks of published sizes by name.
+
+GPT-3 [Brown 2020, table 2.1]; GPT-3 6.7B and mT5-XXL [Xue 2021] with the large vocabularies and the sequences of [Lin
+2024, section II and table III]."""

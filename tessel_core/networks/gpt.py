@@ -1,4 +1,4 @@
-"""GPTs on one device: their sizes, training, the pass over a prompt, and one more token after it."""
+"""GPTs on one device: sizes, training, prefill of a prompt, and decoding of one token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessel_core.options import Option, option
 
 @dataclass(frozen=True, slots=True)
 class GptSpec:
-    """A decoder with learned positions, norms before each half of a layer, and an output projection of its own.
+    """Sizes of a pre-norm decoder with learned positions and an untied output projection.
 
     Raises InputError for a size below 1, a hidden size that the heads do not divide, or a rate outside of [0, 1).
     """
@@ -26,14 +26,16 @@ class GptSpec:
     heads: int
     vocabulary: int
     sequence: int
-    """Tokens of a sample in training, and the most that have a position."""
+    """Tokens per sample in training, and the largest number of tokens in inference."""
     batch: int = 1
     dtype: str = "fp32"
     positions: int = 0
-    """Rows of the table of positions; 0 for as many as the sequence has."""
+    """Rows of the position table; 0 for the sequence length."""
     dropout: float = 0.0
-    """Rate of dropout in training: of the weights of attention, after its projection and after the MLP, where
-    Megatron-LM has it [Korthikanti 2022, section 4]; 0 for no dropout at all."""
+    """Dropout rate in training; 0 for no dropout.
+
+    Dropout applies to attention weights, after the projection and after the MLP, as in Megatron-LM [Korthikanti 2022,
+    section 4]."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch"):
@@ -48,12 +50,12 @@ class GptSpec:
 
     @property
     def head_size(self) -> int:
-        """Numbers per token and head."""
+        """Channels per head."""
         return self.hidden // self.heads
 
 
 def _published(layers: int, hidden: int, heads: int, sequence: int) -> GptSpec:
-    """With the tokens of GPT-2 and GPT-3 [Radford 2019, section 2.2]."""
+    """Return a spec with the vocabulary of GPT-2 and GPT-3 [Radford 2019, section 2.2]."""
     return GptSpec(layers, hidden, heads, 50_257, sequence)
 
 
@@ -72,29 +74,33 @@ GPT_SPECS = {
     "gpt3-175b": _published(96, 12_288, 96, 2048),
     "opt-66b": GptSpec(64, 9216, 72, 50_272, 2048),
 }
-"""GPT-2 [Radford 2019, table 2] and GPT-3 [Brown 2020, table 2.1].  Of the latter's misprints: 1.3B has 16 heads of 128
-where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140.  OPT-66B [Zhang 2022, arXiv 2205.01068]
-is between the two largest."""
+"""Published sizes: GPT-2 [Radford 2019, table 2], GPT-3 [Brown 2020, table 2.1] and OPT-66B [Zhang 2022, arXiv
+2205.01068].
+
+Two misprints of the GPT-3 table are corrected: 1.3B has 16 heads of 128 instead of 24 heads, and 13B has a width of
+40 x 128 = 5120 instead of 5140."""
 
 
 def gpt_spec(name: str) -> GptSpec:
-    """The published size of that name; InputError with the known names where there is none."""
+    """Return the published sizes called `name`.  Raises InputError with the known names if there are none."""
     return find(GPT_SPECS, name, "model")
 
 
 def gpt_training(spec: GptSpec, *, split_weights: bool = False) -> Distributed:
-    """Forward, cross entropy of every token, backward; outputs are the losses and the gradients of all weights.
+    """Build a training step: forward pass, cross entropy of every token, and backward pass.
 
-    Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (predictions of the whole batch, batch x
-    sequence) and the weights.  The embeddings belong to the first layer, the last norm, the projection to the
-    vocabulary and the loss to the last.  Tensor parallelism cuts the hidden side of embeddings and projection: that
-    divides any vocabulary, where Megatron-LM's cut of a padded vocabulary need not sum up all logits.
+    Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (number of predictions in the whole batch, batch
+    x sequence) and the weights.  Outputs are the losses and the gradients of all weights.
+
+    The embeddings belong to the first layer.  The last norm, the projection to the vocabulary and the loss belong to
+    the last layer.  Tensor parallelism cuts the hidden axis of embeddings and projection, which is possible for every
+    vocabulary.  Megatron-LM instead cuts a padded vocabulary, and need not sum all logits.
     """
     return Gradients(split_weights=split_weights)(gpt_forward(spec))
 
 
 def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
-    """The forward pass of training, up to the losses; or without targets, up to the logits."""
+    """Build the forward pass: in training up to the losses, otherwise up to the logits."""
     net = Definition(f"gpt-{spec.layers}x{spec.hidden}")
     logits, _ = _decoder(net, spec if training else replace(spec, dropout=0.0), spec.sequence)
     if not training:
@@ -106,19 +112,21 @@ def gpt_forward(spec: GptSpec, *, training: bool = True) -> Distributed:
 
 
 def gpt_inference(spec: GptSpec, prompt: int | None = None) -> Distributed:
-    """The pass over a prompt (prefill): logits of every token, and keys and values of every layer in the cache.
+    """Build the pass over a prompt (prefill).
 
-    Inputs are `tokens`, `positions` (0 … prompt - 1), a cache with room for the prompt, and the weights.  Without
-    `prompt` it is as long as `spec.sequence`.
+    Inputs are `tokens`, `positions` (0 … prompt - 1), a cache with room for the prompt, and the weights.  Outputs are
+    the logits of every token, and the cache with keys and values of every layer.  By default the prompt has
+    `spec.sequence` tokens.
     """
     prompt = spec.sequence if prompt is None else prompt
     return _with_cache(f"gpt-{spec.layers}x{spec.hidden}-prefill", spec, prompt, 0)
 
 
 def gpt_decode(spec: GptSpec, context: int) -> Distributed:
-    """One more token after `context` ones, whose keys and values are in the cache: the token's logits, and the cache.
+    """Build the decoding of one token after `context` tokens, whose keys and values are in the cache.
 
-    Inputs are `tokens` [batch, 1], `positions` ([context]), a cache with room for context + 1, and the weights.
+    Inputs are `tokens` [batch, 1], `positions` ([context]), a cache with room for context + 1 tokens, and the weights.
+    Outputs are the logits of the token, and the cache.
     """
     return _with_cache(f"gpt-{spec.layers}x{spec.hidden}-decode", spec, 1, context)
 
@@ -133,7 +141,10 @@ def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
 
 
 def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = None) -> tuple[int, list[int]]:
-    """Logits of `tokens` new ones, and the cache after them where there were `before` in it; without one, no cache."""
+    """Return the logits of `tokens` new tokens, and the cache values of all layers.
+
+    `before` is the number of tokens in the cache; None means no cache.
+    """
     h, dtype, written = spec.hidden, spec.dtype, list[int]()
     with net.layer("embedding", 0):
         ids = net.input("tokens", "int32", (spec.batch, tokens), SEQUENCES)
@@ -157,17 +168,21 @@ def _decoder(net: Definition, spec: GptSpec, tokens: int, before: int | None = N
 
 
 class _Layer:
-    """A pre-norm layer with biases, and an MLP of 4 x hidden.
+    """A pre-norm layer with biases and an MLP of width 4 x hidden.
 
-    Megatron-LM's division [Shoeybi 2019, section 3]: a product by columns, then one by rows, twice.  Columns of `qkv`
-    lie head by head, three times `head_size` each, so that every cut that divides the heads is whole.
+    Tensor parallelism follows Megatron-LM [Shoeybi 2019, section 3]: each half has a product cut by columns, then one
+    cut by rows.  The columns of `qkv` are ordered by head, with 3 x `head_size` columns each, so that devices get whole
+    heads.
     """
 
     def __init__(self, net: Definition, spec: GptSpec, number: int) -> None:
         self._net, self._spec, self._number = net, spec, number
 
     def attention(self, x: int, before: int | None, written: list[int]) -> int:
-        """Norm, causal attention, sum, of [batch, tokens, hidden]; with a cache, what is in it then joins `written`."""
+        """Apply norm, causal attention and residual sum to [batch, tokens, hidden].
+
+        With a cache, the updated keys and values are appended to `written`.
+        """
         net, size = self._net, self._spec.head_size
         with net.inside("attention"):
             y = self._linear("qkv", self._norm("norm1", x), 3, grain=3 * size)
@@ -179,7 +194,7 @@ class _Layer:
             return self._added("projection", "out", x, y, grain=size)
 
     def mlp(self, x: int) -> int:
-        """Norm, two products with a GELU between them, sum, of [batch, tokens, hidden]."""
+        """Apply norm, an MLP with GELU and residual sum to [batch, tokens, hidden]."""
         with self._net.inside("mlp"):
             y = self._net("gelu", "gelu", self._linear("up", self._norm("norm2", x), 4))
             return self._added("down", "down", x, y)
@@ -192,13 +207,16 @@ class _Layer:
         return self._net("norm", "layer_norm", x, scale, shift)
 
     def _linear(self, name: str, x: int, times: int, grain: int = 1) -> int:
-        """To `times` the hidden size, cut by columns."""
+        """Apply a linear layer to `times` the hidden size, cut by columns."""
         h = self._spec.hidden
         w = self._weight(name, (h, times * h), 1, grain)
         return self._net(name, "linear", x, w, self._weight(f"{name}.bias", (times * h,), 0, grain))
 
     def _added(self, name: str, weight: str, stream: int, x: int, grain: int = 1) -> int:
-        """Back to the hidden size, cut by rows: the bias comes after the sum over devices, and after it dropout."""
+        """Project x to the hidden size, cut by rows, and add it to the residual stream.
+
+        Bias and dropout follow the sum over devices.
+        """
         net, h, dropout = self._net, self._spec.hidden, self._dropout(name)
         product = net(name, "matmul", x, self._weight(weight, (net.type_of(x).shape[-1], h), 0, grain))
         bias = self._weight(f"{weight}.bias", (h,))
@@ -208,12 +226,12 @@ class _Layer:
         return net("add", "add", stream, kept)
 
     def _dropout(self, place: str) -> dict[str, float | int]:
-        """The attributes of dropout at one of three places; each has a seed of its own."""
+        """Return the attributes of dropout at one of three places, each with its own seed; empty without dropout."""
         seed = 3 * self._number + ("core", "projection", "down").index(place)
         return {"rate": self._spec.dropout, "seed": seed} if self._spec.dropout else {}
 
     def _cached(self, what: str, new: int, before: int) -> int:
-        """The cache with the new keys or values in it, behind those `before`."""
+        """Write new keys or values into the cache after `before` tokens, and return the cache."""
         spec, (batch, tokens, _) = self._spec, self._net.type_of(new).shape
         role = Role(batch_axis=0, shard_axis=2, shard_grain=spec.head_size)
         room = batch, before + tokens, spec.hidden
@@ -223,16 +241,17 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptOptions(GraphSpec):
-    """How the operator graph of a GPT is asked for."""
+    """Options of the operator graph of a GPT."""
 
-    layers: int = option(12, Option("Layers", "Of the decoder", 1, 2000))
+    layers: int = option(12, Option("Layers", "Number of decoder layers", 1, 2000))
     hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
-    heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
-    sequence: int = option(1024, Option("Sequence length", "Tokens of a sample", 1, 1_048_576))
+    heads: int = option(12, Option("Heads", "Heads of each attention", 1, 1024))
+    sequence: int = option(1024, Option("Sequence length", "Tokens per sample", 1, 1_048_576))
     positions: int = option(1024, Option("Positions", "Rows of the learned position table", 1, 1_048_576))
-    vocabulary: int = option(50_257, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+    vocabulary: int = option(50_257, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
     dropout: float = option(
-        0.0, Option("Dropout", "Rate in training: of attention and after each half of a layer", 0, 0.99)
+        0.0,
+        Option("Dropout", "Dropout rate in training, for attention weights and after each half of a layer", 0, 0.99),
     )
 
 

@@ -1,6 +1,6 @@
-"""Networks from the `config.json` of a Hugging Face model, by the fields that its architecture has.
+"""Read networks from the `config.json` of a Hugging Face model.
 
-A field that is not read here is refused where its name says that it changes what is computed, and ignored elsewhere.
+A field that is not read is refused if its name suggests that it changes the computation, and is ignored otherwise.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tessel_core.networks.llama import GEMMA_STYLE, LlamaSpec
 from tessel_core.networks.moe import SIGMOID, SOFTMAX, MoeSpec
 from tessel_core.options import OptionError, check_options
 
-DEEPEST = 16
-"""Levels of a config; real ones have three or four."""
-LONGEST_SEQUENCE = 8192
-"""Tokens of a sample where a config allows more positions: pretraining seldom takes more."""
+MAX_DEPTH = 16
+"""Largest depth of nested values in a config.  Real ones have three or four levels."""
+MAX_SEQUENCE = 8192
+"""Largest default sequence length, even if a config allows more positions, because pretraining seldom uses more."""
 _IGNORED = re.compile(
     r"dropout|initializer|token_id|_token$|eps$|epsilon|aux_loss|output_|return_|use_cache|cache_impl|attn_impl|dtype|"
     r"^_|version|rope_(scaling|theta|parameters)|original_max|max_window_layers|pretraining_tp|problem_type|chunk_size_feed|"
@@ -30,18 +30,18 @@ _IGNORED = re.compile(
     r"jitter|auto_map|architectures|is_(en|de)coder|prun|length|beam|penalty|temperature|top_[kp]$|bad_words|finetuning|"
     r"query_pre_attn|add_cross|cross_attention_hidden|embd_pdrop|resid_pdrop"
 )
-"""Names of fields that change neither shapes nor work; the choice of experts is among all, whatever their groups."""
+"""Names of fields that change neither shapes nor work.  Groups of experts are ignored: tokens choose among all."""
 _COSTLY = re.compile(
     r"num_|n_|size|dim|width|depth|rank|layer|head|hidden|inter|window|attn|attention|mlp|ffn|bias|norm|expert|moe|"
     r"router|share|block|conv|ssm|mamba|state|gate|act|residual|position|embed|tie|stride|every|freq|interval|skip|parallel"
 )
-"""Parts of names that say how much is computed."""
+"""Parts of names that suggest an effect on the amount of computation."""
 _GEMMA_ACTIVATION = "gelu_pytorch_tanh"
 
 
 @dataclass(frozen=True)
 class NamedNetwork:
-    """A network that somebody named: the family, what is asked of it, and what to call it."""
+    """A network by family and spec, with a name for display."""
 
     family: str
     spec: Any
@@ -49,18 +49,19 @@ class NamedNetwork:
 
 
 def config_network(data: bytes, name: str) -> NamedNetwork:
-    """The network of a config.
+    """Read the network of a config.
 
-    Raises InputError for what is no JSON object, an architecture that is not known, a field that is missing or absurd,
-    and one that changes the cost and is not understood.
+    Raises InputError if the data is not a JSON object, the architecture is unknown, a field is missing or invalid, or
+    an unknown field changes the cost.
     """
 
     def reader(fields: Fields) -> NamedNetwork:
+        """Read the parsed config."""
         _check_depth(fields)
         kind = fields.text("model_type")
         if kind not in _READERS:
             hint = nearest(kind, list(_READERS), f"known are {', '.join(_READERS)}")
-            raise InputError("model_type", f"{kind!r} is an architecture that is not known here, {hint}")
+            raise InputError("model_type", f"{kind!r} is not a known architecture, {hint}")
         config = _Config(fields)
         spec = _READERS[kind](config)
         config.refuse_others()
@@ -69,20 +70,20 @@ def config_network(data: bytes, name: str) -> NamedNetwork:
         except OptionError as error:
             raise InputError(config.read_as.get(error.field, error.field), error.why) from None
         stem = PurePath(name).stem
-        called = kind if stem == "config" else stem
-        return NamedNetwork("moe" if isinstance(spec, MoeSpec) else "llama", spec, called)
+        display_name = kind if stem == "config" else stem
+        return NamedNetwork("moe" if isinstance(spec, MoeSpec) else "llama", spec, display_name)
 
     return read_with(reader, data, name)
 
 
 def _check_depth(fields: Fields) -> None:
-    """Raise InputError for values that are nested too deep."""
+    """Raise InputError for values that are nested too deeply."""
     for name in fields.named():
         level, values = 1, [fields.get(name, None)]
         while values:
             level += 1
-            if level > DEEPEST:
-                raise InputError(name[:60], f"is nested more than {DEEPEST} levels deep")
+            if level > MAX_DEPTH:
+                raise InputError(name[:60], f"is nested more than {MAX_DEPTH} levels deep")
             parts = (
                 each.values() if isinstance(each, dict) else each for each in values if isinstance(each, dict | list)
             )
@@ -90,19 +91,19 @@ def _check_depth(fields: Fields) -> None:
 
 
 class _Config:
-    """The fields of a config, and which of them were read."""
+    """Fields of a config.  Records which of them were read."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields, self._read = fields, {"model_type"}
         self.read_as: dict[str, str] = {}
-        """Per option, the field that it was read from."""
+        """Field from which each option was read."""
 
     def _given(self, name: str) -> bool:
         self._read.add(name)
         return self._fields.has(name) and not self._fields.is_null(name)
 
     def number(self, name: str, option: str = "", default: int | None = None, least: int = 1) -> int:
-        """A whole number; an absent or null one is `default` where there is one."""
+        """Read an integer.  If there is a `default`, the field may be missing or null."""
         self.read_as[option or name] = name
         if default is not None and not self._given(name):
             return default
@@ -119,35 +120,35 @@ class _Config:
         return self._fields.text(name) if self._given(name) else default
 
     def must_be(self, name: str, *allowed: object) -> None:
-        """Refuse another value than these, where the field is given."""
+        """Raise InputError if the field is present and has none of the `allowed` values."""
         if self._given(name) and self._fields.get(name, None) not in allowed:
-            found = json.dumps(self._fields.get(name, None))[:60]
+            actual = json.dumps(self._fields.get(name, None))[:60]
             wanted = " or ".join(json.dumps(each) for each in allowed)
-            raise InputError(name, f"must be {wanted} for this architecture here, got {found}")
+            raise InputError(name, f"must be {wanted} for this architecture, got {actual}")
 
     def layer_types(self, windowed: Callable[[int], bool], layers: int) -> None:
-        """Refuse layers whose attention is of another kind than the family's."""
+        """Raise InputError if a layer has another kind of attention than in the family."""
         if not self._given("layer_types"):
             return
-        found = [kind for kind, _ in self._fields.items("layer_types")]
+        kinds = [kind for kind, _ in self._fields.items("layer_types")]
         wanted = ["sliding_attention" if windowed(i) else "full_attention" for i in range(layers)]
-        if found != wanted:
+        if kinds != wanted:
             place = next(
-                (i for i, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), len(found)
+                (i for i, pair in enumerate(zip(kinds, wanted, strict=False)) if pair[0] != pair[1]), len(kinds)
             )
-            raise InputError(f"layer_types[{place}]", "is another kind of attention than this family has in that layer")
+            raise InputError(f"layer_types[{place}]", "is not the kind of attention that this family has in that layer")
 
     def refuse_others(self) -> None:
-        """Raise InputError for a field that was not read, has a value, and says by its name that it costs."""
+        """Raise InputError for a field that was not read, has a value, and probably changes the cost by its name."""
         for name in self._fields.named():
             value = self._fields.get(name, None)
             costs = _COSTLY.search(name.lower()) and not _IGNORED.search(name.lower())
             if name not in self._read and costs and value not in (None, False, 0, [], {}):
-                raise InputError(name, "changes what is computed and is not understood here, so no cost can be given")
+                raise InputError(name, "changes the computation but is not supported, so the cost is unknown")
 
 
 def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str, Any]:
-    """What all decoders have; SiLU is the activation where none is named."""
+    """Read the sizes that all decoders have.  By default the activation must be SiLU."""
     heads = config.number("num_attention_heads", "heads")
     hidden = config.number("hidden_size", "hidden")
     config.must_be("hidden_act", *(activations or ("silu", "swish")))
@@ -158,14 +159,14 @@ def _decoder(config: _Config, *activations: str, tied: bool = False) -> dict[str
         "heads": heads,
         "inner": config.number("intermediate_size", "inner"),
         "vocabulary": config.number("vocab_size", "vocabulary"),
-        "sequence": min(LONGEST_SEQUENCE, config.number("max_position_embeddings", "sequence", LONGEST_SEQUENCE)),
+        "sequence": min(MAX_SEQUENCE, config.number("max_position_embeddings", "sequence", MAX_SEQUENCE)),
         "tied": config.truth("tie_word_embeddings", tied),
         "rotary_base": config.real("rope_theta", 10_000.0),
     }
 
 
 def _grouped(config: _Config, common: Mapping[str, Any]) -> dict[str, Any]:
-    """Heads that share keys and values."""
+    """Add the numbers of heads and the head size for grouped-query attention."""
     heads, hidden = common["heads"], common["hidden"]
     size = config.number("head_dim", "head_size", 0, least=0)
     if not size and hidden % heads:
@@ -208,7 +209,7 @@ def _qwen3(config: _Config) -> LlamaSpec:
 
 
 def _layered(config: _Config, spec: LlamaSpec) -> LlamaSpec:
-    """All layers alike; a window that begins behind some layers is not known."""
+    """Raise InputError unless all layers are equal.  A window that starts after some layers is not supported."""
     if spec.window:
         config.must_be("max_window_layers", 0)
     config.layer_types(lambda layer: bool(spec.window), spec.layers)
@@ -259,19 +260,20 @@ def _qwen3_moe(config: _Config) -> MoeSpec:
 
 def _deepseek(router: str) -> Callable[[_Config], MoeSpec]:
     def read(config: _Config) -> MoeSpec:
+        """Read the sizes of a DeepSeek model."""
         sizes = _decoder(config)
-        turned = config.number("qk_rope_head_dim", "rotary_size")
+        rotary_size = config.number("qk_rope_head_dim", "rotary_size")
         config.must_be("attention_bias", False)
         config.must_be("moe_layer_freq", 1)
         config.number("num_key_value_heads", "kv_heads", sizes["heads"])
-        config.number("head_dim", "rotary_size", 0, least=0)  # of the rotated part, as some configs have it
+        config.number("head_dim", "rotary_size", 0, least=0)  # some configs give the size of the rotary part
         return MoeSpec(
             **sizes,
             kv_heads=sizes["heads"],
-            head_size=config.number("qk_nope_head_dim", "head_size") + turned,
+            head_size=config.number("qk_nope_head_dim", "head_size") + rotary_size,
             latent=config.number("kv_lora_rank", "latent"),
             query_latent=config.number("q_lora_rank", "query_latent", 0),
-            rotary_size=turned,
+            rotary_size=rotary_size,
             value_size=config.number("v_head_dim", "value_size"),
             experts=config.number("n_routed_experts", "experts"),
             active=config.number("num_experts_per_tok", "active"),
@@ -297,4 +299,4 @@ _READERS: dict[str, Callable[[_Config], DecoderSpec]] = {
     "deepseek_v3": _deepseek(SIGMOID),
     "kimi_k2": _deepseek(SIGMOID),
 }
-"""By `model_type`."""
+"""Reader of each `model_type`."""

@@ -1,4 +1,4 @@
-"""What the layers of a network cost on an H200, added up from its operator graph."""
+"""Costs of a network's layers on an H200, summed over the operators of its graph."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ _MESH, _KIND = "h200-8", "h200"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Layers that run one after the other on a device, or on each device of a group; times in ns."""
+    """Consecutive layers on one device, or on each device of a tensor-parallel group.  Times are in ns."""
 
     forward: int
     backward: int = 0
-    """With `weight_gradient`."""
+    """Duration of the backward pass, including `weight_gradient`."""
     weight_gradient: int = 0
-    """Part of `backward` that computes gradients of weights, which no other part waits for."""
+    """Share of `backward` that computes gradients of weights.  No other part waits for it."""
     static_bytes: int = 0
-    """Weights, and in training their gradients and optimizer state."""
+    """Bytes of weights, and in training of their gradients and optimizer state."""
     kept_bytes: int = 0
-    """Held from the forward to the backward."""
+    """Bytes of activations held per micro-batch between its forward and its backward pass."""
     kept_for_weights: int = 0
-    """Held until the gradients of weights are computed: inputs of products, and gradients of their outputs."""
+    """Bytes held until the gradients of weights are computed: inputs of products, and gradients of their outputs."""
     sent_bytes: int = 0
-    """What later layers need from here; its gradient is as large."""
+    """Bytes of the tensors that later layers need.  Their gradients have the same size."""
     layers: tuple[str, ...] = ()
+    """Names of the layers."""
 
     @property
     def work(self) -> int:
-        """Forward and backward of one micro-batch."""
+        """Duration of the forward and backward pass of one micro-batch, in ns."""
         return self.forward + self.backward
 
 
 def join(*parts: Part) -> Part:
-    """Parts that run one after the other on the same device."""
+    """Combine parts that run one after the other on the same device."""
     return Part(
         sum(part.forward for part in parts),
         sum(part.backward for part in parts),
@@ -58,12 +59,27 @@ def join(*parts: Part) -> Part:
 def layer_parts(
     family: str, spec: Any, layer: Callable[[Operator], str] = layer_of, prefixes: tuple[str, ...] = ("",)
 ) -> tuple[Part, ...]:
-    """A part per layer in the order of the forward pass, of layers with one of the prefixes, which are a chain.
+    """Return one part per layer in the order of the forward pass.
 
-    Each layer is rounded to whole nanoseconds, so stages last as long as their layers together.  A part sends what
-    layers after it take from it or from those before it.  A tensor that several layers keep counts at the first.
+    Each layer is rounded to whole nanoseconds, so that the duration of a stage is the sum of its layers.  A part sends
+    all tensors of its layer and of earlier ones that later layers use.  A tensor kept by several layers counts for the
+    first.
 
-    Raises InputError as `build_graph` does.
+    Parameters
+    ----------
+    family : str
+        Name of the family of networks.
+    spec : GraphSpec
+        Sizes of the network.
+    layer : Callable
+        Returns the layer of a forward operator.
+    prefixes : tuple of str
+        Only layers whose name starts with one of these are returned.  They must form a chain.
+
+    Raises
+    ------
+    InputError
+        Like `build_graph`.
     """
     graph = _costed(family, spec)
     layers: dict[str, list[int]] = defaultdict(list)
@@ -77,7 +93,7 @@ def layer_parts(
 
 @lru_cache(maxsize=32)
 def _costed(family: str, spec: Any) -> OperatorGraph:
-    """Loads what builds graphs only here, so that tables of networks are quickly there."""
+    """Build the graph of a network with its costs.  Imports are local, so that this module loads quickly."""
     from tessel_core.costs.costed import CostOptions, costed
     from tessel_core.networks.graphs.table import build_graph
 
@@ -96,8 +112,8 @@ def _part(graph: OperatorGraph, name: str, members: Sequence[int], sent: int) ->
             static += operator.memory - (operator.activation_bytes or 0)
         elif phase == "weight_gradient":
             needed.update(graph.predecessors[i])
-    taken = [each for each in (graph.operators[i] for i in needed) if _phase(graph, each) != "weight_gradient"]
-    for_weights = (each.output_bytes if each.backward else each.activation_bytes for each in taken)
+    used = [each for each in (graph.operators[i] for i in needed) if _phase(graph, each) != "weight_gradient"]
+    for_weights = (each.output_bytes if each.backward else each.activation_bytes for each in used)
     ticks = {phase: to_ticks(each) if each else 0 for phase, each in seconds.items()}
     return Part(
         ticks["forward"],
@@ -112,7 +128,10 @@ def _part(graph: OperatorGraph, name: str, members: Sequence[int], sent: int) ->
 
 
 def _phase(graph: OperatorGraph, operator: Operator) -> str:
-    """When it runs; zero-bubble schedules put off gradients of products, not those of tables [Qi 2024]."""
+    """Return the phase of an operator.  Gradients of tables belong to the backward pass.
+
+    Zero-bubble schedules delay only weight gradients of products [Qi 2024].
+    """
     if not operator.backward:
         return "forward"
     mate = operator.forward_of
@@ -121,7 +140,10 @@ def _phase(graph: OperatorGraph, operator: Operator) -> str:
 
 
 def _sent(graph: OperatorGraph, chain: Sequence[Sequence[int]]) -> list[int]:
-    """Per layer, bytes of the forward tensors made up to it that operators after it, or outside the chain, take."""
+    """Return for each layer the bytes of forward tensors, made in it or before, that later operators use.
+
+    Operators outside of the chain count as later ones.
+    """
     place = {i: number for number, members in enumerate(chain) for i in members}
     sent = [0] * len(chain)
     for i, made in place.items():

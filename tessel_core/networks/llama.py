@@ -1,4 +1,4 @@
-"""Decoders like Llama's: rotary positions, gated MLPs, and keys and values that several heads share."""
+"""Decoders like Llama: rotary positions, gated MLPs, and key-value heads shared by several query heads."""
 
 from __future__ import annotations
 
@@ -14,36 +14,42 @@ from tessel_core.options import Option, option
 
 LLAMA_STYLE, GEMMA_STYLE = "llama", "gemma2"
 _SCORE_CAP, _LOGIT_CAP = 50.0, 30.0
-"""Of Gemma 2 [Riviere 2024, section 2]."""
+"""Bounds of attention scores and logits in Gemma 2 [Riviere 2024, section 2]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaSpec(DecoderSpec):
-    """Sizes of a decoder like Llama's."""
+    """Sizes of a decoder like Llama."""
 
-    kv_heads: int = option(8, Option("Key-value heads", "Shared by as many heads of queries each", 1, 1024))
-    head_size: int = option(128, Option("Head size", "Channels of a head", 2, 1024))
-    qkv_bias: bool = option(False, Option("Biases of queries, keys and values", "As in Qwen2.5", 0, 1))
-    qk_norm: bool = option(False, Option("Norms of queries and keys", "For each head, as in Qwen3", 0, 1))
-    window: int = option(0, Option("Window", "Latest tokens that a token sees; 0 for all", 0, 16_777_216))
+    kv_heads: int = option(
+        8, Option("Key-value heads", "Heads of keys and values, each shared by equally many query heads", 1, 1024)
+    )
+    head_size: int = option(128, Option("Head size", "Channels per head", 2, 1024))
+    qkv_bias: bool = option(False, Option("Biases of queries, keys and values", "Add biases, as in Qwen2.5", 0, 1))
+    qk_norm: bool = option(
+        False, Option("Norms of queries and keys", "Normalize queries and keys of each head, as in Qwen3", 0, 1)
+    )
+    window: int = option(
+        0, Option("Window", "Number of latest tokens that a token attends to; 0 for all", 0, 16_777_216)
+    )
     style: str = option(
         LLAMA_STYLE,
         Option(
             "Style",
-            "Gemma 2 has GELU, norms behind each half, and a window in every second layer",
+            "Variant of the layers. Gemma 2 has GELU, a norm after each half, and a window in every second layer",
             choices=(LLAMA_STYLE, GEMMA_STYLE),
         ),
     )
 
 
 def llama(spec: LlamaSpec) -> Distributed:
-    """The forward pass: in training up to the cross entropy of every token, else up to the logits.
+    """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
 
-    Inputs are `tokens`, in training `targets` and `n` (predictions of the whole batch), in decoding the cache of each
-    layer (`l0.k`, `l0.v`), and the weights.  Inference also makes the cache, with the new tokens in it.  The scale of a
-    norm is the factor itself, where Gemma stores the factor less 1.
+    Inputs are `tokens`, the weights, in training `targets` and `n` (number of predictions in the whole batch), and in
+    decoding the cache of each layer (`l0.k`, `l0.v`).  Inference also returns the cache with the new tokens.  The scale
+    of a norm is the factor itself, whereas Gemma stores the factor minus 1.
 
-    Raises InputError where heads do not divide among keys, or sizes among the devices.
+    Raises InputError if key-value heads do not divide the query heads, or the devices do not divide a size.
     """
     check_divides("the number of heads", spec.heads, "Key-value heads", spec.kv_heads)
     check_divides("the number of key-value heads", spec.kv_heads, "Tensor-parallel degree", spec.tensor_parallel)
@@ -62,7 +68,7 @@ def llama(spec: LlamaSpec) -> Distributed:
 
 
 def attention_half(net: Network, x: int, spec: LlamaSpec, layer: int, cache: dict[str, int]) -> int:
-    """Norm, causal attention, sum, of [batch, tokens, hidden]."""
+    """Apply norm, causal attention and residual sum to [batch, tokens, hidden]."""
     size, shared = spec.head_size, spec.heads // spec.kv_heads
     with net.inside("attention"):
         y = net.rms_norm("norm", x)
@@ -73,19 +79,19 @@ def attention_half(net: Network, x: int, spec: LlamaSpec, layer: int, cache: dic
             parts[name] = net.linear(name, y, heads * size, bias=spec.qkv_bias, cut=True, grain=grain)
             if name != "values":
                 normed = _head_norm(net, f"{name}_norm", parts[name], size) if spec.qk_norm else parts[name]
-                turned = {"head_size": size, "base": spec.rotary_base, "at": spec.context}
-                parts[name] = net(name, "rotary", normed, **turned)
+                rotary = {"head_size": size, "base": spec.rotary_base, "at": spec.context}
+                parts[name] = net(name, "rotary", normed, **rotary)
             if name != "queries":
                 parts[name] = cached(net, spec, f"l{layer}.{name[0]}", parts[name], size, cache)
-        gemma, among = spec.style == GEMMA_STYLE, {"causal": 1, "head_size": size}
+        gemma, attributes = spec.style == GEMMA_STYLE, {"causal": 1, "head_size": size}
         if spec.window and not (gemma and layer % 2):
-            among["window"] = spec.window
-        mixed = net("core", "attention", *parts.values(), **among, **({"cap": _SCORE_CAP} if gemma else {}))
+            attributes["window"] = spec.window
+        mixed = net("core", "attention", *parts.values(), **attributes, **({"cap": _SCORE_CAP} if gemma else {}))
         return _added(net, x, mixed, spec, size)
 
 
 def _head_norm(net: Network, name: str, x: int, size: int) -> int:
-    """Of each head on its own, with one scale for all."""
+    """Normalize each head separately, with one scale for all heads."""
     heads = net(name, "reshape", x, shape=(0, 0, -1, size))
     return net(name, "reshape", net.rms_norm(name, heads), shape=(0, 0, -1))
 
@@ -97,7 +103,7 @@ def _mlp(net: Network, x: int, spec: LlamaSpec) -> int:
 
 
 def _added(net: Network, stream: int, x: int, spec: LlamaSpec, grain: int = 1) -> int:
-    """The stream plus a product that brings x to its width, in Gemma with a norm between."""
+    """Project x to the width of the residual stream, normalize it in Gemma, and add it."""
     if spec.style != GEMMA_STYLE:
         return net.residual("projection", stream, x, bias=False, grain=grain)
     weight = net.parameter("projection.weight", net.type_of(x).shape[-1], spec.hidden, cut=0, grain=grain)
@@ -110,7 +116,7 @@ Decoder = TypeVar("Decoder", bound=LlamaSpec)
 def sized(
     like: Decoder, layers: int, hidden: int, heads: int, kv_heads: int, inner: int, head_size: int = 0, **more: object
 ) -> Decoder:
-    """A spec like another one, with these sizes; heads share the hidden size where no `head_size` is given."""
+    """Return a copy of a spec with other sizes.  By default, the head size is the hidden size divided by the heads."""
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "inner": inner, **more}
     return replace(like, head_size=head_size or hidden // heads, **sizes)  # type: ignore[arg-type]
 

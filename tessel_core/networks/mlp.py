@@ -1,4 +1,4 @@
-"""Training of a multi-layer perceptron, as the DistIR paper measures it [Santhanam 2021, section 5]."""
+"""Multilayer perceptrons as in the DistIR paper [Santhanam 2021, section 5]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessel_core.options import Option, option
 
 @dataclass(frozen=True, slots=True)
 class MlpSpec:
-    """Layers of width x width weights, each followed by a ReLU."""
+    """Sizes of a multilayer perceptron: layers of width x width weights, each followed by a ReLU."""
 
     layers: int
     width: int
@@ -28,15 +28,18 @@ class MlpSpec:
 
 
 def mlp_training(spec: MlpSpec, *, split_weights: bool = False) -> Distributed:
-    """Forward, squared loss, backward; outputs are the losses, the gradients of the input and of the weights."""
+    """Build a training step: forward pass, squared loss and backward pass.
+
+    Outputs are the losses and the gradients of the input and of the weights.
+    """
     return Gradients(also=("x",), split_weights=split_weights)(mlp_forward(spec))
 
 
 def mlp_forward(spec: MlpSpec, *, training: bool = True) -> Distributed:
-    """The forward pass of training, up to the losses; or without targets, up to the last layer's output.
+    """Build the forward pass: in training up to the losses, otherwise up to the last layer's output.
 
-    Inputs are `x`, the targets `z`, `n` (samples of the whole batch) and the weights.  Tensor parallelism cuts weights
-    of even layers by columns and of odd ones by rows.
+    Inputs are `x`, the targets `z`, `n` (number of samples in the whole batch) and the weights.  Tensor parallelism
+    cuts weights of even layers by columns and of odd layers by rows.
     """
     net, rows = Definition(f"mlp-{spec.layers}x{spec.width}"), (spec.batch, spec.width)
     x = net.input("x", spec.dtype, rows)
@@ -53,10 +56,10 @@ def mlp_forward(spec: MlpSpec, *, training: bool = True) -> Distributed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlpOptions(GraphSpec):
-    """How the operator graph of a multilayer perceptron is asked for; the micro-batch is its batch."""
+    """Options of the operator graph of a multilayer perceptron."""
 
-    micro_batch: int = option(256, Option("Micro-batch", "Samples that pass at once", 1, 1_048_576))
-    layers: int = option(8, Option("Layers", "Products", 1, 5000))
+    micro_batch: int = option(256, Option("Micro-batch", "Samples per micro-batch", 1, 1_048_576))
+    layers: int = option(8, Option("Layers", "Number of matrix products", 1, 5000))
     width: int = option(512, Option("Width", "Inputs and outputs of each layer", 1, 1_048_576))
 
 

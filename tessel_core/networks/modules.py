@@ -1,4 +1,4 @@
-"""Modules that networks share: operators with weights of their own, and the halves of a transformer layer."""
+"""Building blocks shared by networks: operators with weights, and the halves of a transformer layer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tessel_core.ir.program import AttributeValue
 from tessel_core.networks.graphs.spec import check_divides
 
 BATCH_NORM_EPSILON = 1e-5
-"""Added to the variance [torchvision]."""
+"""Value added to the variance [torchvision]."""
 
 
 class Network(Definition):
-    """A definition whose weights are called after the operators that take them: `layer3/mlp/up.weight`.
+    """A definition whose weights are named after the operators that use them: `layer3/mlp/up.weight`.
 
-    `cut` says that tensor parallelism divides a weight by what the operator makes: columns of a product, channels of a
-    convolution; `grain` columns stay together.
+    `cut` says that tensor parallelism divides a weight along the operator's outputs: columns of a product, channels of
+    a convolution.  Blocks of `grain` columns stay together.
     """
 
     def __init__(self, name: str, dtype: str) -> None:
@@ -31,11 +31,11 @@ class Network(Definition):
         vocabulary: int | None = None,
         experts: int | None = None,
     ) -> int:
-        """A weight called `name` here; tensor parallelism cuts it along axis `cut`."""
+        """Create the weight `name` of the current layer.  Tensor parallelism cuts it along axis `cut`."""
         return self.weight(self.path(name), self.dtype, shape, cut, grain, vocabulary, experts)
 
     def linear(self, name: str, x: int, outputs: int, *, bias: bool = True, cut: bool = False, grain: int = 1) -> int:
-        """[.., k] to [.., outputs]."""
+        """Apply a linear layer, from [.., k] to [.., outputs]."""
         columns = self.type_of(x).shape[-1], outputs
         weight = self.parameter(f"{name}.weight", *columns, cut=1 if cut else None, grain=grain)
         if not bias:
@@ -45,9 +45,9 @@ class Network(Definition):
         )
 
     def residual(self, name: str, stream: int, x: int, *, bias: bool = True, cut: bool = True, grain: int = 1) -> int:
-        """The stream plus a product that brings x to its width, under `add`.
+        """Project x to the width of the residual stream, and add it.
 
-        `cut` is by rows, so the bias comes after the sum over devices.
+        `cut` divides the rows of the weight, so the bias is added after the sum over devices.
         """
         inner, outputs = self.type_of(x).shape[-1], self.type_of(stream).shape[-1]
         weight = self.parameter(f"{name}.weight", inner, outputs, cut=0 if cut else None, grain=grain)
@@ -57,17 +57,17 @@ class Network(Definition):
         return self("add", "residual", stream, y, self.parameter(f"{name}.bias", outputs))
 
     def layer_norm(self, name: str, x: int) -> int:
-        """Over the last axis."""
+        """Apply a layer norm over the last axis."""
         channels = self.type_of(x).shape[-1]
         scale, shift = (self.parameter(f"{name}.{what}", channels) for what in ("scale", "shift"))
         return self(name, "layer_norm", x, scale, shift)
 
     def rms_norm(self, name: str, x: int) -> int:
-        """Over the last axis, without mean and shift [Zhang 2019]."""
+        """Apply an RMS norm over the last axis, without mean and shift [Zhang 2019]."""
         return self(name, "rms_norm", x, self.parameter(f"{name}.scale", self.type_of(x).shape[-1]))
 
     def batch_norm(self, name: str, x: int, *, cut: bool = False) -> int:
-        """Of [n, channels, ..] over all but the channels, by the statistics of the batch."""
+        """Apply a batch norm to [n, channels, ..], with the statistics of the batch."""
         channels, axis = self.type_of(x).shape[1], 0 if cut else None
         scale, shift = (self.parameter(f"{name}.{what}", channels, cut=axis) for what in ("scale", "shift"))
         return self(name, "batch_norm_training", x, scale, shift, epsilon=BATCH_NORM_EPSILON)
@@ -75,7 +75,10 @@ class Network(Definition):
     def conv(
         self, name: str, x: int, outputs: int, kernel: int, stride: int = 1, *, bias: bool = False, cut: bool = False
     ) -> int:
-        """A square kernel over [n, channels, height, width]; padded by half of it, unless kernels tile the image."""
+        """Apply a convolution with a square kernel to [n, channels, height, width].
+
+        The padding is half of the kernel, or 0 if the stride equals the kernel.
+        """
         axis = 0 if cut else None
         weights = [
             self.parameter(f"{name}.weight", outputs, self.type_of(x).shape[1], kernel, kernel, cut=axis),
@@ -84,44 +87,50 @@ class Network(Definition):
         return self(name, "conv", x, *weights, groups=1, **swept(kernel, stride))
 
     def embedding(self, name: str, ids: int, rows: int, channels: int, *, cut: bool = False) -> int:
-        """A row of a table for each id, [..] to [.., channels]; `cut` by channels."""
+        """Look up a row of a table for each id, from [..] to [.., channels].  `cut` divides the channels."""
         return self(name, "embedding", self.parameter(f"{name}.table", rows, channels, cut=1 if cut else None), ids)
 
     def ids(self, name: str, *shape: int, role: Role | None = None) -> int:
-        """Row numbers that come from outside; by default each sample has its own."""
+        """Create an input with row numbers.  By default its first axis is the batch."""
         return self.input(name, "int32", shape) if role is None else self.input(name, "int32", shape, role)
 
     def cross_entropy(self, logits: int, role: Role = SAMPLES) -> int:
-        """The loss of logits [.., n]; inputs are `targets` [..] and `n`, predictions of the whole batch."""
+        """Return the cross entropy of logits [.., classes].
+
+        It adds the inputs `targets` [..] and `n`, the number of predictions in the whole batch.
+        """
         targets = self.ids("targets", *self.type_of(logits).shape[:-1], role=role)
         return self("loss", "cross_entropy", logits, targets, self.ids("n", role=Role()))
 
     def squared_loss(self, y: int) -> int:
-        """The loss of y; inputs are `targets` like it and `n`, samples of the whole batch."""
+        """Return the squared loss of y.
+
+        It adds the inputs `targets`, with the shape of y, and `n`, the number of samples in the whole batch.
+        """
         targets = self.input("targets", self.dtype, self.type_of(y).shape)
         return self("loss", "loss", y, targets, self.ids("n", role=Role()))
 
 
 def swept(kernel: int, stride: int) -> dict[str, AttributeValue]:
-    """Attributes of a square kernel; padded by half of it, unless kernels tile the image."""
+    """Return the attributes of a square kernel, with padding as in `Network.conv`."""
     padding = 0 if kernel == stride else kernel // 2
     return {"dilations": (1, 1), "pads": (padding,) * 4, "strides": (stride, stride)}
 
 
 def check_heads(hidden: int, heads: int, split: int) -> None:
-    """Raise InputError unless heads divide the hidden size, and devices the heads."""
+    """Raise InputError unless `heads` divides the hidden size and `split` divides the heads."""
     check_divides("the hidden size", hidden, "Heads", heads)
     check_divides("the number of heads", heads, "Tensor-parallel degree", split)
 
 
 def unpacked(net: Network, name: str, x: int, outputs: int, head_size: int, *, bias: bool = True) -> tuple[int, ...]:
-    """Queries, keys and values of x [n, tokens, k], each [n, tokens, outputs], by one product."""
+    """Compute queries, keys and values of x [n, tokens, k] with one product; each is [n, tokens, outputs]."""
     packed = net.linear(name, x, 3 * outputs, bias=bias, cut=True, grain=3 * head_size)
     return net.all(name, "unpack_qkv", packed, head_size=head_size)
 
 
 def image_tokens(net: Network, batch: int, side: int, patch: int, hidden: int, *, bias: bool = True) -> int:
-    """Patches of square images, a class token before them, positions [Dosovitskiy 2021]: [n, 1 + patches, hidden]."""
+    """Embed square images as a class token and patches, with positions: [n, 1 + patches, hidden] [Dosovitskiy 2021]."""
     pixels = net.input("images", net.dtype, (batch, 3, side, side))
     x = net.conv("patches", pixels, hidden, patch, patch, bias=bias)
     x = net("patches", "permute", net("patches", "reshape", x, shape=(0, 0, -1)), axes=(0, 2, 1))
@@ -130,20 +139,23 @@ def image_tokens(net: Network, batch: int, side: int, patch: int, hidden: int, *
 
 
 def class_token(net: Network, batch: int, hidden: int) -> int:
-    """A vector of weights for each sample, [n, 1, hidden]: the only row of a table, so any share of a batch fits."""
+    """Return a learned vector for each sample, [n, 1, hidden].
+
+    It is looked up in a table with one row, so that the program is valid for any share of the batch.
+    """
     row = net.ids(f"{net.path('class_token')}.row", batch, 1)
     return net.embedding("class_token", row, 1, hidden)
 
 
 def one_token(net: Network, name: str, x: int, place: int) -> int:
-    """Token `place` of [n, tokens, hidden], as [n, hidden]."""
+    """Return token `place` of [n, tokens, hidden], as [n, hidden]."""
     tokens = net.type_of(x).shape[1]
     one = net(name, "slice", x, axis=1, index=place, parts=tokens)
     return net(name, "reshape", one, shape=(0, -1))
 
 
 def attention_half(net: Network, x: int, heads: int, *, causal: bool = False) -> int:
-    """Norm, attention with biases, sum; of [n, tokens, hidden] [Shoeybi 2019, section 3]."""
+    """Apply norm, attention with biases and residual sum to [n, tokens, hidden] [Shoeybi 2019, section 3]."""
     hidden = net.type_of(x).shape[-1]
     size = hidden // heads
     with net.inside("attention"):
@@ -153,7 +165,7 @@ def attention_half(net: Network, x: int, heads: int, *, causal: bool = False) ->
 
 
 def mlp_half(net: Network, x: int) -> int:
-    """Norm, two products with a GELU between them, four times as wide as x, sum."""
+    """Apply norm, an MLP with GELU and four times the width of x, and residual sum."""
     with net.inside("mlp"):
         y = net.linear("up", net.layer_norm("norm", x), 4 * net.type_of(x).shape[-1], cut=True)
         return net.residual("down", x, net("gelu", "gelu", y))

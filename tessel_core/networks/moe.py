@@ -1,4 +1,4 @@
-"""Decoders with a mixture of experts: Mixtral's and Qwen3's, and DeepSeek's with latent attention."""
+"""Decoders with a mixture of experts: Mixtral, Qwen3, and DeepSeek with latent attention."""
 
 from __future__ import annotations
 
@@ -17,45 +17,54 @@ SOFTMAX, SIGMOID = "softmax", "sigmoid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeSpec(LlamaSpec):
-    """Sizes of a decoder whose tokens choose among MLPs; with a latent size, of DeepSeek's attention."""
+    """Sizes of a decoder with experts.  With a latent size, attention is DeepSeek's latent attention."""
 
-    experts: int = option(8, Option("Experts", "Of each layer", 1, 4096))
-    active: int = option(2, Option("Active experts", "That a token chooses", 1, 256))
+    experts: int = option(8, Option("Experts", "Experts per layer", 1, 4096))
+    active: int = option(2, Option("Active experts", "Experts that each token uses", 1, 256))
     expert_inner: int = option(14_336, Option("Expert width", "Channels of the gated MLP of an expert", 1, 1_048_576))
-    shared: int = option(0, Option("Shared experts", "That every token passes, besides", 0, 64))
-    dense_layers: int = option(0, Option("Dense layers", "First ones, with one MLP for all tokens", 0, 1000))
+    shared: int = option(0, Option("Shared experts", "Further experts that every token uses", 0, 64))
+    dense_layers: int = option(
+        0, Option("Dense layers", "Number of first layers that have one MLP for all tokens", 0, 1000)
+    )
     router: str = option(
         SOFTMAX,
         Option(
-            "Router", "Sigmoid adds a bias to the choice, by which experts are balanced", choices=(SOFTMAX, SIGMOID)
+            "Router",
+            "Score of the experts. Sigmoid adds a bias to the choice, which balances the experts",
+            choices=(SOFTMAX, SIGMOID),
         ),
     )
     imbalance: float = option(
         1.0,
         Option(
             "Token imbalance",
-            "Tokens of the busiest device of experts over the average; has an effect with expert parallelism",
+            "Tokens on the busiest device of experts, divided by the average. It matters only with expert parallelism",
             1.0,
             1024.0,
         ),
     )
-    latent: int = option(0, Option("Latent size", "Of keys and values together; 0 for heads of their own", 0, 65_536))
-    query_latent: int = option(0, Option("Query latent size", "0 for queries made at once", 0, 65_536))
-    rotary_size: int = option(
-        64, Option("Rotary size", "Channels of a head that positions turn, of latent attention", 2, 1024)
+    latent: int = option(
+        0, Option("Latent size", "Size of the common latent of keys and values; 0 for ordinary heads", 0, 65_536)
     )
-    value_size: int = option(128, Option("Value size", "Channels of a head's values, of latent attention", 1, 1024))
+    query_latent: int = option(
+        0, Option("Query latent size", "Size of the latent of queries; 0 to project queries directly", 0, 65_536)
+    )
+    rotary_size: int = option(
+        64, Option("Rotary size", "Channels of a head with rotary positions, in latent attention", 2, 1024)
+    )
+    value_size: int = option(128, Option("Value size", "Channels of a head's values, in latent attention", 1, 1024))
 
 
 def moe(spec: MoeSpec) -> Distributed:
-    """The forward pass: in training up to the cross entropy of every token, else up to the logits.
+    """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
 
-    Inputs are those of `llama`; with latent attention the cache of a layer is its latents (`l0.latent`) and rotated
-    keys (`l0.rotated`).  Experts are chosen among all, where DeepSeek limits the choice to some groups of them, and the
-    shares of a token add up to 1.  In decoding, keys and values are made again from all latents.  There is no auxiliary
-    loss and no prediction of further tokens.
+    Inputs are those of `llama`.  With latent attention, the cache of a layer consists of latents (`l0.latent`) and
+    rotated keys (`l0.rotated`), and decoding computes keys and values again from all latents.
 
-    Raises InputError where heads do not divide among keys, or sizes among the devices.
+    Tokens choose among all experts, whereas DeepSeek limits the choice to some groups.  The shares of a token add up to
+    1.  The auxiliary loss and the prediction of further tokens are left out.
+
+    Raises InputError if key-value heads do not divide the query heads, or the devices do not divide a size.
     """
     check_divides("the expert width", spec.expert_inner, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the number of heads", spec.heads, "Tensor-parallel degree", spec.tensor_parallel)
@@ -83,7 +92,7 @@ def moe(spec: MoeSpec) -> Distributed:
 
 
 def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
-    """The stream plus what the chosen experts make of y, and the shared ones."""
+    """Add the outputs of the chosen and shared experts for y to the residual stream."""
     scores = net.linear("router", y, spec.experts, bias=False)
     given = [scores]
     if spec.router == SIGMOID:
@@ -109,7 +118,10 @@ def _mixture(net: Network, stream: int, y: int, spec: MoeSpec) -> int:
 
 
 def _latent_attention(net: Network, x: int, spec: MoeSpec, layer: int, cache: dict[str, int]) -> int:
-    """Norm, attention with keys and values from one latent each token [DeepSeek-AI 2024, arXiv 2405.04434], sum."""
+    """Apply norm, latent attention [DeepSeek-AI 2024, arXiv 2405.04434] and residual sum.
+
+    Keys and values are projected from one latent vector per token.
+    """
     size, turned, heads = spec.head_size, spec.rotary_size, spec.heads
     plain = size - turned
     rotary = {"base": spec.rotary_base, "at": spec.context}

@@ -1,4 +1,4 @@
-"""mT5: an encoder and a decoder that takes its output in every layer [Xue 2021]."""
+"""mT5: an encoder, and a decoder whose layers all attend to the encoder's output [Xue 2021]."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from tessel_core.networks.modules import Network, unpacked
 from tessel_core.options import Option, option
 
 _BUCKETS = 32
-"""Distances that the relative position bias tells apart."""
+"""Number of buckets of distances in the relative position bias."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mt5Spec(GraphSpec):
     """Sizes of an mT5."""
 
-    layers: int = option(12, Option("Layers", "Of the encoder, and as many of the decoder", 1, 1000))
+    layers: int = option(12, Option("Layers", "Layers of the encoder and of the decoder, each", 1, 1000))
     hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
-    heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
-    head_size: int = option(64, Option("Head size", "Channels of a head", 1, 1024))
+    heads: int = option(12, Option("Heads", "Heads of each attention", 1, 1024))
+    head_size: int = option(64, Option("Head size", "Channels per head", 1, 1024))
     inner: int = option(2048, Option("MLP width", "Channels of the gated MLP", 1, 1_048_576))
     sequence: int = option(512, Option("Input length", "Tokens that the encoder reads", 1, 1_048_576))
     outputs: int = option(512, Option("Output length", "Tokens that the decoder reads and predicts", 1, 1_048_576))
-    vocabulary: int = option(250_112, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
+    vocabulary: int = option(250_112, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
 
 
 def mt5(spec: Mt5Spec) -> Distributed:
-    """The forward pass: in training up to the cross entropy of every token, else up to the logits.
+    """Build the forward pass: in training up to the cross entropy of every token, otherwise up to the logits.
 
     Inputs are `encoder_tokens` and `decoder_tokens`, the bucket of each query's distance to each key
-    (`encoder_buckets`, `decoder_buckets`), `targets` and `n` (predictions of the whole batch), and the weights, without
-    biases.  The decoder has a copy of the input embedding that it shares in one process.  The first layer of each stack
-    looks up the position bias, which all its layers add.  Scores are divided by the root of the head size, which mT5
-    leaves to its initial weights.
+    (`encoder_buckets`, `decoder_buckets`) and the weights, without biases.  Training adds `targets` and `n` (number of
+    predictions in the whole batch).
 
-    Raises InputError where heads, hidden size or MLP width do not divide among the devices.
+    The decoder has its own copy of the input embedding, which mT5 shares in one process.  The first layer of each stack
+    looks up the position bias, and all layers of the stack add it.  Scores are divided by the square root of the head
+    size, which mT5 leaves to its initial weights.
+
+    Raises InputError if the devices do not divide the heads, the hidden size or the MLP width.
     """
     check_divides("the number of heads", spec.heads, "Tensor-parallel degree", spec.tensor_parallel)
     check_divides("the MLP width", spec.inner, "Tensor-parallel degree", spec.tensor_parallel)
@@ -77,14 +79,14 @@ def _embedding(net: Network, stack: str, spec: Mt5Spec, tokens: int, layer: int)
 
 
 def _position_bias(net: Network, stack: str, tokens: int, heads: int) -> int:
-    """A number for each head, query and key, [1, heads, tokens, tokens]."""
+    """Return the position bias for each head, query and key, [1, heads, tokens, tokens]."""
     buckets = net.ids(f"{stack}_buckets", tokens, tokens, role=Role())
     table = net.embedding("bias", buckets, _BUCKETS, heads, cut=True)
     return net("bias", "reshape", net("bias", "permute", table, axes=(2, 0, 1)), shape=(1, heads, tokens, tokens))
 
 
 def _self_attention(net: Network, x: int, spec: Mt5Spec, stack: str, bias: int | None) -> tuple[int, int]:
-    """The stream, and the position bias, which the first layer makes."""
+    """Apply self-attention.  Returns the residual stream and the position bias, which the first layer computes."""
     size = spec.head_size
     with net.inside("attention"):
         parts = unpacked(net, "qkv", net.rms_norm("norm", x), spec.heads * size, size, bias=False)
@@ -95,7 +97,7 @@ def _self_attention(net: Network, x: int, spec: Mt5Spec, stack: str, bias: int |
 
 
 def _cross_attention(net: Network, y: int, encoded: int, spec: Mt5Spec) -> int:
-    """Queries of the decoder, keys and values of the encoder's output, which lie head by head."""
+    """Apply cross-attention with queries from the decoder and keys and values from the encoder's output."""
     size = spec.head_size
     inner = spec.heads * size
     with net.inside("cross"):
@@ -109,7 +111,7 @@ def _cross_attention(net: Network, y: int, encoded: int, spec: Mt5Spec) -> int:
 
 
 def _mlp(net: Network, x: int, spec: Mt5Spec) -> int:
-    """GELU of one product times another."""
+    """Apply norm, a gated MLP with GELU, and residual sum."""
     with net.inside("mlp"):
         y = net.rms_norm("norm", x)
         gate = net("gelu", "gelu", net.linear("gate", y, spec.inner, bias=False, cut=True))

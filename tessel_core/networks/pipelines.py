@@ -1,4 +1,4 @@
-"""From the parts of a network to micro-batch plans in nanoseconds, on H200s in nodes of eight."""
+"""Build micro-batch plans in nanoseconds from the parts of a network, for H200s in nodes of eight."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ from tessel_core.units import to_ticks
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part on its devices, and what its blocks are called."""
+    """A part on its devices, with the names of its blocks."""
 
     part: Part
     devices: tuple[int, ...]
     forward: str
     backward: str = ""
-    """Empty for a stage that runs no backward, which holds nothing."""
+    """Empty for a stage without a backward pass, which holds no memory."""
     nodes: int = 1
-    """Nodes of which each runs its share of the micro-batch."""
+    """Number of nodes that share the micro-batch."""
 
     @property
     def weight(self) -> str:
-        """Name of the block of weight gradients, where the backward is split."""
+        """Name of the block of weight gradients in a split backward pass."""
         return self.backward.replace("B", "W")
 
     def forward_block(self) -> Block:
-        """Acquires what the part keeps."""
+        """Return the forward block, which acquires the memory that the part keeps."""
         return self._block(self.forward, BlockKind.FORWARD, self.part.forward, self.part.kept_bytes)
 
     def backward_blocks(self, *, split: bool) -> tuple[Block, ...]:
-        """Releases what the part kept, in one block or two: B computes the input gradient, which the stage before waits
-        for, and W the weight gradients, for which nothing waits [Qi 2024, arXiv 2401.10241]."""
+        """Return the backward block, or with `split` two blocks, which release the kept memory.
+
+        B computes the input gradient, for which the stage before waits.  W computes the weight gradients, for which
+        nothing waits [Qi 2024, arXiv 2401.10241].
+        """
         part = self.part
         if not split:
             return (self._block(self.backward, BlockKind.BACKWARD, part.backward, -part.kept_bytes),)
@@ -52,7 +55,7 @@ class Stage:
 
 
 def in_stages(parts: Iterable[Part], devices: Iterable[int], branch: str = "", first: int = 0) -> tuple[Stage, ...]:
-    """A stage per part, on `devices` in turn, with numbers from `first`; the branch's letter comes before F and B."""
+    """Return one stage per part and device, numbered from `first`.  Names of blocks begin with `branch`."""
     places = enumerate(zip(parts, devices, strict=True), start=first)
     return tuple(Stage(part, (device,), f"{branch}F{s}", f"{branch}B{s}") for s, (part, device) in places)
 
@@ -65,16 +68,27 @@ def pipeline_plan(
     split: bool = False,
     weights: Iterable[Stage] | None = None,
 ) -> MicroBatchPlan:
-    """Chains of stages, each forward in order and backward in reverse; chains may share stages.
+    """Build a plan from chains of stages, which run forward in order and backward in reverse.
 
-    Outputs and their gradients travel between neighbours.  `weights` says which stages hold weights of their own; all
-    of them unless said.  With `group` above 1, a plan's device is a tensor-parallel group of that many GPUs, and its
-    memory is one GPU's.
+    Neighbouring stages exchange outputs and gradients.
+
+    Parameters
+    ----------
+    name : str
+        Start of the plan's name.
+    chains : Sequence
+        Chains of stages.  They may share stages.
+    group : int
+        GPUs per device of the plan: a tensor-parallel group.  Memory is that of one GPU.
+    split : bool
+        Whether weight gradients are blocks of their own.
+    weights : Iterable
+        Stages that hold their own weights.  By default all stages.
     """
     stages, links = dict[str, Stage](), dict[tuple[str, str], int]()
     for chain in chains:
         stages |= {stage.forward: stage for stage in chain}
-        stages[chain[-1].forward] = stages.pop(chain[-1].forward)  # where chains meet comes after all of them
+        stages[chain[-1].forward] = stages.pop(chain[-1].forward)  # a shared last stage comes after all chains
         trained = [stage for stage in chain if stage.backward]
         links |= {(a.forward, b.forward): _transfer(a, b, a.part.sent_bytes, group) for a, b in pairwise(chain)}
         links |= {(b.backward, a.backward): _transfer(b, a, a.part.sent_bytes, group) for a, b in pairwise(trained)}
@@ -93,10 +107,11 @@ def pipeline_plan(
 
 
 def _transfer(before: Stage, after: Stage, amount: int, group: int) -> int:
-    """Between two devices a hop.  To all devices a broadcast in each node, of the node's share of the micro-batch.
+    """Return the duration of a transfer between two stages, in ns.
 
-    Blocks on all devices leave their sums on each of them; where nodes have a share each, those of other nodes come
-    from there.
+    A transfer between two single devices is one hop.  A transfer to several devices is a broadcast inside each node of
+    the node's share of the micro-batch.  A stage on several devices leaves its sum on each of them; shares of other
+    nodes are sent over InfiniBand.
     """
     if before.devices == after.devices:
         return 0

@@ -1,4 +1,4 @@
-"""The operator graph of a program: one operator for each operation that does work, with what it costs."""
+"""Operator graph of a program: one operator with its costs for each operation that does work."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.operator_graph import MOST_OPERATORS
 
 _DEVICE = 1
-"""The one whose operators are shown, of a tensor-parallel group."""
+"""Device of a tensor-parallel group whose operators the graph shows."""
 _COLLECTIVES = {
     "allreduce": ("all_reduce", all_reduce_seconds, 2.0),
     "allgather": ("all_gather", all_gather_seconds, 1.0),
 }
-"""What graphs call a collective, its seconds on a link, and how often a tensor leaves each device on the way."""
+"""Name of each collective in graphs, function for its time on a link, and how often each device sends the tensor."""
 
 
 @dataclass(frozen=True)
 class ProgramGraph:
-    """An operator graph, and where its operators are in the program."""
+    """An operator graph, and the positions of its operators in the program."""
 
     graph: OperatorGraph
     operator_of: tuple[int | None, ...]
-    """Per operation of the program, its operator; None for views and for what other devices do."""
+    """Operator of each operation of the program; None for views and operations of other devices."""
     users_of: Mapping[int, tuple[int, ...]]
-    """Per input of the program, the forward operators that take it, in order."""
+    """Forward operators that use each input of the program, in order."""
 
 
 def graph_of(model: Distributed, name: str, batch_size: int) -> OperatorGraph:
-    """The graph of a network, of its training, or of what one device of a tensor-parallel group does.
+    """Return the graph of a network, of its training, or of one device of a tensor-parallel group.
 
-    An operator is called as the operation it belongs to: `NAME`, `NAME/backward`, `NAME/weight_gradient`, and where an
-    operation of the network has several, `NAME/backward/KIND`.  Views are no operators, they are the tensor that they
-    look at; a program of views alone shows them.  In training a forward operator keeps what its backward takes and the
-    statistics that frameworks keep; what several keep counts at the first.  A backward operator takes what was kept
-    from its forward one.
+    An operator is named after its operation: `NAME`, `NAME/backward`, `NAME/weight_gradient`, or `NAME/backward/KIND`
+    if an operation has several.  Views are not operators, unless the program consists only of views.
+
+    In training, a forward operator keeps the tensors that its backward uses and the statistics that frameworks keep.
+    A tensor kept by several operators counts for the first.  A backward operator receives the kept tensors from its
+    forward operator.
 
     Raises InputError for operations without a name, or too many operators.
     """
@@ -53,15 +54,17 @@ def graph_of(model: Distributed, name: str, batch_size: int) -> OperatorGraph:
 
 
 def program_graph(model: Distributed, name: str, batch_size: int) -> ProgramGraph:
-    """As `graph_of`, with the operator of each operation."""
+    """Return the graph like `graph_of`, with the operator of each operation."""
     return _View(model).graph(name, batch_size)
 
 
 class _View:
+    """Operations of one device that do work, and their relations."""
+
     def __init__(self, model: Distributed) -> None:
         self._model, self._program = model, model.program
         self._root = list(range(len(self._program.types)))
-        """Per value, the tensor that it is a view of."""
+        """Tensor of which each value is a view, or the value itself."""
         self._ops: list[Op] = []
         self._index: list[int | None] = []
         only_views = all(find_operator(op.kind).view for op in self._program.ops)
@@ -75,10 +78,12 @@ class _View:
             if self._index[-1] is not None:
                 self._ops.append(op)
         if len(self._ops) > MOST_OPERATORS:
-            raise InputError("operators", f"there would be more than the {MOST_OPERATORS:,} allowed")
+            raise InputError("operators", f"the network has more than the {MOST_OPERATORS:,} allowed")
         nameless = next((number for number, op in enumerate(self._ops) if not op.tag.name), None)
         if nameless is not None:
-            raise InputError(f"operation {nameless} ({self._ops[nameless].kind})", "has no name, so no operator is it")
+            raise InputError(
+                f"operation {nameless} ({self._ops[nameless].kind})", "has no name, so it cannot become an operator"
+            )
         self._weights = {
             value for value, piece in model.piece_of.items() if model.role_of(piece).weight and self._is_here(value)
         }
@@ -88,26 +93,26 @@ class _View:
         return self._program.types[value].device == _DEVICE
 
     def _taken(self, op: Op) -> Iterator[int]:
-        """The tensors that it takes here, once each."""
+        """Yield the distinct tensors on this device that an operation uses."""
         yield from dict.fromkeys(self._root[value] for value in op.inputs if self._is_here(value))
 
     @cached_property
     def _maker(self) -> dict[int, int]:
-        """Per tensor, the operator that makes it."""
+        """Operator that makes each tensor."""
         return {value: i for i, op in enumerate(self._ops) for value in op.outputs if self._is_here(value)}
 
     @cached_property
     def _forward(self) -> dict[str, list[int]]:
-        """Per name, its forward operators."""
-        found: dict[str, list[int]] = defaultdict(list)
+        """Forward operators of each name."""
+        by_name: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             if phase == "forward":
-                found[op.tag.name].append(i)
-        return found
+                by_name[op.tag.name].append(i)
+        return by_name
 
     @cached_property
     def _mate(self) -> list[int | None]:
-        """Per operator, the forward one of its name whose gradients it computes."""
+        """Forward operator of which each backward operator computes gradients."""
         return [
             self._mate_of(op, self._forward[op.tag.name])
             if phase != "forward" and op.tag.name in self._forward
@@ -116,7 +121,7 @@ class _View:
         ]
 
     def _mate_of(self, op: Op, candidates: list[int]) -> int:
-        """By its kind, else one that it takes a tensor of, else the first."""
+        """Choose the forward operator of a backward one: of the same kind, or with a shared tensor, or the first."""
         alike = [i for i in candidates if self._ops[i].kind in (op.kind, op.kind.removesuffix("_grad"))]
         if alike:
             return alike[0]
@@ -126,26 +131,27 @@ class _View:
 
     @cached_property
     def _names(self) -> list[str]:
-        """The gradient, or else operation, with most FLOPs has the plain name of its phase; others add their kind.
+        """Names of the operators.
 
-        What runs again always adds it, so that an operator has one name whether weight gradients are apart or not.
+        Of the operators of one operation and phase, the gradient with the most FLOPs gets the plain name.  Others add
+        their kind.  Recomputed operators always add it, so that their names do not depend on `split_weights`.
         """
         groups: dict[str, list[int]] = defaultdict(list)
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             groups[op.tag.name if phase == "forward" else f"{op.tag.name}/{phase}"].append(i)
-        found, used = [""] * len(self._ops), Counter[str]()
+        names, used = [""] * len(self._ops), Counter[str]()
         for stem, members in groups.items():
             main = max(members, key=lambda i: (self._ops[i].kind.endswith("_grad"), self._costs[i].flops or 0.0, -i))
             plain = None if main in self._again else main
             for i in members:
                 name = stem if i == plain else f"{stem}/{self._ops[i].kind.removesuffix('_grad')}"
                 used[name] += 1
-                found[i] = name if used[name] == 1 else f"{name}/{used[name]}"
-        return found
+                names[i] = name if used[name] == 1 else f"{name}/{used[name]}"
+        return names
 
     @cached_property
     def _costs(self) -> list[Operator]:
-        """What each operation does, as the cost model knows it."""
+        """Costs of each operation from the cost model."""
         return [self._cost(op, phase) for op, phase in zip(self._ops, self._phases, strict=True)]
 
     def _cost(self, op: Op, phase: str) -> Operator:
@@ -156,7 +162,7 @@ class _View:
         return known if phase != "weight_gradient" else _of_weights(known)
 
     def graph(self, name: str, batch_size: int) -> ProgramGraph:
-        """The operators with their costs, and an edge for each tensor that one hands to another."""
+        """Build the graph: operators with their costs, and edges for tensors that pass between them."""
         edges = dict.fromkeys(edge for i in range(len(self._ops)) for edge in self._arcs(i))
         leaving: dict[int, int] = {}
         for source, tensor, target in self._flows():
@@ -188,14 +194,14 @@ class _View:
         return ProgramGraph(graph, tuple(self._index), {value: tuple(users) for value, users in self._users.items()})
 
     def _flows(self) -> Iterator[tuple[int, int, int]]:
-        """Every tensor's way: its maker, it itself, and an operator that takes it."""
+        """Yield (maker, tensor, user) for each tensor and each operator that uses it."""
         for target, op in enumerate(self._ops):
             for tensor in self._taken(op):
                 if tensor in self._maker and self._maker[tensor] != target:
                     yield self._maker[tensor], tensor, target
 
     def _arcs(self, target: int) -> Iterator[tuple[int, int]]:
-        """What an operator waits for; what its forward operator has had already it takes from there."""
+        """Yield the arcs to an operator.  Tensors that its forward operator has used or made come from there."""
         mate = self._mate[target]
         held = set[int]()
         if mate is not None:
@@ -207,27 +213,27 @@ class _View:
                 yield maker, target
 
     def _made(self, i: int) -> int:
-        """Bytes of its first output, where nothing takes any."""
+        """Return the bytes of the operator's first output; 0 if it has none on this device."""
         outputs = [value for value in self._ops[i].outputs if self._is_here(value)]
         return self._program.types[outputs[0]].bytes if outputs else 0
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
-        """Per input of the program, the forward operators that take it."""
-        found: dict[int, list[int]] = defaultdict(list)
+        """Forward operators that use each input of the program."""
+        users: dict[int, list[int]] = defaultdict(list)
         for i, op in enumerate(self._ops):
             for value in self._taken(op) if self._phases[i] == "forward" else ():
                 if value not in self._maker:
-                    found[value].append(i)
-        return found
+                    users[value].append(i)
+        return users
 
     def _held(self, i: int) -> int:
-        """Bytes of the weights that it takes as the first."""
-        mine = (value for value in self._taken(self._ops[i]) if value in self._weights)
-        return sum(self._program.types[value].bytes for value in mine if self._users[value][0] == i)
+        """Return the bytes of weights of which the operator is the first user."""
+        weights = (value for value in self._taken(self._ops[i]) if value in self._weights)
+        return sum(self._program.types[value].bytes for value in weights if self._users[value][0] == i)
 
     def _kept(self) -> list[int]:
-        """Per forward operator, bytes that it keeps for backward ones."""
+        """Return the bytes that each forward operator keeps for backward operators."""
         keepers: dict[int, int] = {}
         kept, differentiated = [0.0] * len(self._ops), set[int]()
         for i, op in enumerate(self._ops):
@@ -249,18 +255,18 @@ class _View:
 
     @cached_property
     def _again(self) -> set[int]:
-        """Forward operators that run again before their backward: they take nothing that depends on a gradient."""
-        found = set[int]()
+        """Recomputed forward operators: operators of the backward pass that use nothing that depends on a gradient."""
+        recomputed = set[int]()
         for i, (op, phase) in enumerate(zip(self._ops, self._phases, strict=True)):
             makers = {self._maker[tensor] for tensor in self._taken(op) if tensor in self._maker} - {i}
-            repeats = (maker in found or self._phases[maker] == "forward" for maker in makers)
+            repeats = (maker in recomputed or self._phases[maker] == "forward" for maker in makers)
             if phase != "forward" and not op.kind.endswith("_grad") and all(repeats):
-                found.add(i)
-        return found
+                recomputed.add(i)
+        return recomputed
 
 
 def _phase(op: Op) -> str:
-    """When it runs in a training step; the gradient of a loss belongs to the backward pass here."""
+    """Return the phase of an operation in a training step.  The gradient of a loss belongs to the backward pass."""
     if op.tag.phase == WEIGHT_PHASE:
         return "weight_gradient"
     is_gradient = op.tag.phase == "backward" or op.kind.endswith("_grad")
@@ -268,14 +274,17 @@ def _phase(op: Op) -> str:
 
 
 def _of_weights(known: Operator) -> Operator:
-    """The same as the gradient of a weight."""
+    """Return the operator with the kind of a weight gradient."""
     kind = known.kind.removesuffix("_backward").removesuffix("_weight_gradient")
     return Operator(known.name, f"{kind}_weight_gradient", known.times, flops=known.flops, bytes=known.bytes)
 
 
 def _collective(kind: str, types: tuple[TensorType, ...]) -> Operator:
-    """A collective within a node of each kind of GPU, which the bandwidth of memory would not tell."""
+    """Return the operator of a collective, with its time inside a node of each kind of GPU.
+
+    The cost model of other operators uses memory bandwidth, which does not bound a collective.
+    """
     name, seconds, times = _COLLECTIVES[kind]
     devices, whole = len(types), types[0].bytes * (1 if kind == "allreduce" else len(types))
-    taken = (DeviceTime(gpu, seconds(wires.inside, whole, devices)) for gpu, wires in INTERCONNECTS.items())
-    return Operator(kind, name, tuple(taken), flops=0.0, bytes=times * (devices - 1) / devices * whole)
+    durations = (DeviceTime(gpu, seconds(wires.inside, whole, devices)) for gpu, wires in INTERCONNECTS.items())
+    return Operator(kind, name, tuple(durations), flops=0.0, bytes=times * (devices - 1) / devices * whole)

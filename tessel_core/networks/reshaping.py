@@ -1,4 +1,4 @@
-"""How to say a reshape so that it holds for a part of the batch as well."""
+"""Attributes of a reshape that are also valid for a part of the batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def reshaping(shape: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, ...]:
-    """How to say a reshape: 0 for sizes that stay, from the front, -1 for the first that does not.
+    """Return the shape attribute of a reshape: 0 for leading sizes that stay, and -1 for the first that changes.
 
     >>> reshaping((8, 5, 12), (8, 5, 3, 4)), reshaping((8, 5, 12), (40, 12))
     ((0, 0, -1, 4), (-1, 12))

@@ -1,4 +1,4 @@
-"""The published placement shapes: what one micro-batch does when a network of that kind is spread over devices."""
+"""Published placement shapes: the blocks of one micro-batch when a kind of network is spread over devices."""
 
 from __future__ import annotations
 
@@ -11,59 +11,65 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Plan
 from tessel_core.options import Option, check_options, option
 
 Chain = tuple[Block, ...]
-"""Blocks that run one after the other; chains of a shape may share blocks."""
+"""Blocks that run one after the other.  Chains of a shape may share blocks."""
 
-_MOST = 1_000_000
+_MAX_AMOUNT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeParameters:
-    """What every shape is made from; a shape that has no use for a field says so in `Shape.unused`."""
+    """Parameters of all shapes.  `Shape.unused` names those that a shape ignores."""
 
-    devices: int = option(4, Option("Devices", "How many devices the network is spread over.", 2, 256))
-    chunks: int = option(2, Option("Chunks a device", "How many stages each device holds, one a round.", 2, 16))
-    forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MOST, "steps"))
+    devices: int = option(4, Option("Devices", "Number of devices over which the network is spread.", 2, 256))
+    chunks: int = option(2, Option("Chunks per device", "Number of stages on each device, one per round.", 2, 16))
+    forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MAX_AMOUNT, "steps"))
     backward: int = option(
         3,
-        Option("Backward time", "Duration of one stage's backward block; its input half if split.", 1, _MOST, "steps"),
+        Option(
+            "Backward time",
+            "Duration of one stage's backward block, or of its input half if it is split.",
+            1,
+            _MAX_AMOUNT,
+            "steps",
+        ),
     )
     weight: int = option(
-        1, Option("Weight time", "Duration of the weight-gradient half of a split backward.", 1, _MOST, "steps")
+        1, Option("Weight time", "Duration of the weight-gradient half of a split backward.", 1, _MAX_AMOUNT, "steps")
     )
-    wide: int = option(1, Option("All-device time", "Duration of each block on all devices.", 1, _MOST, "steps"))
+    wide: int = option(1, Option("All-device time", "Duration of each block on all devices.", 1, _MAX_AMOUNT, "steps"))
     memory: int = option(
         1,
         Option(
             "Memory per micro-batch",
-            "What one micro-batch holds per stage, from forward to backward.",
+            "Memory that one micro-batch holds on each stage between its forward and its backward.",
             0,
-            _MOST,
+            _MAX_AMOUNT,
             "slots",
         ),
     )
-    capacity: int = option(4, Option("Memory capacity", "What each device can hold.", 0, _MOST, "slots"))
-    training: bool = option(True, Option("Training", "With backward blocks; without, nothing is held.", 0, 1))
+    capacity: int = option(4, Option("Memory capacity", "Memory of each device.", 0, _MAX_AMOUNT, "slots"))
+    training: bool = option(True, Option("Training", "Add backward blocks. Without them, blocks hold no memory.", 0, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One entry of the table of shapes; `build_shape` is the front door."""
+    """A placement shape.  `build_shape` builds its plan."""
 
     name: str
     title: str
     description: str
     models: str
-    """What kind of network has this shape."""
+    """Kind of network with this shape."""
     source: str = "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269"
     chains: Callable[[ShapeParameters], tuple[Chain, ...]]
-    """The blocks in training, and with them all dependencies; assumes parameters in range."""
+    """Returns the chains of blocks in training, which define all dependencies.  Parameters must be in range."""
     defaults: ShapeParameters = ShapeParameters()
     unused: tuple[str, ...] = ("chunks", "weight", "wide")
     """Fields of the parameters that this shape ignores."""
 
 
 def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBatchPlan:
-    """The plan of the shape called `name`; without `training` its forward half, holding nothing.
+    """Build the plan of a shape; without `training` only its forward blocks, which hold no memory.
 
     >>> [block.name for block in build_shape("m-shape", ShapeParameters(devices=2)).blocks]
     ['E', 'F0', 'F1', 'B1', 'B0', 'Eb']
@@ -82,7 +88,7 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
 
 
 def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
-    """Inference: the forward blocks alone, holding no memory [Lin 2024, section VI-B]."""
+    """Return the plan for inference: only the forward blocks, without memory [Lin 2024, section VI-B]."""
     blocks = tuple(replace(block, memory=0) for block in plan.blocks if block.kind is BlockKind.FORWARD)
     names = {block.name for block in blocks}
     links = tuple(dep for dep in plan.dependencies if dep.predecessor in names and dep.successor in names)
@@ -90,7 +96,7 @@ def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
 
 
 def _stages(kind: BlockKind, devices: Sequence[int], duration: int, memory: int, direction: str) -> Chain:
-    """A block per entry of `devices`, named by direction, kind and stage."""
+    """Return one block per entry of `devices`, named by direction, kind and stage."""
     name = f"{direction}{kind[0].upper()}"
     return tuple(Block(f"{name}{stage}", kind, (device,), duration, memory) for stage, device in enumerate(devices))
 
@@ -100,12 +106,12 @@ def _forward(parameters: ShapeParameters, devices: Sequence[int], direction: str
 
 
 def _backward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
-    """The backward blocks of `_forward`, last stage first."""
+    """Return the backward blocks of `_forward`, last stage first."""
     return _stages(BlockKind.BACKWARD, devices, parameters.backward, -parameters.memory, direction)[::-1]
 
 
 def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chain, Chain]:
-    """A forward and a backward block on all devices, as chains of one each; `memory` is held between the two."""
+    """Return a forward and a backward block on all devices, each as a chain.  Between them they hold `memory`."""
     devices = tuple(range(parameters.devices))
     forward = Block(name, BlockKind.FORWARD, devices, parameters.wide, memory)
     return (forward,), (Block(f"{name}b", BlockKind.BACKWARD, devices, parameters.wide, -memory),)
@@ -126,7 +132,10 @@ def _m_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _nn_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """The decoder's embedding comes after n // 2 forward stages, its backward after n - n // 2 backward stages."""
+    """Return the chain of the NN shape.
+
+    The decoder's embedding comes after n // 2 forward stages, and its backward after n - n // 2 backward stages.
+    """
     devices, encoder = range(parameters.devices), parameters.devices // 2
     forward, backward = _forward(parameters, devices), _backward(parameters, devices)
     decoder = parameters.devices - encoder
@@ -141,7 +150,10 @@ def _nn_eager(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _k_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Two branches, each a V on half of the devices, joined by blocks on all; InputError for an odd number."""
+    """Return two branches, each a V on half of the devices, joined by blocks on all devices.
+
+    Raises InputError for an odd number of devices.
+    """
     if parameters.devices % 2:
         why = f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
         raise InputError("Devices", why)
@@ -160,7 +172,7 @@ def _finetune(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Forward passes a, b and c over all stages; only the last one keeps what the backward needs."""
+    """Return forward passes a, b and c over all stages and a backward pass.  Only pass c holds memory."""
     devices = range(parameters.devices)
     passes: Chain = ()
     for letter in "abc":
@@ -170,7 +182,7 @@ def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """The weight half of each backward releases all."""
+    """Return the chains of an X with split backwards, whose weight halves release all memory."""
     down = range(parameters.devices)
     return (
         *_split(parameters, down, 0, parameters.memory, "d"),
@@ -179,7 +191,10 @@ def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
 
 
 def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Two chunks a device, down the devices and up again; each half of a backward releases its half."""
+    """Return two chunks per device, down the devices and up again.
+
+    The input half and the weight half of a backward each release one unit of memory per micro-batch.
+    """
     down = tuple(range(parameters.devices))
     return _split(parameters, down + down[::-1], parameters.memory, parameters.memory)
 
@@ -187,7 +202,7 @@ def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _split(
     parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
 ) -> tuple[Chain, ...]:
-    """A stage per entry of `devices`; its backward is split into B and W, which release `by_input` and `by_weight`."""
+    """Return one stage per entry of `devices` with a split backward: B releases `by_input`, and W `by_weight`."""
     forward = _stages(BlockKind.FORWARD, devices, parameters.forward, by_input + by_weight, direction)
     backward = _stages(BlockKind.BACKWARD, devices, parameters.backward, -by_input, direction)
     weight = _stages(BlockKind.WEIGHT, devices, parameters.weight, -by_weight, direction)
@@ -221,7 +236,7 @@ _SHAPES = (
     Shape(
         name="nn-shape",
         title="NN",
-        description="As M, with another all-device block in the middle of each chain, forward and backward.",
+        description="Like M, with another all-device block in the middle of the forward and of the backward chain.",
         models="An encoder and decoder with a large vocabulary, such as mT5: each half begins with a sharded embedding",
         chains=_nn_shape,
         defaults=ShapeParameters(capacity=6),
@@ -230,7 +245,7 @@ _SHAPES = (
     Shape(
         name="nn-eager",
         title="NN, eager",
-        description="As NN, with both all-device forward blocks at the front and both backward ones at the end.",
+        description="Like NN, with both all-device forward blocks at the start and both backward ones at the end.",
         models="mT5 with both embeddings computed before the encoder begins",
         chains=_nn_eager,
         defaults=ShapeParameters(capacity=5),
@@ -265,10 +280,10 @@ _SHAPES = (
     Shape(
         name="loop",
         title="Loop",
-        description="Forward round the devices several times, a chunk of the network at each; backward in reverse.",
+        description="Forward around the devices several times, one chunk of the network at each; backward in reverse.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-        # Stage s is on device s mod n, so that each device holds a chunk of every round.
+        # Stage s is on device s mod n, so each device holds one chunk per round.
         chains=lambda parameters: (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),),
         defaults=ShapeParameters(backward=2, capacity=11),
         unused=("weight", "wide"),
@@ -286,7 +301,7 @@ _SHAPES = (
     Shape(
         name="split-x",
         title="X, split backward",
-        description="As X, with every backward split into an urgent input half and a weight half that can wait.",
+        description="Like X, with every backward split into an urgent input half and a weight half that can wait.",
         models="Bidirectional pipelines such as DualPipe: two copies of the model, laid out in opposite directions",
         source="DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437",
         chains=_split_x,
@@ -296,7 +311,7 @@ _SHAPES = (
     Shape(
         name="zb-v",
         title="ZB-V",
-        description="Two chunks a device, down the devices and up again, each with a split backward.",
+        description="Two chunks per device, down the devices and up again, each with a split backward.",
         models="Zero-bubble pipelines in a V: the first and the last chunk share a device",
         source="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
         chains=_zb_v,
@@ -306,4 +321,4 @@ _SHAPES = (
 )
 
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _SHAPES}
-"""Every shape by name; forms, samples and tests follow this table."""
+"""All shapes by name.  Forms, samples and tests use this table."""

@@ -1,4 +1,4 @@
-"""Vision transformers, and pairs of encoders of images and texts like CLIP."""
+"""Vision transformers, and pairs of an image encoder and a text encoder like CLIP."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from tessel_core.options import Option, option
 class VitSpec(GraphSpec):
     """Sizes of a vision transformer."""
 
-    layers: int = option(12, Option("Layers", "Of the image encoder", 1, 1000))
+    layers: int = option(12, Option("Layers", "Layers of the image encoder", 1, 1000))
     hidden: int = option(768, Option("Hidden size", "Channels between layers", 1, 131_072))
-    heads: int = option(12, Option("Heads", "Of each attention", 1, 1024))
+    heads: int = option(12, Option("Heads", "Heads of each attention", 1, 1024))
     image: int = option(224, Option("Image side", "Pixels of a square image", 1, 4096))
     patch: int = option(16, Option("Patch side", "Pixels of a square patch", 1, 256))
-    classes: int = option(1000, Option("Classes", "That are told apart", 2, 1_000_000))
+    classes: int = option(1000, Option("Classes", "Number of classes", 2, 1_000_000))
 
 
 def vit(spec: VitSpec) -> Distributed:
-    """The forward pass: in training up to the cross entropy of every image, else up to the logits.
+    """Build the forward pass: in training up to the cross entropy of every image, otherwise up to the logits.
 
-    Inputs are `images` [n, 3, side, side], the row of the class token for each of them (0), in training `targets` [n]
-    and `n`, and the weights.
+    Inputs are `images` [n, 3, side, side], the row of the class token for each image (0) and the weights.  Training
+    adds `targets` [n] and `n`.
 
-    Raises InputError where heads do not divide the hidden size, devices the heads, or patches the image.
+    Raises InputError if the heads do not divide the hidden size, the devices do not divide the heads, or the patches do
+    not divide the image.
     """
     check_heads(spec.hidden, spec.heads, spec.tensor_parallel)
     check_divides("the image side", spec.image, "Patch side", spec.patch)
@@ -42,7 +43,7 @@ def vit(spec: VitSpec) -> Distributed:
 
 
 def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: int, *, causal: bool = False) -> int:
-    """Layers whose numbers begin with `first`."""
+    """Add encoder layers, numbered from `first`."""
     for i in range(layers):
         with net.layer(f"{name}{i}", first + i):
             x = mlp_half(net, attention_half(net, x, heads, causal=causal))
@@ -51,29 +52,33 @@ def _encoder(net: Network, name: str, x: int, layers: int, first: int, heads: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipSpec(GraphSpec):
-    """Sizes of a pair of encoders; a sample is an image with a text."""
+    """Sizes of a pair of encoders.  A sample is an image with a text."""
 
-    layers: int = option(12, Option("Image layers", "Of the image encoder", 1, 1000))
-    hidden: int = option(768, Option("Image hidden size", "Channels between its layers", 1, 131_072))
-    heads: int = option(12, Option("Image heads", "Of each of its attentions", 1, 1024))
+    layers: int = option(12, Option("Image layers", "Layers of the image encoder", 1, 1000))
+    hidden: int = option(768, Option("Image hidden size", "Channels between layers of the image encoder", 1, 131_072))
+    heads: int = option(12, Option("Image heads", "Heads of each attention in the image encoder", 1, 1024))
     image: int = option(224, Option("Image side", "Pixels of a square image", 1, 4096))
     patch: int = option(32, Option("Patch side", "Pixels of a square patch", 1, 256))
-    text_layers: int = option(12, Option("Text layers", "Of the text encoder", 1, 1000))
-    text_hidden: int = option(512, Option("Text hidden size", "Channels between its layers", 1, 131_072))
-    text_heads: int = option(8, Option("Text heads", "Of each of its attentions", 1, 1024))
-    sequence: int = option(77, Option("Text length", "Tokens of a text, all with a position", 1, 65_536))
-    vocabulary: int = option(49_408, Option("Vocabulary", "Tokens there are", 2, 10_000_000))
-    joint: int = option(512, Option("Joint size", "Of what both encoders make of a sample", 1, 131_072))
+    text_layers: int = option(12, Option("Text layers", "Layers of the text encoder", 1, 1000))
+    text_hidden: int = option(
+        512, Option("Text hidden size", "Channels between layers of the text encoder", 1, 131_072)
+    )
+    text_heads: int = option(8, Option("Text heads", "Heads of each attention in the text encoder", 1, 1024))
+    sequence: int = option(77, Option("Text length", "Tokens per text", 1, 65_536))
+    vocabulary: int = option(49_408, Option("Vocabulary", "Number of different tokens", 2, 10_000_000))
+    joint: int = option(512, Option("Joint size", "Channels of the outputs of both encoders", 1, 131_072))
 
 
 def clip(spec: ClipSpec) -> Distributed:
-    """The forward pass: how alike each image and its text are, in training up to a squared loss of that.
+    """Build the forward pass: the similarity of each image and its text, and in training a squared loss of it.
 
-    Inputs are `images`, the row of the class token for each (0), `tokens` [n, text length], `positions`, in training
-    `targets` [n, 1] and `n` (samples of the whole batch), and the weights.  A text is what its last token holds.  Other
-    pairs of the batch are left out: their products are below 0.1 % of the work.
+    Inputs are `images`, the row of the class token for each image (0), `tokens` [n, text length], `positions` and the
+    weights.  Training adds `targets` [n, 1] and `n` (number of samples in the whole batch).  The output of the last
+    token represents the text.  Similarities of other pairs in the batch are left out; their products are below 0.1 % of
+    the work.
 
-    Raises InputError where heads do not divide hidden sizes, devices the heads, or patches the image.
+    Raises InputError if heads do not divide hidden sizes, the devices do not divide the heads, or the patches do not
+    divide the image.
     """
     for hidden, heads in ((spec.hidden, spec.heads), (spec.text_hidden, spec.text_heads)):
         check_heads(hidden, heads, spec.tensor_parallel)
@@ -110,7 +115,7 @@ def _text_vector(net: Network, spec: ClipSpec) -> int:
 
 
 def _unit(net: Network, x: int, outputs: int) -> int:
-    """Projected to `outputs` numbers, of length 1 together."""
+    """Project x to `outputs` channels and normalize it to length 1."""
     y = net.linear("projection", x, outputs, bias=False)
     length = net("length", "sqrt", net("length", "reduce_sum", net("length", "mul", y, y), axes=(1,), keep=1))
     return net("unit", "div", y, length)

@@ -1,4 +1,4 @@
-"""Sweeps that need solving: placement × schedule search × meshes × memories, on this machine or on a cluster.
+"""Sweeps of solver runs over placements, schedulers, meshes and memories, on this machine or on a cluster.
 
-Results are kept one by one in a file of their own, so a sweep that ends early goes on where it stopped.
+Each result is stored at once in the sweep's file, so an interrupted sweep can resume.
 """

@@ -1,4 +1,4 @@
-"""Pools of workers that solve points: processes of this machine, or a Dask cluster, behind one `Executor`."""
+"""Pools of workers that solve points: processes of this machine or a Dask cluster, used through an `Executor`."""
 
 from __future__ import annotations
 
@@ -28,59 +28,59 @@ PROCESSES = "processes"
 DASK = "dask://"
 _ADDRESS = re.compile(rf"{DASK}(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{{1,5}}")
 
-MOST_WORKERS = 256
-CONNECT_S = 5.0
-"""Until a cluster answers, or is not there."""
-WORKERS_S = 60.0
-"""How long a sweep waits for workers when all have left."""
-_LOOK_S = 1.0
-"""Between two looks at a cluster."""
-_ALL_NEED = ["tessel_core.sweeps.solving", "tessel_core.scheduling.tessel", "tessel_core.cpsat"]
-"""Modules that nearly every point needs; importing them takes half a second and more."""
+MAX_WORKERS = 256
+CONNECT_SECONDS = 5.0
+"""Time limit for a cluster to answer."""
+NO_WORKERS_SECONDS = 60.0
+"""The sweep fails if the cluster has had no workers for this long."""
+_POLL_SECONDS = 1.0
+"""Time between two queries of the cluster's state."""
+_PRELOADED_MODULES = ["tessel_core.sweeps.solving", "tessel_core.scheduling.tessel", "tessel_core.cpsat"]
+"""Modules that nearly every point needs.  Importing them takes half a second or more."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
-    """An executor, and what to do when it breaks; made ready by `with`, and gone after it."""
+    """An executor that can be renewed after it breaks.  The `with` statement closes it."""
 
     executor: Executor
     lost: tuple[type[BaseException], ...]
-    """Errors of a future whose worker died with its point, or may have."""
+    """Errors of a future whose worker died or may have died."""
     closed: tuple[type[BaseException], ...]
-    """Errors that `submit` raises once the executor has broken."""
+    """Errors that `submit` raises after the executor has broken."""
     slots: int
-    """How many points are solved at a time."""
+    """Number of points that are solved at the same time."""
 
     def check(self) -> bool:
-        """Whether futures can still end, asked again and again; raises InputError when no worker will come any more."""
+        """Return whether the pool still works.  Raises InputError if no worker is left."""
         return True
 
     @abstractmethod
     def renew(self) -> None:
-        """Take up work again after a break, on new workers; raises InputError where there can be none."""
+        """Start new workers after a break.  Raises InputError if this is impossible."""
 
     @abstractmethod
     def close(self) -> None:
-        """Drop what is not solved yet, without waiting for it."""
+        """Drop unfinished points without waiting for them."""
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class ProcessPool(WorkerPool):
-    """A pool of processes that have none of this one's threads or locks."""
+    """A pool of worker processes of this machine.  They do not inherit threads or locks of this process."""
 
     lost = closed = (BrokenProcessPool,)
 
     def __init__(self, workers: int) -> None:
-        if not 1 <= workers <= MOST_WORKERS:
-            raise InputError("--workers", f"must be between 1 and {MOST_WORKERS:,}, got {workers}")
+        if not 1 <= workers <= MAX_WORKERS:
+            raise InputError("--workers", f"must be between 1 and {MAX_WORKERS:,}, got {workers}")
         self.slots = workers
         self._open()
 
     def _open(self) -> None:
         context = _context()
-        ours, self._life_line = context.Pipe(duplex=False)
-        self.executor = _ShieldedExecutor(self.slots, context, initializer=obey, initargs=(ours,))
+        workers_end, self._life_line = context.Pipe(duplex=False)
+        self.executor = _ShieldedExecutor(self.slots, context, initializer=obey, initargs=(workers_end,))
 
     def renew(self) -> None:
         self.close()
@@ -92,19 +92,19 @@ class ProcessPool(WorkerPool):
 
 
 class _ShieldedExecutor(ProcessPoolExecutor):
-    """Its processes never hear Ctrl-C, not even while they start: that is for the one that started them."""
+    """An executor whose processes ignore Ctrl-C, even while they start.  Only the parent process handles it."""
 
     def submit(self, *call: Any, **more: Any) -> Future[Any]:
         try:
             with _shielded():
                 return super().submit(*call, **more)
         except (EOFError, ConnectionError):
-            raise BrokenProcessPool("the server that forks its processes is gone") from None
+            raise BrokenProcessPool("the fork server has ended") from None
 
 
 @contextlib.contextmanager
 def _shielded() -> Iterator[None]:
-    """Processes that begin in this block do not hear Ctrl-C."""
+    """Block Ctrl-C for processes that start inside this context."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -116,9 +116,12 @@ def _shielded() -> Iterator[None]:
 
 
 def _context() -> BaseContext:
-    """On Linux one server imports what workers need, and forks them; elsewhere, or without it, each imports it."""
+    """Return the start method of workers.
+
+    On Linux a fork server imports the common modules once.  Elsewhere, or if it cannot start, each worker imports them.
+    """
     if sys.platform == "linux":
-        forkserver.set_forkserver_preload(_ALL_NEED)
+        forkserver.set_forkserver_preload(_PRELOADED_MODULES)
         with contextlib.suppress(OSError), _shielded():
             forkserver.ensure_running()
             return get_context("forkserver")
@@ -126,7 +129,7 @@ def _context() -> BaseContext:
 
 
 class DaskPool(WorkerPool):
-    """The cluster's own executor; it gives the points of a worker that died to others by itself."""
+    """The executor of a Dask cluster.  Dask itself moves the points of a dead worker to other workers."""
 
     def __init__(self, executor: str) -> None:
         if _ADDRESS.fullmatch(executor) is None:
@@ -137,7 +140,7 @@ class DaskPool(WorkerPool):
         from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
-        _hush()
+        _silence_logs()
         self.lost, self.closed = (KilledWorker,), (ClosedClientError, CommClosedError)
         self._where = f"cluster {executor}"
         self._address = f"tcp://{executor.removeprefix(DASK)}"
@@ -145,16 +148,16 @@ class DaskPool(WorkerPool):
         self._connect("cannot be reached")
 
     def _connect(self, why: str) -> None:
-        """Find the scheduler, at least one worker, and our code on it."""
+        """Connect to the scheduler, and check that a worker answers and has this package."""
         from distributed import Client
 
         try:
-            self._client = Client(self._address, timeout=CONNECT_S, set_as_default=False)
+            self._client = Client(self._address, timeout=CONNECT_SECONDS, set_as_default=False)
         except OSError:
             self._client = None
             raise InputError(self._where, why) from None
         try:
-            self._client.wait_for_workers(1, timeout=CONNECT_S)
+            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
             self._check_code()
         except (TimeoutError, OSError):
             self.close()
@@ -166,19 +169,19 @@ class DaskPool(WorkerPool):
         self.slots, self._looked, self._seen = max(1, self._count()), time.monotonic(), time.monotonic()
 
     def _check_code(self) -> None:
-        """Workers import what they are sent, so they need this package, of this version."""
+        """Raise InputError unless the workers have this version of the package."""
         from distributed.client import FutureCancelledError
 
         future = self._client.submit(_version, pure=False)
         try:
-            found = future.result(timeout=4 * CONNECT_S)
+            installed = future.result(timeout=4 * CONNECT_SECONDS)
         except (ImportError, FutureCancelledError, CancelledError, RuntimeError) as error:
             raise InputError(self._where, f"its workers cannot run tessel-explorer ({error})") from None
-        if found != __version__:
-            raise InputError(self._where, f"its workers have tessel-explorer {found}, this is {__version__}")
+        if installed != __version__:
+            raise InputError(self._where, f"its workers have tessel-explorer {installed}, this is {__version__}")
 
     def check(self) -> bool:
-        if time.monotonic() - self._looked < _LOOK_S:
+        if time.monotonic() - self._looked < _POLL_SECONDS:
             return True
         self._looked = time.monotonic()
         if self._client.status != "running":
@@ -190,27 +193,29 @@ class DaskPool(WorkerPool):
         self.slots = max(1, threads)
         if threads:
             self._seen = self._looked
-        elif self._looked - self._seen > WORKERS_S:
-            raise InputError(self._where, f"has had no workers for {WORKERS_S:.0f} s; points that are done are kept")
+        elif self._looked - self._seen > NO_WORKERS_SECONDS:
+            raise InputError(
+                self._where, f"has had no workers for {NO_WORKERS_SECONDS:.0f} s; finished points are kept"
+            )
         return True
 
     def _count(self) -> int:
-        """Threads of all workers."""
-        cores = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_S)
+        """Return the number of threads of all workers."""
+        cores = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_SECONDS)
         return int(sum(cores.values()))
 
     def renew(self) -> None:
         self.close()
-        self._connect("went away; points that are done are kept, and the same command goes on")
+        self._connect("lost its connection; finished points are kept, and the same command resumes")
 
     def close(self) -> None:
         if self._client is not None:
             with contextlib.suppress(OSError, TimeoutError, CancelledError):
-                self._client.close(timeout=CONNECT_S)
+                self._client.close(timeout=CONNECT_SECONDS)
 
 
-def _hush() -> None:
-    """No log of a lost connection on the terminal, where we say it in a sentence."""
+def _silence_logs() -> None:
+    """Silence Dask's log of lost connections, which our own error message already reports."""
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -221,19 +226,19 @@ def _version() -> str:
 
 
 def open_pool(executor: str = PROCESSES, workers: int | None = None) -> WorkerPool:
-    """`processes`, `workers` of them or as many as there are cores, or `dask://HOST:PORT`.
+    """Open a pool of `workers` processes (by default one per core), or connect to a cluster at `dask://HOST:PORT`.
 
-    Raises InputError for another name, a number of workers out of range, or a cluster that cannot be reached or used.
+    Raises InputError if the name is unknown, the number of workers is out of range, or the cluster cannot be used.
     """
     if executor == PROCESSES:
         return ProcessPool(_cores() if workers is None else workers)
     if not executor.startswith(DASK):
         raise InputError("--executor", f"must be {PROCESSES} or {DASK}HOST:PORT, got {executor!r}")
     if workers is not None:
-        raise InputError("--workers", "is for processes: a cluster has the workers that it has")
+        raise InputError("--workers", "applies only to processes; the cluster decides its own number of workers")
     return DaskPool(executor)
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

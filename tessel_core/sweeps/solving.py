@@ -1,4 +1,4 @@
-"""Solving one point, in any process: no state but a few placements that the next points share."""
+"""Solve one point of a sweep in any process.  The only state is a small cache of placements."""
 
 from __future__ import annotations
 
@@ -21,57 +21,57 @@ from tessel_core.sweeps.sweep import SweepPoint
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.planning import planned
 
-_PLACEMENTS_KEPT = 4
+_CACHED_PLACEMENTS = 4
 
 
 class PointStatus(StrEnum):
-    """How a point ended: as its search did, or without one."""
+    """Status of a point: that of its search, or the reason why there was no search."""
 
     PROVED_OPTIMAL = "PROVED_OPTIMAL"
     FEASIBLE = "FEASIBLE"
     INFEASIBLE = "INFEASIBLE"
     NOTHING_FOUND = "NOTHING_FOUND"
     DOES_NOT_APPLY = "DOES_NOT_APPLY"
-    """The parts of the question do not go together, such as a published order on a plan of another shape."""
+    """The settings do not fit together, such as a published order on a plan of another shape."""
     FAILED = "FAILED"
-    """A bug of ours, or a worker that died over it again and again."""
+    """A bug was found, or the worker died repeatedly."""
 
     @classmethod
     def of(cls, status: Status) -> Self:
-        """The same word; a search that its own time limit stopped has found nothing."""
+        """Convert the status of a search.  A search that its time limit stopped has found nothing."""
         return cls("NOTHING_FOUND" if status is Status.CANCELLED else str(status))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """The answer to a point; None is "there is none", times in ns, memory in bytes."""
+    """Answer to a point.  None means that there is no such figure.  Times are in ns, memory in bytes."""
 
     status: PointStatus
     reason: str = ""
-    """Why there is no schedule, or what limits the claim; empty where nothing needs saying."""
+    """Reason why there is no schedule, or a limit of the result, such as an unproved placement; may be empty."""
     devices: int | None = None
-    """That the plan uses."""
+    """Number of devices in the plan."""
     period_ns: float | None = None
-    """Per micro-batch, in the steady state; of the steadiest found, which the schedule may not keep."""
+    """Period per micro-batch of the best steady state found.  The schedule itself may not reach it."""
     period_bound_ns: float | None = None
-    """The bound of the plan: no schedule of it has a shorter period."""
+    """Lower bound on the period per micro-batch of every schedule of the plan."""
     makespan_ns: int | None = None
     makespan_bound_ns: int | None = None
     time_per_micro_batch_ns: float | None = None
-    """The period that the schedule keeps, else its makespan / micro-batches."""
+    """Period per micro-batch of the schedule, or makespan / micro-batches if it has no steady state."""
     idle_rate: float | None = None
-    """The idle time of the whole schedule, a fraction, which is imbalance + bubble."""
+    """Idle share of the whole schedule, the sum of imbalance and bubble."""
     imbalance_rate: float | None = None
     bubble_rate: float | None = None
     peak_memory: int | None = None
-    """Most that any device holds."""
+    """Largest peak memory of a device."""
     samples_per_s: float | None = None
-    """The rate of the whole schedule, warmup and cooldown included."""
+    """Throughput of the whole schedule, including warmup and cooldown."""
     wall_s: float = 0.0
 
     @classmethod
     def of(cls, report: ScheduleReport, point: SweepPoint, wall_s: float) -> Self:
-        """The result of a schedule search, with figures only of a schedule that keeps every rule."""
+        """Build the result of a schedule search.  Figures of the schedule are set only if it keeps every rule."""
         schedule, period = report.solution, report.period_per_micro_batch
         answer = cls(
             status=PointStatus.of(report.status),
@@ -81,7 +81,7 @@ class PointResult:
             wall_s=wall_s,
         )
         if schedule is None:
-            return replace(answer, reason=report.reason or _UNSAID)
+            return replace(answer, reason=report.reason or _DOES_NOT_FIT)
         idle = IdleSplit.of(schedule)
         return replace(
             answer,
@@ -97,14 +97,16 @@ class PointResult:
         )
 
 
-_UNSAID = "the schedule does not fit the devices' memory"
-"""Published orders that do not fit say so by their status alone."""
+_DOES_NOT_FIT = "the schedule does not fit the devices' memory"
+"""Reason for published orders, which report a lack of memory by their status alone."""
 
 
 def solve_point(point: SweepPoint) -> PointResult:
-    """Cost, place, plan and schedule; the same answer everywhere, unless a time limit struck, which it says.
+    """Compute costs, place, plan and schedule.
 
-    Raises RefereeError when a solver broke a rule: our bug.
+    The answer is the same on every machine, unless a time limit was reached, which the reason mentions.
+
+    Raises RefereeError if a solver breaks a rule, which is a bug.
     """
     began = time.monotonic()
     try:
@@ -115,7 +117,7 @@ def solve_point(point: SweepPoint) -> PointResult:
 
 
 def _solved(point: SweepPoint, began: float) -> PointResult:
-    placing, placed = _placed(_Asked(point.placement_key, point))
+    placing, placed = _placed(_PlacementKey(point.placement_key, point))
     if placed.solution is None:
         reason = f"no placement: {placed.reason or 'none was found'}"
         status = PointStatus.of(placed.status)
@@ -125,24 +127,24 @@ def _solved(point: SweepPoint, began: float) -> PointResult:
     options = {"time_limit": half, "workers": 1, "seed": point.terms.seed}
     config = config_having(find_scheduler(point.scheduler).config, options)
     report = solve_schedule(point.scheduler, plan, point.micro_batches, config, Control(half))
-    found = PointResult.of(report, point, time.monotonic() - began)
+    result = PointResult.of(report, point, time.monotonic() - began)
     if placed.status is Status.PROVED_OPTIMAL or not placed.reason:
-        return found
-    return replace(found, reason="; ".join(filter(None, (f"placement: {placed.reason}", found.reason))))
+        return result
+    return replace(result, reason="; ".join(filter(None, (f"placement: {placed.reason}", result.reason))))
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A point as far as its placement goes."""
+class _PlacementKey:
+    """Cache key of a placement.  Points with equal `key` have the same placement."""
 
     key: str
     point: SweepPoint = field(compare=False)
 
 
-@lru_cache(maxsize=_PLACEMENTS_KEPT)
-def _placed(asked: _Asked) -> tuple[Placing, PlacementReport]:
-    """Shared by points that differ in their schedules only, which follow each other."""
-    point, terms = asked.point, asked.point.terms
+@lru_cache(maxsize=_CACHED_PLACEMENTS)
+def _placed(key: _PlacementKey) -> tuple[Placing, PlacementReport]:
+    """Place the graph of a point.  Consecutive points that differ only in their schedules share the result."""
+    point, terms = key.point, key.point.terms
     mesh = point.mesh if point.memory is None else MeshFile.of(point.mesh.mesh.with_capacity(point.memory))
     graph = replace(point.graph, graph=with_batch_size(point.graph.graph, point.micro_batch_size))
     half = terms.time_limit / 2

@@ -1,4 +1,4 @@
-"""The results of one sweep in an SQLite file: each on disk as soon as it is kept, each once."""
+"""Results of one sweep in an SQLite file.  Each result is on disk as soon as it is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tessel_core.workbench.store.database import Schema, open_on_disk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow(PointResult):
-    """A point with its result, flat: a row of the results' file and of the table that people see."""
+    """A point and its result as one flat row, for the results file and the table on screen."""
 
     key: str
     number: int
@@ -35,7 +35,7 @@ class SweepRow(PointResult):
 
     @classmethod
     def joined(cls, number: int, point: SweepPoint, result: PointResult) -> Self:
-        """The row of a point."""
+        """Join a point and its result into one row."""
         return cls(
             key=point.key,
             number=number,
@@ -53,14 +53,14 @@ class SweepRow(PointResult):
 
 _OF_RESULT = tuple(each.name for each in fields(PointResult))
 COLUMNS = (*(each.name for each in fields(SweepRow) if each.name not in _OF_RESULT), *_OF_RESULT)
-"""Columns of the table `point`, and of a CSV: the question, then the answer."""
+"""Columns of the table `point` and of the CSV: first the point, then its result."""
 _values = attrgetter(*COLUMNS)
 
 _TYPES = {int: "INTEGER", float: "REAL"}
 
 
-def _declared() -> str:
-    """The columns of the table `point`, of the types that the fields of a row have."""
+def _column_definitions() -> str:
+    """Return the SQL columns of the table `point`, with types taken from the fields of `SweepRow`."""
     hints = get_type_hints(SweepRow)
     within = {name: (hints[name], *get_args(hints[name])) for name in COLUMNS}
     kinds = {name: next((sql for kind, sql in _TYPES.items() if kind in within[name]), "TEXT") for name in COLUMNS}
@@ -71,16 +71,16 @@ _SCHEMA = Schema(
     int.from_bytes(b"TSWP", "big"),
     3,
     f"CREATE TABLE sweep (key TEXT PRIMARY KEY, title TEXT NOT NULL, size INTEGER NOT NULL);"
-    f"CREATE TABLE point ({_declared()})",
+    f"CREATE TABLE point ({_column_definitions()})",
 )
 
 
 class SweepStore(AbstractContextManager["SweepStore"]):
-    """The file of one sweep; every method may raise StoreError, and what was kept before stays.
+    """File of one sweep.  Every method may raise StoreError; results stored before remain.
 
-    Two processes may work on the same sweep: a point that both have solved is kept once, as the first said.
+    Two processes may work on the same sweep.  If both solve a point, the first result is stored.
 
-    Raises StoreError when the file cannot be used: another program's, damaged, read-only, and InputError when it holds
+    Raises StoreError if the file belongs to another program, is damaged or read-only, and InputError if it holds
     another sweep.
     """
 
@@ -104,26 +104,26 @@ class SweepStore(AbstractContextManager["SweepStore"]):
             raise InputError(str(self.path), f"holds another sweep ({title}); choose another name")
 
     def keep(self, rows: Iterable[SweepRow]) -> None:
-        """Store the rows, which are on disk when this returns."""
+        """Store the rows.  They are on disk when this returns."""
         places = ", ".join("?" * len(COLUMNS))
         with self._database.writing() as connection:
             connection.executemany(f"INSERT OR IGNORE INTO point VALUES ({places})", map(_values, rows))
 
     def forget_failed(self) -> None:
-        """Delete the results of points that failed, so that these are solved again."""
+        """Delete the results of failed points, so that these points are solved again."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM point WHERE status = ?", (PointStatus.FAILED,))
 
     def done(self) -> frozenset[str]:
-        """Keys of the points that have a result."""
+        """Return the keys of points that have a result."""
         with self._database.reading() as connection:
             return frozenset(key for (key,) in connection.execute("SELECT key FROM point"))
 
     def rows(self) -> tuple[SweepRow, ...]:
-        """Every result, in the order of the sweep."""
+        """Return all results in the order of the sweep."""
         with self._database.reading() as connection:
-            found = connection.execute("SELECT * FROM point ORDER BY number").fetchall()
-        return tuple(_row(each) for each in found)
+            rows = connection.execute("SELECT * FROM point ORDER BY number").fetchall()
+        return tuple(map(_row, rows))
 
     def close(self) -> None:
         self._database.close()
@@ -138,7 +138,7 @@ def _row(values: tuple[Any, ...]) -> SweepRow:
 
 
 def rows_csv(rows: Iterable[SweepRow]) -> str:
-    """The rows as a table for spreadsheets, under their columns' names; what is not known is empty."""
+    """Return the rows as CSV with a header line.  Missing values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -1,4 +1,4 @@
-"""The question of a sweep: every combination of its axes, each a point that can be solved anywhere."""
+"""Definition of a sweep: the axes, and a self-contained point for each combination of their values."""
 
 from __future__ import annotations
 
@@ -21,59 +21,63 @@ from tessel_core.placement import PLACERS, find_placer
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.units import counted
 
-MOST_POINTS = 100_000
-"""Most points of one sweep; all of them are in memory at once, each with its key."""
+MAX_POINTS = 100_000
+"""Largest number of points of one sweep.  All points and their keys are in memory at once."""
 
 _COSTS = options_of(CostOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTerms:
-    """Options that all points of a sweep have in common."""
+    """Options shared by all points of a sweep."""
 
     dtype: str = option(_COSTS["dtype"][1], _COSTS["dtype"][0])
     optimizer: str = option(_COSTS["optimizer"][1], _COSTS["optimizer"][0])
     communication: str = option(
         str(Communication.OVERLAPPED),
-        Option("Communication", "Whether transfers keep devices busy", choices=tuple(map(str, Communication))),
+        Option(
+            "Communication",
+            "Whether devices are busy during transfers or compute meanwhile",
+            choices=tuple(map(str, Communication)),
+        ),
     )
-    split_weights: bool = option(False, Option("Split weights", "Weight gradients as blocks of their own", 0, 1))
+    split_weights: bool = option(False, Option("Split weights", "Make each weight gradient a block of its own", 0, 1))
     time_limit: float = option(
-        20.0, Option("Time limit", "For one point: half for its placement, half for its schedule", 0.2, 7200, "s")
+        20.0, Option("Time limit", "Seconds per point: half for its placement, half for its schedule", 0.2, 7200, "s")
     )
-    seed: int = option(0, Option("Seed", "Start of the solver's random choices", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of the solver's random choices", 0, 2**31 - 1))
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One question, complete and picklable: cost the graph on the mesh, place it, make a plan of it, schedule that."""
+    """One point of a sweep: all that is needed to cost, place, plan and schedule a graph.  It can be pickled."""
 
     graph: GraphFile
     mesh: MeshFile
     memory: int | None
-    """Bytes of every device that is not a host; None is what the mesh says."""
+    """Memory of every device except hosts, in bytes; None keeps the memory of the mesh."""
     placer: str
     micro_batch_size: int
-    """Samples."""
+    """Samples per micro-batch."""
     in_flight: int | str
-    """Micro-batches whose activations each stage holds, as `CostOptions` has it."""
+    """Micro-batches whose activations each stage holds; see `CostOptions`."""
     scheduler: str
     micro_batches: int
     terms: SweepTerms
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of the question as canonical JSON: the same in every process and on every machine."""
+        """SHA-256 of the point as canonical JSON, equal in every process and on every machine."""
         return fingerprint({**self._placement_document, **self._schedule_document})
 
     @cached_property
     def placement_key(self) -> str:
-        """The same for points with the same placement."""
+        """SHA-256 of the settings that determine the placement."""
         return fingerprint(self._placement_document)
 
     @cached_property
     def costs(self) -> CostOptions:
-        """The costs of the placement, with no more micro-batches than make a difference to it."""
+        """Cost options of the placement.  The number of micro-batches is cut to the largest that has an effect."""
         most = self.micro_batches
         if self.in_flight == ONE_F_ONE_B:
             most = min(most, len(self.mesh.mesh.devices))
@@ -110,10 +114,10 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class SolverSweep:
-    """Axes, whose every combination is a point; its size is known, and refused, before any work.
+    """Axes of a sweep.  Every combination of their values is a point.
 
-    Raises InputError for an axis that is empty or says a value twice, a name or number that no point could have, two
-    graphs or two meshes of one name, or more than `MOST_POINTS` points.
+    Raises InputError if an axis is empty or repeats a value, a name or number is invalid, two graphs or two meshes
+    share a name, or there are more than `MAX_POINTS` points.
     """
 
     graphs: tuple[GraphFile, ...]
@@ -121,7 +125,7 @@ class SolverSweep:
     memories: tuple[int | None, ...] = (None,)
     placers: tuple[str, ...] = (next(iter(PLACERS)),)
     micro_batch_sizes: tuple[int | None, ...] = (None,)
-    """None is the size that a graph's costs are for."""
+    """Samples per micro-batch; None is the batch size of the graph."""
     in_flight: tuple[int | str, ...] = (ONE_F_ONE_B,)
     schedulers: tuple[str, ...] = (DEFAULT_SCHEDULER,)
     micro_batches: tuple[int, ...] = (32,)
@@ -132,7 +136,7 @@ class SolverSweep:
         check_unique("meshes", (each.mesh.name for each in self.meshes))
         for file in self.graphs:
             if file.pool is not None or not file.fingerprint:
-                why = "is no tessel-graph or ONNX file; a sweep on meshes needs times in seconds and sizes in bytes"
+                why = "is not a tessel-graph or ONNX file; a sweep on meshes needs times in seconds and sizes in bytes"
                 raise InputError(f"graph {file.graph.name}", why)
         for name, axis in self._axes.items():
             if not axis:
@@ -140,11 +144,9 @@ class SolverSweep:
             check_unique(name, map(str, axis))
         self._check_values()
         check_options(self.terms)
-        if self.size > MOST_POINTS:
+        if self.size > MAX_POINTS:
             sizes = " × ".join(f"{len(axis):,} {name}" for name, axis in self._axes.items() if len(axis) > 1)
-            raise InputError(
-                "sweep", f"{sizes} are {self.size:,} points, more than the {MOST_POINTS:,} that one may have"
-            )
+            raise InputError("sweep", f"{sizes} are {self.size:,} points, more than the limit of {MAX_POINTS:,}")
 
     def _check_values(self) -> None:
         for placer in self.placers:
@@ -159,7 +161,7 @@ class SolverSweep:
 
     @property
     def _axes(self) -> dict[str, tuple[object, ...]]:
-        """Outermost first: points that share a placement follow each other."""
+        """Axes from the outermost to the innermost, so that points with the same placement are consecutive."""
         return {
             "graphs": tuple(each.fingerprint for each in self.graphs),
             "meshes": tuple(each.fingerprint for each in self.meshes),
@@ -173,12 +175,12 @@ class SolverSweep:
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return prod(map(len, self._axes.values()))
 
     @cached_property
     def points(self) -> tuple[SweepPoint, ...]:
-        """Every combination."""
+        """A point for every combination of axis values, in the order of `_axes`."""
         axes = (self.graphs, self.meshes, self.memories, self.placers, self.micro_batch_sizes, self.in_flight)
         return tuple(
             SweepPoint(graph, mesh, memory, placer, size or graph.graph.batch_size, held, scheduler, count, self.terms)
@@ -189,12 +191,12 @@ class SolverSweep:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 over the points' keys, in whichever order the axes name them."""
+        """SHA-256 over the sorted keys of the points; the order of axis values does not matter."""
         return hashlib.sha256("".join(sorted(each.key for each in self.points)).encode()).hexdigest()
 
     @property
     def title(self) -> str:
-        """The number of points, the graphs and the meshes in a few words."""
+        """Short description: number of points, graphs and meshes."""
         graphs, meshes = _some(each.graph.name for each in self.graphs), _some(each.mesh.name for each in self.meshes)
         return f"{counted(self.size, 'point')} of {graphs} on {meshes}"
 
@@ -206,5 +208,5 @@ def _check_counts(what: str, values: Sequence[int | str | None], least: int) -> 
 
 
 def _some(names: Iterable[str]) -> str:
-    found = list(names)
-    return ", ".join(found) if len(found) <= 3 else f"{', '.join(found[:2])} and {len(found) - 2} more"
+    listed = list(names)
+    return ", ".join(listed) if len(listed) <= 3 else f"{', '.join(listed[:2])} and {len(listed) - 2} more"

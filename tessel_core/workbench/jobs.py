@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from tessel_core.control import Control, Progress
 from tessel_core.errors import InputError
-from tessel_core.hosting import LONGEST_RUN_S, hosted
+from tessel_core.hosting import MAX_JOB_SECONDS, hosted
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Run(Generic[T]):
     """
 
     def __init__(self, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
-        self.control = Control(LONGEST_RUN_S) if hosted() else Control()
+        self.control = Control(MAX_JOB_SECONDS) if hosted() else Control()
         self.result: T | None = None
         self.error: Exception | None = None
         """An `InputError` that says what was wrong, or the bug."""

@@ -95,7 +95,7 @@ def test_a_pasted_or_uploaded_config_opens_its_network(app) -> None:
 
 def test_a_config_that_is_not_understood_is_told_and_opens_nothing(app) -> None:
     tab = upload(app("graph"), "config.json", json.dumps(CONFIG | {"num_experts": 4}).encode())
-    assert tab.says("config.json: num_experts: changes what is computed and is not understood here")
+    assert tab.says("config.json: num_experts: changes the computation but is not supported")
     assert tab.work.placing.graph is None
 
 
@@ -176,14 +176,14 @@ def test_a_file_on_this_machine_is_opened_by_its_path(app, tmp_path, monkeypatch
     (tmp_path / "empty.json").touch()
     (tmp_path / "large.json").open("w").truncate(64_000_001)
     bad = {
-        "fixed.onnx": "fixed.onnx: is not a whole path, such as",
+        "fixed.onnx": "fixed.onnx: is not an absolute path, such as",
         "~nobody-of-this-name/x": "~nobody-of-this-name",
         f"{tmp_path}/missing.onnx": "missing.onnx: No such file or directory",
         f"{tmp_path}": "is a folder, not a file",
         "/dev/zero": "/dev/zero: is not a regular file",
         f"{tmp_path}/text.onnx": "text.onnx: the model: is not ONNX: it does not begin with an IR version",
         f"{tmp_path}/empty.json": "empty.json: is empty",
-        f"{tmp_path}/large.json": "has 64,000,001 bytes, more than the 64,000,000 that are read",
+        f"{tmp_path}/large.json": "has 64,000,001 bytes, more than the limit of 64,000,000",
         f"{tmp_path}/a\0b": "cannot be the name of a file",
         f"{tmp_path}/{'a' * 300}": "File name too long",
     }

@@ -205,7 +205,7 @@ BAD = {
     "PyTorch's": (b"0F0,,0B0\n,1B0,1F0\n", "row 2, column 2: cell '1B0': needs F1 of micro-batch 0"),
     "trace": (b'{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": "now"}]}', "traceEvents[0].ts: must be a finite"),
     "rule": (schedule_file(break_it=True), "(rule: "),
-    "large": (b"x" * 64_000_001, "more than the 64,000,000 that are read"),
+    "large": (b"x" * 64_000_001, "more than the limit of 64,000,000"),
 }
 
 

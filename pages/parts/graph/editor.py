@@ -11,7 +11,7 @@ from pages.shared.session import workspace
 from pages.shared.tables import edit_table, number_column, part_of, take_over
 from tessel_core.formats.graph_tables import (
     BYTES_COLUMNS,
-    MOST_ROWS,
+    MAX_TABLE_ROWS,
     TIME,
     edge_columns,
     edge_rows,
@@ -50,7 +50,7 @@ def _part(
         place = f"{what}-{workspace().token}"
         text = st.text_input("Search", key=f"find-{place}", placeholder="name, kind or colour class", width=360)
         pages = row_pages(find(graph, text))
-        at = part_of(f"Rows, {MOST_ROWS} at a time", pages, f"page-{place}")
+        at = part_of(f"Rows, {MAX_TABLE_ROWS} at a time", pages, f"page-{place}")
         st.caption("Click a cell to change it; the empty row adds one. Edges follow an operator's name.")
     return pages[at], f"{what}-{text}-{at}"
 

@@ -1,8 +1,8 @@
-"""What operators mean in PyTorch: those of `ir/operators`, some by a kernel of PyTorch's or in place.
+"""Operators in PyTorch: those of `ir/operators`, some with a PyTorch kernel or in place.
 
-A meaning equals the one in NumPy but for rounding, in fp64 and fp32; fp16 is computed where NumPy widens it too, and
-bf16, which NumPy has not, is bf16 here.  Of operators in place, those inputs that the output replaces are changed: who
-still needs them hands over copies.
+In fp64 and fp32, results equal those of NumPy up to rounding.  fp16 is widened in the same places as in NumPy.  bf16,
+which NumPy does not have, is computed in bf16.  An operator in place changes the inputs that its outputs replace, so
+callers must pass copies of inputs that they still need.
 """
 
 from tessel_core.execution.torch_operators.formats import TORCH_TYPES, Meaning, from_numpy, to_numpy
@@ -16,6 +16,6 @@ TORCH_OPERATORS: dict[str, Meaning] = {
     **KERNELS,
     **IN_PLACE,
 }
-"""Per kind, a function of tensors and attributes; `block`, `delay` and `opaque` say no meaning."""
+"""Function of tensors and attributes for each kind of operator, except `block`, `delay` and `opaque`."""
 
 __all__ = ["TORCH_OPERATORS", "TORCH_TYPES", "Meaning", "from_numpy", "to_numpy"]

@@ -1,4 +1,4 @@
-"""Formats of numbers in PyTorch, and the way there and back."""
+"""Number formats in PyTorch, and conversion from and to NumPy."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Compute, Value
 from tessel_core.torch_extra import TORCH_NAMES
 
 Tensor: TypeAlias = Any
-"""torch.Tensor, which is looked at with PyTorch installed or not."""
+"""torch.Tensor; typed as Any, so that type checks work without PyTorch."""
 Tensors = Sequence[Tensor]
 Meaning = Compute
-"""The outputs, from input tensors of one device and the attributes."""
+"""Function from input tensors of one device and attributes to the output tensors."""
 
-TORCH_TYPES: dict[str, Any] = {name: getattr(torch, theirs) for name, theirs in TORCH_NAMES.items()}
-"""PyTorch's number formats by our names."""
+TORCH_TYPES: dict[str, Any] = {name: getattr(torch, torch_name) for name, torch_name in TORCH_NAMES.items()}
+"""PyTorch dtypes by the names of number formats in programs."""
 
 
 def from_numpy(array: Array, dtype: str, place: Any = "cpu") -> Tensor:
-    """A tensor of its own memory in that format."""
+    """Copy an array into a new tensor of the given format and device."""
     whole: Array = np.array(array, NUMPY_TYPES[dtype], order="C")
     return torch.from_numpy(whole).to(device=place, dtype=TORCH_TYPES[dtype])
 
 
 def to_numpy(tensor: Tensor) -> Array:
-    """The same numbers; bf16 as fp32."""
-    here = tensor.detach().cpu()
-    found: Array = (here.float() if here.dtype is torch.bfloat16 else here).numpy()
-    return found
+    """Convert a tensor to an array; bf16 becomes fp32."""
+    on_cpu = tensor.detach().cpu()
+    array: Array = (on_cpu.float() if on_cpu.dtype is torch.bfloat16 else on_cpu).numpy()
+    return array
 
 
 def gradient_of(meaning: Meaning) -> Meaning:
-    """The gradient by all inputs of a meaning of one output, by autograd; takes the inputs and the output's gradient.
+    """Return the gradient of an operator with one output with respect to all inputs, computed by autograd.
 
-    It is computed in at least fp32 and rounded once.
+    The returned function takes the inputs and the gradient of the output.  It computes in at least fp32 and rounds
+    once.
     """
 
     def gradient(tensors: Tensors, values: Values) -> Sequence[Tensor]:
@@ -45,7 +46,7 @@ def gradient_of(meaning: Meaning) -> Meaning:
         leaves = [wide(each).detach().requires_grad_() for each in given]
         with torch.enable_grad():
             (made,) = meaning(leaves, values)
-        found = torch.autograd.grad(made, leaves, wide(dz))
-        return [in_format(each, like) for each, like in zip(found, given, strict=True)]
+        gradients = torch.autograd.grad(made, leaves, wide(dz))
+        return [in_format(each, like) for each, like in zip(gradients, given, strict=True)]
 
     return gradient

@@ -34,7 +34,7 @@ def _adam(tensors: Tensors, values: Values) -> Sequence[Tensor]:
 
 
 def _adam_of_one(tensors: Tensors, step: int, values: Values) -> None:
-    """Weight, master and moments after a step [Kingma 2015, algorithm 1]."""
+    """Update weight, master weight and moments by one step [Kingma 2015, algorithm 1]."""
     weight, *master, mean, square, gradient = tensors
     first, second = number(values, "beta1"), number(values, "beta2")
     slope = gradient.to(mean.dtype)

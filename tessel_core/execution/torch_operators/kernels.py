@@ -1,4 +1,4 @@
-"""Operators for which PyTorch has a kernel."""
+"""Operators that use a PyTorch kernel."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def _layer_norm(x: Tensor, scale: Tensor, shift: Tensor, values: Values) -> Tens
 
 
 def _layer_norm_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    """By the tensor, its scale and its shift, on whose number nothing depends."""
+    """Return the gradients of input, scale and shift.  They do not depend on the value of the shift."""
     x, scale, dz = tensors
     return gradient_of(_layer_norm)([x, scale, torch.zeros_like(scale), dz], values)
 
 
 def _cross_entropy(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    logits, targets, many = tensors
-    found = torch.log_softmax(wide(logits), -1).gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
-    return [(-found / many).to(logits.dtype)]
+    logits, targets, count = tensors
+    log_probability = torch.log_softmax(wide(logits), -1).gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
+    return [(-log_probability / count).to(logits.dtype)]
 
 
 def _cross_entropy_grad(tensors: Tensors, values: Values) -> Sequence[Tensor]:
-    logits, targets, many = tensors
+    logits, targets, count = tensors
     slope = torch.softmax(wide(logits), -1)
     hit = targets.long().unsqueeze(-1)
     slope.scatter_add_(-1, hit, torch.full_like(hit, -1, dtype=slope.dtype))
-    return [(slope / many).to(logits.dtype)]
+    return [(slope / count).to(logits.dtype)]
 
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -68,11 +68,11 @@ def _conv(x: Tensor, w: Tensor, *rest: Any) -> Tensor:
 
 
 def _slopes(x: Tensor, w: Tensor, dz: Tensor, values: Values, wanted: tuple[bool, bool]) -> list[Tensor]:
-    """Gradients of a convolution, of the tensor and the kernel or one of them."""
+    """Return the gradients of a convolution's input and kernel; `wanted` says which of them to compute."""
     none, groups = [0] * (w.ndim - 2), integer(values, "groups")
     steps = integers(values, "strides"), none, integers(values, "dilations"), False, none, groups
-    found = torch.ops.aten.convolution_backward(dz, with_pads(x, values), w, None, *steps, [*wanted, False])
-    return [without_pads(found[0], x.shape[2:], values) if wanted[0] else None, found[1]]
+    gradients = torch.ops.aten.convolution_backward(dz, with_pads(x, values), w, None, *steps, [*wanted, False])
+    return [without_pads(gradients[0], x.shape[2:], values) if wanted[0] else None, gradients[1]]
 
 
 @rounded
@@ -93,7 +93,7 @@ def _conv_weight_grad(x: Tensor, dz: Tensor, values: Values) -> Tensor:
 
 
 def _with_kernel(kind: str, kernel: Meaning) -> Meaning:
-    """By the kernel for one to three spatial axes, else by the definition."""
+    """Use `kernel` for one to three spatial axes, and the operator's definition otherwise."""
 
     def meaning(tensors: Tensors, values: Values) -> Sequence[Tensor]:
         has_kernel = tensors[0].ndim - 2 in _CONVOLUTIONS

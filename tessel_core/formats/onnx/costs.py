@@ -1,4 +1,4 @@
-"""Costs of one node: FLOPs by its formula, and bytes between memory and processor."""
+"""Costs of one node: FLOPs from a formula, and bytes moved between memory and processor."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class Known(StrEnum):
-    """How the FLOPs of a node are known."""
+    """Source of a node's FLOPs."""
 
     FORMULA = "formula"
     NO_FORMULA = "no formula"
     INSIDE = "inside"
-    """It has subgraphs: how often they run is not known."""
+    """The node has subgraphs that run an unknown number of times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """FLOPs are 0 where they are not known: the node is then bound by the bytes that it moves."""
+    """Costs of one node.  Unknown FLOPs are 0, so that the moved bytes determine the time."""
 
     flops: float
     bytes: float
@@ -41,27 +41,30 @@ class Cost:
 
 _UNKNOWN = {
     Known.NO_FORMULA: "there is no formula for the FLOPs of {}",
-    Known.INSIDE: "how often the subgraphs run is not known of {}",
+    Known.INSIDE: "the subgraphs of {} run an unknown number of times",
 }
 
 
 def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
-    """A sentence for each reason, with the operators' types and the first of each; uses are type, name and `Known`."""
+    """Yield a warning for each reason of unknown FLOPs, with the operator types and the first node of each.
+
+    `uses` are triples of operator type, node name and `Known`.
+    """
     uses = list(uses)
     for reason, sentence in _UNKNOWN.items():
-        found = defaultdict[str, list[str]](list)
+        names_of = defaultdict[str, list[str]](list)
         for op_type, name, known in uses:
             if known is reason:
-                found[op_type].append(name)
-        if found:
-            named = [f"{printable(op)} ({len(names)}, first {names[0]})" for op, names in found.items()]
-            yield f"{sentence.format(listed(named))}: taken as bound by the bytes moved"
+                names_of[op_type].append(name)
+        if names_of:
+            named = [f"{printable(op)} ({len(names)}, first {names[0]})" for op, names in names_of.items()]
+            yield f"{sentence.format(listed(named))}: their time is estimated from the bytes moved"
 
 
 def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
-    """The cost of a node whose tensors are all known.
+    """Return the cost of a node whose tensors are all known.
 
-    Raises InputError where its inputs are not those of its operator.
+    Raises InputError if its inputs and attributes do not fit its operator.
     """
     inside = sum(_inner_bytes(graph) for graph in subgraphs(node))
     op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
@@ -84,7 +87,7 @@ def _call(node: onnx.NodeProto, inference: Inference) -> Call:
 
 
 def attributes_of(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
-    """Numbers, texts and lists of them; tensors and graphs are no business of a formula."""
+    """Yield the attributes that are numbers, text or lists of integers; formulas need no others."""
     from onnx import AttributeProto as Kind
 
     for each in node.attribute:
@@ -99,14 +102,14 @@ def attributes_of(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
 
 
 def _read(node: onnx.NodeProto, op_type: str, inference: Inference) -> Iterator[str]:
-    """Each tensor that it reads, once; arguments that the host knows beforehand are not read."""
+    """Return each tensor that a node reads on its device, once; constant arguments are known to the host."""
     steering = ARGUMENTS.get(op_type, ())
     host = {name for i, name in enumerate(node.input) if i in steering and name in inference.constants}
     return (name for name in inputs_of(node) if name not in host)
 
 
 def _moved(node: onnx.NodeProto, op_type: str, read: list[str], inference: Inference) -> int:
-    """Bytes of what is read and of what is written, each once."""
+    """Return the bytes of the tensors that a node reads and writes, each counted once."""
     tensors = inference.tensors
     sizes = {name: tensors[name].bytes for name in read}
     written = sum(tensors[name].bytes for name in node.output if name)
@@ -116,7 +119,7 @@ def _moved(node: onnx.NodeProto, op_type: str, read: list[str], inference: Infer
 
 
 def _inner_bytes(graph: onnx.GraphProto) -> int:
-    """Bytes of the constants in a graph, at any depth."""
+    """Return the bytes of the constants in a graph and its subgraphs."""
     held = [*graph.initializer, *map(dense, graph.sparse_initializer)]
     held += [constant_of(node) for node in graph.node if node.op_type == "Constant"]
     own = sum(tensor(each.name, each.data_type, tuple(each.dims)).bytes for each in held)

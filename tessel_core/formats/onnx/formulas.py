@@ -1,7 +1,7 @@
-"""FLOPs of every operator in common use, from the definition in its reference (onnx.ai/onnx/operators).
+"""FLOPs of common operators, from their reference definitions (onnx.ai/onnx/operators).
 
-A product of m x k and k x n matrices is 2·m·k·n.  A root, an exponential, a comparison or any other function of one
-number is one FLOP, as an addition is.
+A product of m x k and k x n matrices has 2·m·k·n FLOPs.  An addition, a root, an exponential, a comparison or any other
+function of one number counts as one FLOP.
 """
 
 from __future__ import annotations
@@ -16,107 +16,112 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str,
 
 
 class WithAttributes:
-    """Something with attributes: those that a node does not spell out, or whose type is another, have defaults."""
+    """Access to attributes.  A missing attribute, or one of another type, has the default value."""
 
     __slots__ = ()
     attributes: Mapping[str, Attribute]
 
     def integer(self, name: str, default: int) -> int:
-        found = self.attributes.get(name, default)
-        return found if isinstance(found, int) else default
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else default
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers; empty by default."""
-        found = self.attributes.get(name, ())
-        return tuple(each for each in found if isinstance(each, int)) if isinstance(found, tuple) else ()
+        """Return a list of integers; empty by default."""
+        value = self.attributes.get(name, ())
+        return tuple(each for each in value if isinstance(each, int)) if isinstance(value, tuple) else ()
 
     def number(self, name: str, default: float) -> float:
-        found = self.attributes.get(name, default)
-        return float(found) if isinstance(found, int | float) else default
+        value = self.attributes.get(name, default)
+        return float(value) if isinstance(value, int | float) else default
 
     def text(self, name: str, default: str) -> str:
-        found = self.attributes.get(name, default)
-        return found if isinstance(found, str) else default
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, str) else default
 
 
 @dataclass(frozen=True, slots=True)
 class Call(WithAttributes):
-    """Shapes by position, None where an optional tensor is left out, and the attributes that the node spells out."""
+    """Shapes of a node's tensors by position, None for an omitted optional one, and the node's attributes."""
 
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
     attributes: Mapping[str, Attribute]
 
     def has(self, position: int) -> bool:
-        """Whether the optional input at `position` is there."""
+        """Return whether the optional input at `position` is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def input(self, position: int) -> Shape:
-        """Shape of an input that the operator must have; raises IndexError where it does not."""
-        found = self.inputs[position]
-        if found is None:
+        """Return the shape of a required input.  Raises IndexError if it is missing."""
+        shape = self.inputs[position]
+        if shape is None:
             raise IndexError(position)
-        return found
+        return shape
 
     @property
     def read(self) -> int:
-        """Elements of the first input."""
+        """Number of elements of the first input."""
         return math.prod(self.input(0))
 
     @property
     def made(self) -> int:
-        """Elements of the first output that is there."""
+        """Number of elements of the first output that is present."""
         return next((math.prod(shape) for shape in self.outputs if shape is not None), 0)
 
 
 Formula = Callable[[Call], int]
-"""FLOPs of one call; a multiplication and an addition are two."""
+"""Function that returns the FLOPs of one call.  A multiplication with an addition is two FLOPs."""
 
 
 SOFTMAX_STEPS = 5
-"""An element of a softmax: maximum, subtraction, exponential, sum, division."""
+"""FLOPs per element of a softmax: maximum, subtraction, exponential, sum, division."""
 
 
 def _matmul(call: Call) -> int:
-    """2·k for each element made, k the last size of the left matrix."""
+    """Return 2·k per output element, where k is the last size of the left matrix."""
     return 2 * call.made * call.input(0)[-1]
 
 
 def _gemm(call: Call) -> int:
-    """alpha·A·B + beta·C: 2·k for each element made, and one more where there is a C."""
+    """Return the FLOPs of alpha·A·B + beta·C: 2·k per output element, and one more with C."""
     k = call.input(0)[0 if call.integer("transA", 0) else 1]
     return call.made * (2 * k + call.has(2))
 
 
 def _conv(weight: int, bias: int) -> Formula:
-    """2·(channels of a group)·(elements of the kernel) for each element made, the weight is (M, C/group, kernel…)."""
+    """Return a formula with 2·(channels per group)·(kernel elements) per output element.
+
+    The weight has the shape (M, C/group, kernel…).  `weight` and `bias` are positions of inputs.
+    """
     return lambda call: call.made * (2 * math.prod(call.input(weight)[1:]) + call.has(bias))
 
 
 def _conv_transpose(call: Call) -> int:
-    """Each element read meets (M/group)·(elements of the kernel), the weight is (C, M/group, kernel…)."""
+    """Return 2·(M/group)·(kernel elements) per input element; the weight has the shape (C, M/group, kernel…)."""
     return 2 * call.read * math.prod(call.input(1)[1:]) + call.made * call.has(2)
 
 
 def _einsum(call: Call) -> int:
-    """For each value of all indices a multiplication per further operand, and an addition where any is summed.
+    """Return the FLOPs of one loop over all indices.
 
-    Two operands: 2·(product of all extents).  More are counted as one loop over all indices, the most it can take.
+    Each step has one multiplication per further operand, and one addition if an index is summed.  Two operands give
+    2·(product of all extents).  For more operands this is an upper bound.
     """
     left, arrow, result = call.text("equation", "").replace(" ", "").partition("->")
-    extents, met = dict[str, int](), list[str]()
+    extents, occurrences = dict[str, int](), list[str]()
     for term, shape in zip(left.split(","), call.inputs, strict=True):
         for index, size in zip(_indices(term, shape or ()), shape or (), strict=True):
             extents[index] = max(extents.get(index, 1), size)
-            met.append(index)
-    # Without an arrow, the letters that occur more than once are summed.
-    kept = set(_indices(result, call.outputs[0] or ())) if arrow else {each for each in extents if met.count(each) < 2}
+            occurrences.append(index)
+    # Without an arrow, indices that occur more than once are summed.
+    once = {each for each in extents if occurrences.count(each) < 2}
+    kept = set(_indices(result, call.outputs[0] or ())) if arrow else once
     summed = any(index not in kept and "." not in index for index in extents)
     return (len(call.inputs) - 1 + summed) * math.prod(extents.values())
 
 
 def _indices(term: str, shape: Shape) -> list[str]:
-    """One name an axis; those of an ellipsis are numbered from the right, as they are broadcast."""
+    """Return one index name per axis.  Axes of an ellipsis are numbered from the right, as broadcasting aligns them."""
     before, dots, after = term.partition("...")
     if not dots:
         return list(term)
@@ -125,9 +130,10 @@ def _indices(term: str, shape: Shape) -> list[str]:
 
 
 def _recurrent(gates: int, steps: int) -> Formula:
-    """For each time and sample, the input and the state meet their matrices, W (D, gates·H, I) and R (D, gates·H, H).
+    """Return the formula of a recurrent layer with matrices W (D, gates·H, I) and R (D, gates·H, H).
 
-    `steps` is what a hidden unit does besides; two biases are added for each gate.
+    Per time step and sample, the input is multiplied by W and the state by R.  `steps` are further FLOPs per hidden
+    unit.  Two biases are added for each gate.
     """
 
     def flops(call: Call) -> int:
@@ -140,9 +146,9 @@ def _recurrent(gates: int, steps: int) -> Formula:
 
 
 def _attention(call: Call) -> int:
-    """2·(size of a key + size of a value) and a scale and a softmax for each score; a causal one leaves scores out.
+    """Return 2·(key size + value size), a scale and a softmax per score.  Causal attention has fewer scores.
 
-    Queries, keys and values are (batch, heads, length, size) or (batch, length, heads·size), [opset 23].
+    Queries, keys and values have the shape (batch, heads, length, size) or (batch, length, heads·size), [opset 23].
     """
     query, key, value = (call.input(i) for i in range(3))
     if len(query) == 3:
@@ -167,7 +173,7 @@ PRODUCTS: dict[str, Formula] = {
     "QLinearConv": _conv(weight=3, bias=8),
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
-    # σ = 4 steps (negate, exponential, add, divide); three of them, two tanh, f∘c + i∘g and o∘h.
+    # Three σ of 4 FLOPs each (negate, exponential, add, divide), two tanh, f∘c + i∘g and o∘h.
     "LSTM": _recurrent(gates=4, steps=18),
     # Two σ, one tanh, r∘h, 1 − z, two products and their sum.
     "GRU": _recurrent(gates=3, steps=14),
@@ -185,31 +191,31 @@ def _each_read(steps: int) -> Formula:
 
 
 def _gelu(call: Call) -> int:
-    """x/2·(1 + erf(x/√2)), or x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
+    """Return the FLOPs of x/2·(1 + erf(x/√2)), or of x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
     return call.made * (9 if call.text("approximate", "none") == "tanh" else 5)
 
 
 def _pool(call: Call) -> int:
-    """Each element made looks at a whole window."""
+    """Return one FLOP per element of the window, for each output element."""
     return call.made * math.prod(call.integers("kernel_shape"))
 
 
 def _resize(call: Call) -> int:
-    """2 for each neighbour along the axes that change: 1, 2 or 4 neighbours an axis; the nearest is only copied."""
+    """Return 2 FLOPs per neighbour: 2 (linear) or 4 (cubic) neighbours per changed axis; nearest only copies."""
     neighbours = {"nearest": 0, "linear": 2, "bilinear": 2, "cubic": 4}.get(call.text("mode", "nearest"), 0)
     changed = sum(a != b for a, b in zip(call.input(0), call.outputs[0] or (), strict=True))
     return 2 * call.made * neighbours**changed if neighbours and changed else 0
 
 
 def _top_k(call: Call) -> int:
-    """A heap of k: log2(k) comparisons for each element read, one where k is 1."""
+    """Return log2(k) comparisons per input element for a heap of k, at least one."""
     made = call.outputs[0] or (1,)
     most = made[call.integer("axis", -1)] if made else 1
     return call.read * max(1, math.ceil(math.log2(max(1, most))))
 
 
 def _lrn(call: Call) -> int:
-    """A square, a window's sum over channels, then a product, a sum, a power and a division."""
+    """Return the FLOPs of a square, a sum over a window of channels, a product, a sum, a power and a division."""
     return call.made * (5 + call.integer("size", 1))
 
 
@@ -219,23 +225,23 @@ _ONE_STEP = (
     *("Sign", "Floor", "Ceil", "Round", "Sqrt", "Reciprocal", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos"),
     *("Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Tanh", "Erf", "IsNaN", "IsInf", "Relu", "ThresholdedRelu"),
 )
-_MOVES = (
+_COPIES = (
     *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "Slice", "Split", "Concat"),
     *("Transpose", "Pad", "Tile", "Expand", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "OneHot", "Compress"),
     *("CenterCropPad", "TensorScatter", "Range", "ConstantOfShape", "EyeLike", "Trilu", "Cast", "CastLike", "BitCast"),
     *("MaxUnpool", "NonZero"),
 )
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
-"""Operators that give the same bytes another name or shape; dropout does nothing in inference."""
+"""Operators whose output has the same bytes under another name or shape.  Dropout does nothing in inference."""
 
 FORMULAS: dict[str, Formula] = {
     **PRODUCTS,
     **dict.fromkeys(_ONE_STEP, _each_made(1)),
-    **dict.fromkeys((*_MOVES, *VIEWS), _each_made(0)),
-    # Any number of tensors, joined element by element.
+    **dict.fromkeys((*_COPIES, *VIEWS), _each_made(0)),
+    # Elementwise over any number of tensors.
     **dict.fromkeys(("Max", "Min", "Sum"), lambda call: call.made * (len(call.inputs) - 1)),
     "Mean": lambda call: call.made * len(call.inputs),
-    # Activations, as their definitions spell them.
+    # Activations, counted from their definitions.
     **dict.fromkeys(("LeakyRelu", "PRelu", "Clip"), _each_made(2)),
     **dict.fromkeys(("Elu", "Softplus", "Softsign", "Shrink"), _each_made(3)),
     **dict.fromkeys(("Sigmoid", "HardSigmoid", "Selu", "Celu"), _each_made(4)),
@@ -244,15 +250,15 @@ FORMULAS: dict[str, Formula] = {
     "Gelu": _gelu,
     **dict.fromkeys(("Softmax", "LogSoftmax"), _each_made(SOFTMAX_STEPS)),
     "Hardmax": _each_made(2),
-    # Normalization: mean (1), deviation (1), its square (1) and their mean (1), then two steps each for the
-    # normalization and for scale and shift; without a mean it is half.  A batch's statistics are known in inference.
+    # Normalization: mean (1), deviation (1), its square (1) and the mean of squares (1), then two FLOPs each for the
+    # normalization and for scale and shift.  RMS normalization has half.  Batch statistics are known in inference.
     **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization"), _each_read(8)),
     "MeanVarianceNormalization": _each_read(6),
     "RMSNormalization": _each_read(4),
     "BatchNormalization": _each_read(2),
     "LpNormalization": _each_read(3),
     "LRN": _lrn,
-    # Reductions touch each element read.
+    # Reductions visit each input element.
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _each_read(1)),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare"), _each_read(2)),
     "ReduceLogSum": _each_read(1),
@@ -269,10 +275,10 @@ FORMULAS: dict[str, Formula] = {
     "DequantizeLinear": _each_made(2),
     "DynamicQuantizeLinear": _each_read(5),
 }
-"""Operators of the default domain; any other one is counted by the bytes that it moves."""
+"""Formulas of operators of the default domain.  All other operators count only the bytes that they move."""
 
 TAKES_A_PART = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-"""Operators that read no more of their first input than they write."""
+"""Operators that read at most as many bytes of their first input as they write."""
 
 ARGUMENTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
@@ -285,4 +291,4 @@ ARGUMENTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1"), (1,)),
     **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"), (1,)),
 }
-"""Positions of shapes, axes and the like: they steer an operator from the host, and are no weights."""
+"""Positions of inputs that the host needs, such as shapes and axes.  They are not weights."""

@@ -1,16 +1,16 @@
-"""Names of operators, printable and unique, and their kinds in the field's words."""
+"""Printable and unique names of operators, and names of their kinds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-_LONGEST = 160
-"""Leaves room for a number in the 200 characters that a name may have."""
+_MAX_BASE_CHARACTERS = 160
+"""A name may have 200 characters; the rest leaves room for a number."""
 
 
-def printable(text: str, most: int = _LONGEST) -> str:
-    """The first `most` characters with a question mark for what no terminal shows.
+def printable(text: str, most: int = _MAX_BASE_CHARACTERS) -> str:
+    """Return the first `most` characters, with question marks for unprintable ones.
 
     >>> printable("layer\\n1")
     'layer?1'
@@ -19,19 +19,19 @@ def printable(text: str, most: int = _LONGEST) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """At most ten of them."""
+    """Join at most ten names, and count the others."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 class Names:
-    """Hands out names, each once."""
+    """Makes unique names."""
 
     def __init__(self) -> None:
         self._taken = set[str]()
         self._next = dict[str, int]()
 
     def unique(self, wanted: str) -> str:
-        """`wanted` where it is free, else with the first free number behind it."""
+        """Return `wanted`, with a number appended if it was used before."""
         base = printable(wanted)
         name = base
         while name in self._taken:
@@ -54,7 +54,7 @@ _BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def kind_of(op_type: str) -> str:
-    """The kind of an operator.
+    """Return the kind of an ONNX operator in operator graphs.
 
     >>> [kind_of(each) for each in ("Gemm", "LayerNormalization", "ReduceSum", "LSTM", "PRelu")]
     ['matmul', 'layer_norm', 'reduce_sum', 'lstm', 'prelu']

@@ -1,4 +1,4 @@
-"""A model node by node, for readers that do not want an operator graph."""
+"""An ONNX model as a list of nodes with shapes and costs."""
 
 from __future__ import annotations
 
@@ -16,53 +16,54 @@ Numbers = tuple[int | float, ...]
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """One use of an operator of the default domain, or of another one, in front of whose type it then stands."""
+    """One node of a model."""
 
     name: str
-    """Its own, else that of its first output."""
+    """Name of the node, or of its first output if it has none."""
     op_type: str
+    """Operator type, prefixed with its domain if that is not the default one."""
     kind: str
-    """Its kind in operator graphs and the cost model."""
+    """Kind in operator graphs and the cost model."""
     inputs: tuple[str, ...]
-    """By position, empty where an optional one is left out."""
+    """Input tensors by position; empty text for an omitted optional input."""
     outputs: tuple[str, ...]
     captured: tuple[str, ...]
-    """Tensors that only its subgraphs take."""
+    """Tensors that only its subgraphs use."""
     attributes: Mapping[str, Attribute]
     arguments: Mapping[int, Numbers]
-    """Per position, the elements of inputs that steer the operator from the host, where they are known."""
+    """Known elements of inputs that the host needs, such as shapes and axes, by position."""
     flops: float
     bytes: float
     inner_bytes: int
     """Bytes of the constants in its subgraphs."""
     is_ready: bool
-    """Whether it depends on no input, and only looks at a weight in another way."""
+    """Whether it depends on no input of the model and is only a view of a weight."""
 
 
 @dataclass(frozen=True)
 class OnnxNetwork:
-    """A model with all of its shapes.
+    """A model with all shapes.
 
-    What depends on no input is left out: shapes and what is computed of them; tensors that are made of constants are
-    constants themselves.
+    Nodes that depend on no input are left out, such as computations of shapes.  Tensors computed from constants are
+    constants.
     """
 
     name: str
     opset: int
-    """Version of the default domain; 0 where the model does not use it."""
+    """Version of the default domain; 0 if the model does not use it."""
     tensors: Mapping[str, Tensor]
-    """Every tensor of the nodes, by name."""
+    """All tensors of the nodes by name."""
     inputs: tuple[str, ...]
     constants: tuple[str, ...]
     """Weights and other data that exist before the network runs."""
     nodes: tuple[OnnxNode, ...]
-    """Each after those whose outputs it takes."""
+    """Nodes in topological order."""
     outputs: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
 
 def _numbers_from(value: object, where: str) -> Numbers:
-    """Not bounded as those of files are: the end of a slice may be the largest number that there is."""
+    """Read numbers of any size, since the end of a slice may be the largest integer of 64 bits."""
     return tuple(each for each, _ in as_items(value, where) if isinstance(each, int | float))
 
 
@@ -71,17 +72,17 @@ def _attribute_from(value: object, where: str) -> Attribute:
 
 
 def _by_key(codec: Codec | Record[Any], key: type[str] | type[int] = str) -> Codec:
-    """A mapping, as pairs of key and value."""
+    """Return the codec of a mapping that is written as pairs of key and value."""
 
     def read(value: object, where: str) -> dict[Any, Any]:
         pairs = (as_items(*pair) for pair in as_items(value, where))
-        return {key(name): codec.read(*kept) for (name, _), kept in pairs}  # type: ignore[call-overload]
+        return {key(name): codec.read(*content) for (name, _), content in pairs}  # type: ignore[call-overload]
 
-    return Codec(read, lambda value: [[name, codec.write(kept)] for name, kept in value.items()])
+    return Codec(read, lambda value: [[name, codec.write(content)] for name, content in value.items()])
 
 
 _SHAPE = Codec(_numbers_from, list)
 _TENSOR = Record(Tensor, shape=_SHAPE)
 _NODE = Record(OnnxNode, attributes=_by_key(Codec(_attribute_from)), arguments=_by_key(_SHAPE, int))
 NETWORK = Record(OnnxNetwork, tensors=_by_key(_TENSOR), nodes=list_of(_NODE))
-"""The form in which one process hands a network to another."""
+"""Record with which one process passes a network to another."""

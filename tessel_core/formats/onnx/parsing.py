@@ -1,4 +1,4 @@
-"""Bytes to a checked ModelProto: known opset, functions written out, nodes in order."""
+"""Parse bytes into a checked ModelProto with a known opset, inlined functions and sorted nodes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     import onnx
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
-_MOST_VERSIONS = 2**31
+_VERSION_LIMIT = 2**31
 _OLDEST_OPSET = 7
-"""The first in which tensors are broadcast as they are today; older models are converted to it."""
+"""First opset with today's broadcasting rules.  Older models are converted to it."""
+_MAX_CALL_DEPTH = 50
+"""Largest depth of functions that call each other."""
 
 
 def parse_model(skeleton: bytes) -> onnx.ModelProto:
-    """The model of a skeleton; functions of its own are replaced by their nodes.
+    """Parse the skeleton of a model and inline its functions.
 
-    A model of an older opset than 7 is converted to that by the onnx package.
+    The onnx package converts models older than opset 7 to opset 7.
 
-    Raises InputError for no model, an unknown opset, too many nodes, recursive functions, and an old operator that
+    Raises InputError for damaged bytes, an unknown opset, too many nodes, recursive functions, and old operators that
     cannot be converted.
     """
     from google.protobuf.message import DecodeError
@@ -32,7 +34,7 @@ def parse_model(skeleton: bytes) -> onnx.ModelProto:
     try:
         model = ModelProto.FromString(skeleton)
     except DecodeError:
-        raise InputError("the model", "is damaged: it is no ONNX model") from None
+        raise InputError("the model", "is damaged: it is not an ONNX model") from None
     if not model.graph.node:
         raise InputError("the model", "has no nodes")
     _check_opset(model)
@@ -43,7 +45,7 @@ def parse_model(skeleton: bytes) -> onnx.ModelProto:
 
 
 def _converted(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """The model in the operators of the oldest opset that is read."""
+    """Convert a model to `_OLDEST_OPSET`."""
     from onnx.version_converter import ConvertError, convert_version
 
     try:
@@ -54,7 +56,7 @@ def _converted(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 
 
 def opset_of(model: onnx.ModelProto, domain: str = "") -> int | None:
-    """Version of the operators of `domain`; None where the model does not use it."""
+    """Return the opset version of `domain`; None if the model does not use it."""
     names = DEFAULT_DOMAINS if domain in DEFAULT_DOMAINS else (domain,)
     return next((each.version for each in model.opset_import if each.domain in names), None)
 
@@ -62,18 +64,18 @@ def opset_of(model: onnx.ModelProto, domain: str = "") -> int | None:
 def _check_opset(model: onnx.ModelProto) -> None:
     from onnx.defs import onnx_opset_version
 
-    found, newest = opset_of(model), onnx_opset_version()
-    if found is None and all(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
+    version, newest = opset_of(model), onnx_opset_version()
+    if version is None and all(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
         raise InputError("the model", "does not say which opset it is written in")
-    if found is not None and not 1 <= found <= newest:
-        raise InputError("the model", f"is written in opset {found}, known are 1 to {newest}")
+    if version is not None and not 1 <= version <= newest:
+        raise InputError("the model", f"is written in opset {version}, known are 1 to {newest}")
     for each in model.opset_import:
-        if not 0 < each.version < _MOST_VERSIONS:
-            raise InputError("the model", f"is written in opset {each.version} of {each.domain!r}, which cannot be")
+        if not 0 < each.version < _VERSION_LIMIT:
+            raise InputError("the model", f"opset {each.version} is invalid for domain {each.domain!r}")
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs among the attributes of a node: the branches of an If, the body of a Loop."""
+    """Yield the graphs in a node's attributes: the branches of an If, the body of a Loop."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -81,13 +83,13 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _check_count(model: onnx.ModelProto) -> None:
-    """Nodes at every depth, each function as often as it is called: what inlining would make."""
+    """Raise InputError if the model has too many nodes after inlining, or recursive functions."""
     functions = {(each.domain, each.name, each.overload): each for each in model.functions}
     sizes = dict[tuple[str, str, str], int]()
     calling = list[tuple[str, str, str]]()
 
     def count(nodes: Iterable[onnx.NodeProto]) -> int:
-        """These, with all that they hold and call; InputError where they are too many."""
+        """Return the number of nodes, including subgraphs and called functions."""
         total = 0
         for node in nodes:
             key = node.domain, node.op_type, node.overload
@@ -98,7 +100,7 @@ def _check_count(model: onnx.ModelProto) -> None:
         return total
 
     def size_of(key: tuple[str, str, str]) -> int:
-        if key in calling or len(calling) > _DEEPEST_CALL:
+        if key in calling or len(calling) > _MAX_CALL_DEPTH:
             raise InputError(f"function {key[1]}", "calls itself" if key in calling else "is called too deep")
         if key not in sizes:
             calling.append(key)
@@ -109,33 +111,30 @@ def _check_count(model: onnx.ModelProto) -> None:
     count(model.graph.node)
 
 
-_DEEPEST_CALL = 50
-
-
 def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     from onnx.inliner import inline_local_functions
 
     try:
         return inline_local_functions(model)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise InputError("functions", f"cannot be written out: {first_line(error)}") from None
+        raise InputError("functions", f"cannot be inlined: {first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's complaint, without its prefix."""
+    """Return the first line of a library's error message, without its prefix."""
     line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
     return line.rpartition("] ")[2][:200]
 
 
 def inputs_of(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Names of the tensors that a node takes, those that its subgraphs take from outside too; each once, none empty."""
-    found = dict.fromkeys(name for name in node.input if name)
+    """Return the distinct names of a node's inputs, including outer tensors that its subgraphs use."""
+    names = dict.fromkeys(name for name in node.input if name)
     for graph in subgraphs(node):
-        found |= dict.fromkeys(_taken_from_outside(graph))
-    return tuple(found)
+        names |= dict.fromkeys(_captured_by(graph))
+    return tuple(names)
 
 
-def _taken_from_outside(graph: onnx.GraphProto) -> Iterator[str]:
+def _captured_by(graph: onnx.GraphProto) -> Iterator[str]:
     own = {each.name for each in (*graph.input, *graph.initializer)}
     own |= {each.values.name for each in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
@@ -145,15 +144,15 @@ def _taken_from_outside(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def label_of(node: onnx.NodeProto) -> str:
-    """A node in complaints: its name, else its first output, and its type."""
+    """Return a node's label in error messages: its name, or else its first output, and its type."""
     name = node.name or next((name for name in node.output if name), "")
     return f"node {name} ({node.op_type})" if name else f"node {node.op_type}"
 
 
 def ordered_nodes(graph: onnx.GraphProto) -> tuple[onnx.NodeProto, ...]:
-    """The nodes, each after those whose outputs it takes.
+    """Sort the nodes so that each comes after those whose outputs it uses.
 
-    Raises InputError naming a tensor that two nodes make or none, or the nodes of a cycle.
+    Raises InputError for a tensor that no node or two nodes make, and for a cycle of nodes.
     """
     maker = dict[str, int]()
     given = {each.name for each in (*graph.input, *graph.initializer)}
@@ -167,7 +166,7 @@ def ordered_nodes(graph: onnx.GraphProto) -> tuple[onnx.NodeProto, ...]:
         names = inputs_of(node)
         missing = next((name for name in names if name not in maker and name not in given), None)
         if missing is not None:
-            raise InputError(label_of(node), f"takes tensor {missing!r}, which nothing makes")
+            raise InputError(label_of(node), f"uses tensor {missing!r}, which no node makes")
         before.append([maker[name] for name in names if name in maker])
     cycle = find_cycle(before)
     if cycle:

@@ -1,7 +1,7 @@
-"""ONNX files to what they say node by node, understood in a process of its own.
+"""Read ONNX models node by node, in a separate process.
 
-The onnx package's shape inference is native code that ends the process on some malformed nodes (a Split with more
-outputs than `num_outputs` says) and can be made to run for very long.  A file may do neither to the app.
+The onnx package's shape inference is native code.  Some malformed nodes crash it, such as a Split with more outputs
+than `num_outputs`, and others make it run for very long.  The separate process protects the app from both.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.network import NETWORK, OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
 
-_MOST_SECONDS = 60
+_MAX_SECONDS = 60
 _ROOT = Path(__file__).resolve().parents[3]
 _MARK = "at "
-"""Begins the lines on stderr that say which node is looked at."""
+"""Prefix of lines on stderr that name the current node."""
 
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """An ONNX model without its weights, to be understood for any sizes of what it leaves open."""
+    """An ONNX model without its weights, which can be read for different values of its open sizes."""
 
     name: str
-    """Whose complaint it is, in errors."""
+    """Name of the model in error messages."""
     skeleton: bytes
 
     @classmethod
     def of(cls, data: bytes, name: str = "model") -> OnnxModel:
-        """The model in a file's bytes; InputError where they are none."""
+        """Build the model from the bytes of a file.  Raises InputError if they are not an ONNX model."""
         try:
             if len(data) > LARGEST_ONNX:
-                raise InputError("the model", f"has {len(data):,} bytes, more than the {LARGEST_ONNX:,} that are read")
+                raise InputError("the model", f"has {len(data):,} bytes, more than the limit of {LARGEST_ONNX:,}")
             if not looks_like_onnx(data):
                 why = "is not ONNX: it does not begin with an IR version" if data else "is empty"
                 raise InputError("the model", why)
@@ -49,85 +49,93 @@ class OnnxModel:
 
     @cached_property
     def open_sizes(self) -> tuple[str, ...]:
-        """The names of the sizes that it leaves open, as `network` takes them; InputError as there."""
-        return tuple(as_text(*each) for each in self._asked("sizes", {}).items("sizes"))
+        """Names of the open sizes.  Raises InputError like `network`."""
+        return tuple(as_text(*each) for each in self._read("sizes", {}).items("sizes"))
 
     def network(self, sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
-        """What the model says node by node, with all of its shapes.
+        """Read the model node by node, with all shapes.
 
-        What depends on no input is folded away: constants, weights in another shape, shapes and what is computed of
-        them.  What the file leaves open or has no formula for is said in the `warnings` of the answer.  No other file
-        is ever opened.
+        Nodes that depend on no input are folded: constants, reshaped weights, shapes and values computed from shapes.
+        The `warnings` of the result name open sizes without a value and operators without a formula.  No other file is
+        opened.
 
         Parameters
         ----------
-        sizes
-            What open sizes are: `{"batch": 8}`, or `{"x[0]": 8}` for the first size of input x where it has no name.
-            Others are taken as 1.
+        sizes : Mapping
+            Values of open sizes: `{"batch": 8}`, or `{"x[0]": 8}` for an unnamed first size of input x.  Other sizes
+            are 1.
 
-        Raises InputError with the place and the reason, the model's name first.
+        Returns
+        -------
+        OnnxNetwork
+            The nodes with their shapes and costs.
+
+        Raises
+        ------
+        InputError
+            If the model cannot be read, with the model's name, the place and the reason.
         """
-        return NETWORK.from_fields(self._asked("network", sizes or {}).fields("network"))
+        return NETWORK.from_fields(self._read("network", sizes or {}).fields("network"))
 
-    def _asked(self, wanted: str, sizes: Mapping[str, int]) -> Fields:
+    def _read(self, wanted: str, sizes: Mapping[str, int]) -> Fields:
         try:
-            return _asked_apart(wanted, self.skeleton, sizes)
+            return _read_in_process(wanted, self.skeleton, sizes)
         except InputError as error:
             raise error.within(self.name) from None
 
 
-def _asked_apart(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
-    """The answer of the other process; InputError where it fails, or takes longer than a minute, as well."""
+def _read_in_process(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
+    """Return the answer of a new process.  Raises InputError if it reports an error, crashes or takes over a minute."""
     import subprocess
 
-    # -P: a module of the onnx package's name in the working folder is not what is meant.
+    # -P keeps modules in the working folder from shadowing the onnx package.
     command = [sys.executable, "-P", "-m", "tessel_core.formats.onnx.reader"]
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    asked = json.dumps({"wanted": wanted, "sizes": dict(given)}).encode() + b"\n" + skeleton
+    request = json.dumps({"wanted": wanted, "sizes": dict(given)}).encode() + b"\n" + skeleton
     try:
         done = subprocess.run(
             command,
-            input=asked,
+            input=request,
             capture_output=True,
-            timeout=_MOST_SECONDS,
+            timeout=_MAX_SECONDS,
             env={**os.environ, "PYTHONPATH": path},
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise InputError("the model", f"is not understood within {_MOST_SECONDS} s") from None
+        raise InputError("the model", f"cannot be read within {_MAX_SECONDS} s") from None
     if done.returncode != 0:
-        raise InputError(_last_place(done.stderr), "the onnx package fails on it; is the file what was exported?")
-    found = Fields(json.loads(done.stdout), "")
-    if found.has("why"):
-        raise InputError(found.text("where"), found.text("why"))
-    return found
+        raise InputError(_last_place(done.stderr), "the onnx package crashes on it; the file may be damaged")
+    answer = Fields(json.loads(done.stdout), "")
+    if answer.has("why"):
+        raise InputError(answer.text("where"), answer.text("why"))
+    return answer
 
 
-def _last_place(said: bytes) -> str:
-    """The node at which the process was."""
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.startswith(_MARK)]
+def _last_place(stderr: bytes) -> str:
+    """Return the label of the node at which the process ended."""
+    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.startswith(_MARK)]
     return printable(lines[-1].removeprefix(_MARK)) if lines else "the model"
 
 
 def _main() -> None:
-    """Read what is wanted and the sizes from the first line of stdin, then the skeleton; write one JSON document."""
+    """Read a request line and a skeleton from stdin, and write the answer as JSON to stdout."""
     from tessel_core.formats.onnx.translate import find_open_sizes, translate
 
     first, _, skeleton = sys.stdin.buffer.read().partition(b"\n")
-    asked = json.loads(first)
+    request = json.loads(first)
     answer: dict[str, object]
     try:
-        if asked["wanted"] == "sizes":
+        if request["wanted"] == "sizes":
             answer = {"sizes": find_open_sizes(skeleton)}
         else:
-            answer = {"network": NETWORK.write(translate(skeleton, asked["sizes"], _say))}
+            answer = {"network": NETWORK.write(translate(skeleton, request["sizes"], _print_label))}
     except InputError as error:
         answer = {"where": error.where, "why": error.why}
     sys.stdout.write(json.dumps(answer))
 
 
-def _say(label: str) -> None:
-    """Name the node at once, because the process may end while it looks at it."""
+def _print_label(label: str) -> None:
+    """Print the current node without buffering, because the process may crash on it."""
     os.write(2, f"{_MARK}{printable(label)}\n".encode())
 
 

@@ -1,7 +1,7 @@
-"""A model's bytes without its weights: what is parsed stays small, however large or contrived the file is.
+"""Remove the weights from a model's bytes, so that parsing needs little memory even for huge or malicious files.
 
-protobuf copies every byte that it parses, and an empty message of two bytes on disk takes a hundred in memory.  So
-the file is walked first, in the wire format (protobuf.dev/programming-guides/encoding), and what a graph needs is kept.
+protobuf copies every byte that it parses, and an empty message of two bytes on disk takes a hundred bytes in memory.
+So this module first walks the wire format (protobuf.dev/programming-guides/encoding) and keeps only what a graph needs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 _PAYLOADS = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"})
-_KEPT_PAYLOAD = 8192
-"""Bytes: what shapes are computed from is smaller, weights without their values are as good."""
+_MAX_PAYLOAD_BYTES = 8192
+"""Larger payloads are removed.  Constants for shapes are smaller, and weights are needed without their values."""
 _IGNORED = frozenset({"doc_string", "metadata_props", "training_info", "quantization_annotation", "string_data"})
-_MOST_FIELDS = 2_000_000
-"""20,000 nodes with the shapes of all their tensors take half as many."""
-_DEEPEST = 100
-"""protobuf's own limit of messages within messages."""
+_MAX_FIELDS = 2_000_000
+"""Largest number of fields.  20,000 nodes with the shapes of all their tensors have half as many."""
+_MAX_DEPTH = 100
+"""protobuf's own limit of nested messages."""
+_WINDOW = 65_536
+"""Smallest number of bytes read from disk at once."""
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """The content of a field."""
+    """Type of a field that is kept."""
 
     message: Descriptor | None
     is_text: bool
@@ -38,9 +40,9 @@ class _Field:
 
 
 def skeleton_of(data: bytes | OnDisk) -> bytes:
-    """The serialized ModelProto in `data` without large payloads, documentation and fields unknown to the package.
+    """Return the serialized ModelProto in `data` without large payloads, documentation and unknown fields.
 
-    Raises InputError where the bytes are no protobuf message, or hold more than is read.
+    Raises InputError if the bytes are not a protobuf message or exceed a limit.
     """
     from onnx import ModelProto
 
@@ -48,7 +50,7 @@ def skeleton_of(data: bytes | OnDisk) -> bytes:
 
 
 class OnDisk:
-    """The bytes of an open file, of which only those that are looked at, and some beside them, are read."""
+    """Bytes of an open file, of which only the accessed parts are read, in windows."""
 
     def __init__(self, file: FileIO, size: int) -> None:
         self._file, self._size = file, size
@@ -58,7 +60,7 @@ class OnDisk:
         return self._size
 
     def __getitem__(self, part: slice) -> bytes:
-        """The bytes start … stop, as of bytes; InputError where the file has become shorter."""
+        """Return the bytes of a slice.  Raises InputError if the file has become shorter."""
         start, stop = min(part.start, self._size), min(part.stop, self._size)
         if not self._start <= start <= stop <= self._start + len(self._window):
             self._file.seek(start)
@@ -68,12 +70,9 @@ class OnDisk:
         return self._window[start - self._start : stop - self._start]
 
 
-_WINDOW = 65_536
-
-
 @cache
 def _fields_of(message: Descriptor) -> dict[int, _Field]:
-    """The fields of a message that are kept, by number."""
+    """Return the fields of a message that are kept, by number."""
     return {
         number: _Field(field.message_type, field.type == field.TYPE_STRING, field.name in _PAYLOADS)
         for number, field in message.fields_by_number.items()
@@ -82,7 +81,7 @@ def _fields_of(message: Descriptor) -> dict[int, _Field]:
 
 
 class _Walk:
-    """One way through the file; counts what it meets."""
+    """One pass through the file, which counts fields and kept bytes."""
 
     def __init__(self, data: bytes | OnDisk) -> None:
         self._data = data
@@ -90,9 +89,9 @@ class _Walk:
         self._kept = 0
 
     def message(self, start: int, end: int, kind: Descriptor, depth: int) -> bytes:
-        """The kept part of the message at start … end."""
-        if depth > _DEEPEST:
-            raise InputError("the model", f"is nested deeper than {_DEEPEST} messages")
+        """Return the kept part of the message in the bytes from `start` to `end`."""
+        if depth > _MAX_DEPTH:
+            raise InputError("the model", f"is nested deeper than {_MAX_DEPTH} messages")
         known, kept, at = _fields_of(kind), bytearray(), start
         while at < end:
             self._count()
@@ -107,13 +106,13 @@ class _Walk:
         return bytes(kept)
 
     def _of_length(self, tag: int, field: _Field, at: int, after: int, depth: int) -> bytes:
-        """The kept part of a message, a text or a payload that spans at … after, its tag first."""
+        """Return the kept part of a field with a length: a message, a text or a payload.  `at` is its tag."""
         _, value = self._varint(at, after)
         length, value = self._varint(value, after)
         if field.message is not None:
             part = self.message(value, after, field.message, depth + 1)
             return _encoded(tag) + _encoded(len(part)) + part
-        if field.is_payload and length > _KEPT_PAYLOAD:
+        if field.is_payload and length > _MAX_PAYLOAD_BYTES:
             return b""
         if field.is_text:
             _check_text(self._data[value:after], value)
@@ -121,8 +120,8 @@ class _Walk:
 
     def _count(self) -> None:
         self._fields += 1
-        if self._fields > _MOST_FIELDS:
-            raise InputError("the model", f"has more than the {_MOST_FIELDS:,} fields that are read")
+        if self._fields > _MAX_FIELDS:
+            raise InputError("the model", f"has more than the limit of {_MAX_FIELDS:,} fields")
 
     def _keep(self, start: int, end: int) -> bytes:
         self._kept += end - start
@@ -131,7 +130,7 @@ class _Walk:
         return self._data[start:end]
 
     def _end(self, wire: int, value: int, end: int) -> int:
-        """Where a field ends whose value starts at `value`."""
+        """Return the end of a field whose value starts at `value`."""
         if wire == _VARINT:
             return self._varint(value, end)[1]
         if wire == _LENGTH:
@@ -146,7 +145,7 @@ class _Walk:
         return after
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """A number, seven bits a byte and the lowest first, and where it ends."""
+        """Read a number with seven bits per byte, lowest first.  Returns the number and its end."""
         number = shift = 0
         for place, byte in enumerate(self._data[at : min(end, at + 10)], at):
             number |= (byte & 127) << shift
@@ -157,17 +156,17 @@ class _Walk:
 
 
 def _encoded(number: int) -> bytes:
-    """A number as `_Walk._varint` reads it."""
-    found = bytearray()
+    """Encode a number as a varint."""
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _check_text(text: bytes, start: int) -> None:
-    """protobuf hands out bytes where a text is none."""
+    """Raise InputError if a text is not UTF-8, because protobuf would return bytes for it."""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -175,4 +174,4 @@ def _check_text(text: bytes, start: int) -> None:
 
 
 def _damaged(at: int) -> InputError:
-    return InputError("the model", f"is damaged or cut off: byte {at:,} is no ONNX")
+    return InputError("the model", f"is damaged or cut off: byte {at:,} is not valid ONNX")

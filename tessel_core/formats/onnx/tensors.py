@@ -1,4 +1,4 @@
-"""Tensors: shapes, bits per element, and the elements of small constants."""
+"""Tensors of ONNX models: shapes, bits per element, and the elements of small constants."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _BITS = {
     **dict.fromkeys(("INT4", "UINT4", "FLOAT4E2M1"), 4),
     **dict.fromkeys(("INT2", "UINT2"), 2),
 }
-"""Per name of a TensorProto.DataType; small ones are packed."""
+"""Bits per element of each TensorProto.DataType.  Formats of less than a byte are packed."""
 _FORMATS = {"DOUBLE": "fp64", "FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
-"""Names of number formats outside of ONNX; others keep theirs in lower case."""
-_MOST_AXES = 64
+"""Our names of number formats.  Other formats use their ONNX name in lower case."""
+_MAX_AXES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor's number format (fp32, int64, bool, int4 …), its shape, and the bytes that it takes, rounded up."""
+    """A tensor's number format (fp32, int64, bool, int4 …), shape, and size in bytes, rounded up."""
 
     dtype: str
     shape: Shape
@@ -49,9 +49,9 @@ class Tensor:
 
 
 def tensor(name: str, element: int, shape: Shape) -> Tensor:
-    """A tensor whose element is number `element` of TensorProto.DataType.
+    """Return a tensor whose element type is number `element` of TensorProto.DataType.
 
-    Raises InputError for text and unknown types, a negative size, and more axes or elements than are counted.
+    Raises InputError for text and unknown types, a negative size, and too many axes or elements.
     """
     from onnx import TensorProto
 
@@ -59,9 +59,9 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
     known = TensorProto.DataType.values()
     kind = TensorProto.DataType.Name(element) if element in known else f"number {element}"
     if kind not in _BITS:
-        raise InputError(where, f"has elements of type {kind}, which has no size")
-    if len(shape) > _MOST_AXES:
-        raise InputError(where, f"has {len(shape)} axes, more than the {_MOST_AXES} allowed")
+        raise InputError(where, f"has elements of type {kind}, which are not supported")
+    if len(shape) > _MAX_AXES:
+        raise InputError(where, f"has {len(shape)} axes, more than the {_MAX_AXES} allowed")
     if any(size < 0 for size in shape):
         raise InputError(where, f"has a negative size: {list(shape)}")
     if math.prod(shape) > MAGNITUDE:
@@ -70,10 +70,10 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
 
 
 def tensor_of_type(name: str, kind: onnx.TypeProto) -> Tensor | None:
-    """A tensor of this type; None where its shape, or a size in it, is not known."""
+    """Return a tensor of this type; None if its shape, or a size in it, is unknown."""
     what = kind.WhichOneof("value")
     if what in ("sequence_type", "map_type", "optional_type", "opaque_type"):
-        raise InputError(f"tensor {name}", f"is of a {what.removesuffix('_type')} type, only tensors are read")
+        raise InputError(f"tensor {name}", f"is a {what.removesuffix('_type')}, but only tensors can be read")
     if what is None or what == "sparse_tensor_type" or not kind.tensor_type.HasField("shape"):
         return None
     sizes = kind.tensor_type.shape.dim
@@ -84,8 +84,8 @@ def tensor_of_type(name: str, kind: onnx.TypeProto) -> Tensor | None:
 
 Value = NDArray[np.generic]
 
-MOST_KNOWN = 1024
-"""Elements; a shape, a list of axes or a padding has fewer."""
+MAX_KNOWN_ELEMENTS = 1024
+"""Largest constant whose elements are read.  Shapes, lists of axes and paddings are smaller."""
 SHAPE_ARITHMETIC = frozenset(
     (
         *("Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Flatten"),
@@ -95,20 +95,20 @@ SHAPE_ARITHMETIC = frozenset(
         *("Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
     )
 )
-"""Operators that exporters compute shapes with; no others are evaluated: the evaluator is slow with wrong indices."""
+"""Operators with which exporters compute shapes.  No others are evaluated: the evaluator is slow on wrong indices."""
 
 
 def value_of(tensor: onnx.TensorProto) -> Value | None:
-    """The elements of a small constant; None for a large one, or one whose data was left behind.
+    """Return the elements of a small constant; None if it is large or its data was left out.
 
-    Raises InputError where data and shape do not fit each other.
+    Raises InputError if data and shape do not fit each other.
     """
     from onnx import numpy_helper
 
     elements = math.prod(tensor.dims)
     held = tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data
     held = held or tensor.double_data or tensor.uint64_data
-    if not 0 <= elements <= MOST_KNOWN or (elements and not held):
+    if not 0 <= elements <= MAX_KNOWN_ELEMENTS or (elements and not held):
         return None
     try:
         return numpy_helper.to_array(tensor)
@@ -117,9 +117,9 @@ def value_of(tensor: onnx.TensorProto) -> Value | None:
 
 
 def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
-    """The tensor that a Constant node makes, large or small.
+    """Return the tensor of a Constant node.
 
-    Raises InputError for text, and where the node holds none or several.
+    Raises InputError for text, and if the node contains no value or several.
     """
     from onnx import TensorProto, helper
 
@@ -143,14 +143,14 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
 
 
 def dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    """A sparse tensor's shape and type, as those of a dense one without its data."""
+    """Return a dense tensor with the shape and type of a sparse one, without data."""
     from onnx import TensorProto
 
     return TensorProto(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
 
 
 def shape_value(node: onnx.NodeProto, shape: Shape) -> Value:
-    """The output of a Shape or a Size node for a tensor of this shape."""
+    """Return the output of a Shape or Size node for a tensor of this shape."""
     if node.op_type == "Size":
         return np.array(np.prod(shape, dtype=np.int64))
     limits = {attribute.name: attribute.i for attribute in node.attribute}
@@ -158,7 +158,7 @@ def shape_value(node: onnx.NodeProto, shape: Shape) -> Value:
 
 
 def evaluate(node: onnx.NodeProto, known: Mapping[str, Value], opset: int) -> tuple[Value, ...] | None:
-    """The outputs of a node whose inputs are all known; None where the reference evaluator cannot tell."""
+    """Compute the outputs of a node from its known inputs; None if the reference evaluator cannot."""
     from onnx import ValueInfoProto, helper
     from onnx.reference import ReferenceEvaluator
 
@@ -167,9 +167,9 @@ def evaluate(node: onnx.NodeProto, known: Mapping[str, Value], opset: int) -> tu
     graph = helper.make_graph([node], "one node", inputs, outputs)
     try:
         with np.errstate(all="ignore"):
-            found = ReferenceEvaluator(graph, opsets={"": opset}).run(None, feeds)
-    # Each operator of the evaluator fails in its own way on attributes or types that it does not expect.
+            results = ReferenceEvaluator(graph, opsets={"": opset}).run(None, feeds)
+    # The evaluator's operators raise different exceptions for unexpected attributes or types.
     except Exception:
         return None
-    values = tuple(np.asarray(each) for each in found)
+    values = tuple(np.asarray(each) for each in results)
     return values if all(each.dtype.kind in "biuf" for each in values) else None

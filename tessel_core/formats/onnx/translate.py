@@ -1,4 +1,4 @@
-"""A skeleton to what it says node by node: the part that runs code of the onnx package on what a file says."""
+"""Translate the skeleton of a model to an `OnnxNetwork`.  This part runs the onnx package on untrusted contents."""
 
 from __future__ import annotations
 
@@ -26,21 +26,31 @@ if TYPE_CHECKING:
 
 Listener = Callable[[str], None]
 
-_LONGEST = 300
-"""Characters of a complaint's place and of its reason."""
+_MAX_MESSAGE_CHARACTERS = 300
+"""Longest place and longest reason in an error message."""
 
 
-def _nobody(label: str) -> None:
-    """The listener of callers that do not listen."""
+def _ignore(label: str) -> None:
+    """Do nothing; the default listener."""
 
 
-def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> OnnxNetwork:
-    """The network of a model without its weights; `at` hears of each node before it is looked at.
+def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _ignore) -> OnnxNetwork:
+    """Translate a model without its weights.
 
-    `given` are sizes that the model leaves open.
+    Parameters
+    ----------
+    skeleton : bytes
+        The model without large payloads.
+    given : Mapping
+        Values of open sizes.
+    at : Callable
+        Called with the label of each node before the node is read.
 
-    Raises InputError with the place and the reason, printable whatever the file's names hold: for what is damaged, for
-    a size that the model has not, and where nothing is left.
+    Raises
+    ------
+    InputError
+        If the model is damaged, a given size is unknown, or no node depends on an input.  The message is printable,
+        whatever names the file contains.
     """
     with _printable():
         model = parse_model(skeleton)
@@ -55,7 +65,7 @@ def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody)
 
 
 def find_open_sizes(skeleton: bytes) -> tuple[str, ...]:
-    """The names of the sizes that a model leaves open; InputError as of `translate`."""
+    """Return the names of a model's open sizes.  Raises InputError like `translate`."""
     with _printable():
         return open_sizes_of(parse_model(skeleton).graph)
 
@@ -65,55 +75,59 @@ def _printable() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(printable(error.where, _LONGEST), printable(error.why, _LONGEST)) from None
+        raise InputError(
+            printable(error.where, _MAX_MESSAGE_CHARACTERS), printable(error.why, _MAX_MESSAGE_CHARACTERS)
+        ) from None
 
 
 def _network(
     model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference: Inference, warnings: tuple[str, ...]
 ) -> OnnxNetwork:
-    """The network of nodes in order."""
+    """Build the network from sorted nodes and their inferred tensors."""
     ends = tuple(dict.fromkeys(each.name for each in model.graph.output if each.name in inference.tensors))
-    costed = _left(nodes, ends, inference)
-    left = tuple(node for node, _ in costed)
-    if all(node.is_ready for node in left):
+    costed = _unfolded(nodes, ends, inference)
+    kept = tuple(node for node, _ in costed)
+    if all(node.is_ready for node in kept):
         raise InputError("the model", "has no operator that depends on its inputs")
-    made = {name for node in left for name in node.outputs}
-    taken = dict.fromkeys(name for node in left for name in _operands(node))
-    given = [name for name in dict.fromkeys((*taken, *ends)) if name not in made]
-    named = dict.fromkeys((*given, *(name for node in left for name in (*node.inputs, *node.outputs) if name)))
+    made = {name for node in kept for name in node.outputs}
+    used = dict.fromkeys(name for node in kept for name in _operands(node))
+    given = [name for name in dict.fromkeys((*used, *ends)) if name not in made]
+    named = dict.fromkeys((*given, *(name for node in kept for name in (*node.inputs, *node.outputs) if name)))
     return OnnxNetwork(
         printable(model.graph.name) or "onnx",
         opset_of(model) or 0,
         {name: inference.tensors[name] for name in named},
         tuple(each.name for each in model.graph.input if each.name in given and each.name not in inference.constants),
         tuple(name for name in given if name in inference.constants),
-        left,
+        kept,
         ends,
         (*warnings, *unknown_costs((node.op_type, node.name, known) for node, known in costed)),
     )
 
 
-def _left(nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Inference) -> list[tuple[OnnxNode, Known]]:
-    """Without those that make constants, but for those that only look at one in another way."""
-    wanted, found = set(ends), list[tuple[OnnxNode, Known]]()
+def _unfolded(
+    nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Inference
+) -> list[tuple[OnnxNode, Known]]:
+    """Return the nodes without those that compute constants.  Views of constants that are used are kept."""
+    used, kept = set(ends), list[tuple[OnnxNode, Known]]()
     for node in reversed(nodes):
-        looks = inference.is_folded(node)
-        if looks and not _is_a_look(node, wanted, inference):
+        folded = inference.is_folded(node)
+        if folded and not _is_used_view(node, used, inference):
             continue
-        each = _node(node, inference, is_ready=looks)
-        wanted.update(_operands(each[0]))
-        found.append(each)
-    return found[::-1]
+        each = _node(node, inference, is_ready=folded)
+        used.update(_operands(each[0]))
+        kept.append(each)
+    return kept[::-1]
 
 
-def _is_a_look(node: onnx.NodeProto, wanted: set[str], inference: Inference) -> bool:
-    """Whether a constant that is wanted is the data of another one."""
-    made = [name for name in node.output if name in wanted]
+def _is_used_view(node: onnx.NodeProto, used: set[str], inference: Inference) -> bool:
+    """Return whether the used outputs of a node are views of another constant."""
+    made = [name for name in node.output if name in used]
     return bool(made) and all(inference.constants[name] != name for name in made)
 
 
 def _operands(node: OnnxNode) -> Iterator[str]:
-    """The tensors that it reads on its device."""
+    """Yield the tensors that a node reads on its device."""
     yield from (name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
     yield from node.captured
 
@@ -122,7 +136,7 @@ def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> tupl
     cost = cost_of(node, inference)
     is_default = node.domain in DEFAULT_DOMAINS
     own = set(node.input)
-    found = OnnxNode(
+    translated = OnnxNode(
         printable(node.name or next(filter(None, node.output))),
         node.op_type if is_default else printable(f"{node.domain}.{node.op_type}"),
         printable(kind_of(node.op_type)),
@@ -136,7 +150,7 @@ def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> tupl
         cost.inner_bytes,
         is_ready,
     )
-    return found, cost.known
+    return translated, cost.known
 
 
 def _arguments(node: onnx.NodeProto, inference: Inference) -> Iterator[tuple[int, Numbers]]:

@@ -1,1 +1,1 @@
-"""Networks as operator graphs: builders, the backward that a forward implies, layers as single operators."""
+"""Operator graphs of networks: builders, derived backward passes, and layers merged into single operators."""

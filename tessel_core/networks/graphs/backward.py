@@ -1,6 +1,6 @@
-"""The backward pass of graphs that show no program, as those from files or changed by hand: by the kinds of operators.
+"""Backward pass of graphs without a program, such as graphs from files, estimated from the kinds of operators.
 
-The backward pass of a program is derived (`ir/transforms/gradients.py`).
+For a program, `ir/transforms/gradients.py` derives the backward pass.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from tessel_core.model.checks import topological_order
 from tessel_core.model.layers import layer_of
 
 _FLOPS_BOUND = 50.0
-"""FLOPs per byte above which an operator of an unknown kind is taken for a product of matrices."""
+"""FLOPs per byte above which an operator of an unknown kind counts as a matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The backward of one kind of operators, in multiples of the forward's FLOPs, bytes and time."""
+    """Backward costs of one kind of operator, as multiples of the forward's FLOPs, bytes and time."""
 
     inputs: float
-    """For the gradients of its inputs."""
+    """Factor for the gradients of its inputs."""
     weights: float = 0.0
-    """For the gradient of its weights, where it has any and another kernel computes it."""
+    """Factor for the gradient of its weights, if a separate kernel computes it."""
     keeps: str = "inputs"
-    """The tensors that it reads again."""
+    """Tensors that the backward reads again: inputs, output or both."""
 
 
 _PRODUCT, _PRODUCT_OF_TWO = _Rule(1, 1), _Rule(2)
 _KINDS: tuple[tuple[_Rule, str], ...] = (
-    # Five products where the forward has two: the scores are computed again [Dao 2022, arXiv 2205.14135].
+    # Five products instead of two: the scores are computed again [Dao 2022, arXiv 2205.14135].
     (_Rule(2.5, keeps="inputs output"), "attention multi_head_attention"),
-    # Bound by memory: input and gradient are read and a gradient is written, two for products of elements; norms read
-    # both twice.
+    # Memory-bound kinds read input and gradient and write a gradient, or two for elementwise products.  Norms read
+    # input and gradient twice.
     (_Rule(2.5), "layer_norm simplified_layer_norm rms_norm batch_norm group_norm instance_norm lrn"),
     (_Rule(1.5, keeps="output"), "softmax log_softmax relu sigmoid tanh exp sqrt reciprocal"),
     (_Rule(1.5), "gelu silu swish elu selu leaky_relu prelu softplus softsign hard_sigmoid hard_swish mish"),
@@ -58,10 +58,10 @@ _RULES = {kind: rule for rule, kinds in _KINDS for kind in kinds.split()}
 
 
 def _rule_of(operator: Operator) -> _Rule:
-    """The rule of its kind.
+    """Return the rule for an operator.
 
-    Of kinds that are not in the table, those with weights, those with more than `_FLOPS_BOUND` FLOPs per byte and those
-    of which neither FLOPs nor bytes are known cost two forwards, all others one.
+    The backward of an unknown kind costs two forwards if the operator has weights, more than `_FLOPS_BOUND` FLOPs per
+    byte, or neither known FLOPs nor known bytes.  Otherwise it costs one.
     """
     if operator.kind in _PRODUCTS:
         return _PRODUCT if operator.weight_bytes else _PRODUCT_OF_TWO
@@ -77,47 +77,53 @@ def _rule_of(operator: Operator) -> _Rule:
 
 
 def _is_view(operator: Operator) -> bool:
-    """Whether it does no work, so that its output is its input under another name."""
+    """Return whether the operator does no work, so that its output shares the memory of its input."""
     return operator.flops == 0 and operator.bytes == 0
 
 
 def size_of(graph: OperatorGraph, index: int) -> int | None:
-    """Bytes of an operator's output: what its edges carry, else what it says itself."""
+    """Return the bytes of an operator's output: those of its edges, or else its own `output_bytes`."""
     carried = graph.edge_bytes[index]
     return graph.operators[index].output_bytes if carried is None else carried
 
 
 def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weights: bool = False) -> OperatorGraph:
-    """The training graph: every operator has a `NAME/backward` on its device, by the table of kinds.
+    """Return the training graph, in which every operator has a `NAME/backward` on its device.
 
-    A backward operator reads what its forward kept, hence an edge between the two.  What it sends is as large as the
-    largest gradient of its inputs.  Gradients of an output with several consumers pass from the last of them to the
-    first, which adds them up, so that one tensor leaves a stage; the additions are not counted.  Where nothing before
-    an operator has weights, no gradient is computed for its inputs; weights that are not known may be there.
+    A backward operator reads the tensors that its forward keeps, hence the edge between the two.  Its output has the
+    size of the largest gradient of its inputs.  Gradients of an output with several consumers pass along these from
+    the last to the first, which adds them up, so that a single tensor leaves a stage.  The additions cost nothing.  If
+    no operator before an operator has weights, no gradient is computed for its inputs.  Unknown weights count as
+    existing ones.
 
     Parameters
     ----------
-    recompute
-        Layers, named by the first steps of names, keep their inputs alone and their backward runs the forward again;
-        those of one operator and those that nothing follows stay as they are.
-    split_weights
+    graph : OperatorGraph
+        The forward graph.
+    recompute : bool
+        Layers keep only their inputs, and their backward runs the forward again.  A layer is the first part of an
+        operator's name.  Layers of one operator, and layers without a successor, are not recomputed.
+    split_weights : bool
         Gradients of weights are operators of their own, `NAME/weight_gradient`, for which nothing waits.
 
-    Raises InputError where the graph has backward operators already, or a name is taken.
+    Raises
+    ------
+    InputError
+        If the graph already has backward operators, or a name is taken.
     """
     if graph.is_training:
-        raise InputError(f"graph {graph.name}", "has backward operators already")
+        raise InputError(f"graph {graph.name}", "already has backward operators")
     return _Backward(graph, recompute, split_weights).training_graph()
 
 
 def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
-    """A training graph whose whole backward operators are halves, where the table of kinds says what each half does.
+    """Split backward operators of a training graph into input gradients and weight gradients.
 
-    `NAME/backward` keeps its name and computes the gradient of the input, and `NAME/weight_gradient` on the same
-    devices that of the weights; both together cost what the whole did.  What is in halves already stays, and so does
-    what several operators were merged into.
+    `NAME/backward` keeps its name and computes the gradient of the input.  `NAME/weight_gradient`, on the same devices,
+    computes that of the weights.  Their costs add up to the former costs.  Operators that are already split stay
+    unchanged, and so do merged operators and unknown kinds.
     """
-    forward, found = {each.name: each for each in graph.operators if not each.backward}, dict[str, Operator]()
+    forward, split = {each.name: each for each in graph.operators if not each.backward}, dict[str, Operator]()
     names, operators = set(graph.names), list[Operator]()
     for each in graph.operators:
         of = forward.get(each.forward_of or "")
@@ -129,13 +135,13 @@ def with_weights_apart(graph: OperatorGraph) -> OperatorGraph:
         apart = _scaled(each, share, name, f"{of.kind}_weight_gradient", of.weight_bytes)
         whole = _scaled(each, 1 - share, each.name, f"{of.kind}_input_gradient", each.output_bytes)
         operators += [whole, apart]
-        found[each.name] = apart
-    taken = (replace(edge, target=found[edge.target].name) for edge in graph.edges if edge.target in found)
-    return replace(graph, operators=tuple(operators), edges=(*graph.edges, *taken))
+        split[each.name] = apart
+    copied = (replace(edge, target=split[edge.target].name) for edge in graph.edges if edge.target in split)
+    return replace(graph, operators=tuple(operators), edges=(*graph.edges, *copied))
 
 
 def _weights_share(forward: Operator, backward: Operator) -> float:
-    """How much of a whole backward is the gradient of the weights; 0 where nothing says it."""
+    """Return the share of the weight gradient in a backward operator; 0 if it is unknown."""
     rule, known = _rule_of(forward), forward.kind in _PRODUCTS or forward.kind in _RULES
     if not (forward.weight_bytes and rule.weights and known):
         return 0.0
@@ -146,7 +152,7 @@ def _weights_share(forward: Operator, backward: Operator) -> float:
 
 
 def _scaled(operator: Operator, share: float, name: str, kind: str, output_bytes: int | None) -> Operator:
-    """An operator of the backward pass that does `share` of the work of another one."""
+    """Return a backward operator that does `share` times the work of another operator."""
     return Operator(
         name,
         kind,
@@ -160,6 +166,8 @@ def _scaled(operator: Operator, share: float, name: str, kind: str, output_bytes
 
 
 class _Backward:
+    """Builds the training graph of a forward graph."""
+
     def __init__(self, graph: OperatorGraph, recompute: bool, split_weights: bool) -> None:
         self._graph, self._split = graph, split_weights
         self._rules = list(map(_rule_of, graph.operators))
@@ -168,25 +176,26 @@ class _Backward:
         sizes = Counter(self._layers)
         followed = {self._layers[one] for one, other in graph.arcs if self._layers[one] != self._layers[other]}
         self._again = [recompute and sizes[each] > 1 and each in followed for each in self._layers]
-        """Per operator, whether it runs twice."""
+        """Whether each operator is recomputed."""
 
     def training_graph(self) -> OperatorGraph:
+        """Return the forward graph with backward operators and their edges."""
         pairs = zip(self._graph.operators, self._kept(), strict=True)
         forward = [replace(operator, activation_bytes=amount) for operator, amount in pairs]
         added = [each for index in reversed(self._order) for each in self._operators(index)]
         edges = dict.fromkeys(edge for index in self._order for edge in self._edges(index))
         name = f"{self._graph.name}-training"
-        every = (*forward, *added)
-        return replace(self._graph, name=name, operators=every, edges=(*self._graph.edges, *edges), network="")
+        operators = (*forward, *added)
+        return replace(self._graph, name=name, operators=operators, edges=(*self._graph.edges, *edges), network="")
 
     def _kept(self) -> list[int]:
-        """Per operator, its activation bytes: given, or what its backward reads again.
+        """Return the activation bytes of each operator: given ones, or the tensors that its backward reads again.
 
-        A tensor that several operators keep counts at the first of them, and a view is the tensor that it shows.  A
-        tensor of unknown size counts as nothing.
+        A tensor kept by several operators counts for the first of them.  A view counts as the tensor that it shows.  A
+        tensor of unknown size counts as 0 bytes.
         """
         graph, roots, held = self._graph, list(range(len(self._graph.operators))), set[int]()
-        found = [each.activation_bytes or 0 for each in graph.operators]
+        kept = [each.activation_bytes or 0 for each in graph.operators]
         for index in self._order:
             operator, sources, keeps = graph.operators[index], graph.predecessors[index], self._rules[index].keeps
             if _is_view(operator) and len(sources) == 1:
@@ -198,30 +207,30 @@ class _Backward:
             else:
                 tensors = {roots[each] for each in sources if "inputs" in keeps}
                 tensors |= {roots[index]} if "output" in keeps else set()
-            found[index] = sum(size_of(graph, each) or 0 for each in tensors - held)
+            kept[index] = sum(size_of(graph, each) or 0 for each in tensors - held)
             if not sources and "inputs" in keeps:
-                found[index] += _from_outside(operator)
+                kept[index] += _input_bytes(operator)
             held |= tensors
-        return found
+        return kept
 
     @cached_property
     def _learns(self) -> list[bool]:
-        """Per operator, whether its output depends on weights, so that a gradient of it is wanted."""
-        found = [False] * len(self._graph.operators)
+        """Whether the output of each operator depends on weights, so that its gradient is needed."""
+        learns = [False] * len(self._graph.operators)
         for index in self._order:
             has_weights = self._graph.operators[index].weight_bytes != 0
-            found[index] = has_weights or any(found[before] for before in self._graph.predecessors[index])
-        return found
+            learns[index] = has_weights or any(learns[before] for before in self._graph.predecessors[index])
+        return learns
 
     @cached_property
     def _chains(self) -> list[list[int]]:
-        """Per operator, its consumers from the last to the first, if a gradient of its output is wanted."""
+        """Consumers of each operator from the last to the first; empty if no gradient of its output is needed."""
         rank = {index: place for place, index in enumerate(self._order)}
         pairs = zip(self._graph.consumers, self._learns, strict=True)
         return [sorted(consumers, key=lambda each: -rank[each]) if learns else [] for consumers, learns in pairs]
 
     def _wanted(self, index: int) -> list[int]:
-        """Predecessors that want a gradient."""
+        """Return the predecessors that need a gradient."""
         return [before for before in self._graph.predecessors[index] if self._learns[before]]
 
     def _is_split(self, index: int) -> bool:
@@ -241,7 +250,7 @@ class _Backward:
             yield _scaled(operator, by_weights, name, f"{kind}weight_gradient", operator.weight_bytes)
 
     def _sent(self, index: int) -> tuple[int | None, float | None]:
-        """Bytes of the largest gradient that leaves a backward operator, and what it costs to move the dearest."""
+        """Return the bytes of the largest gradient that leaves a backward operator, and the largest cost of a move."""
         wanted = self._wanted(index)
         sizes = [size_of(self._graph, before) for before in wanted]
         costs = [self._graph.output_cost[before] for before in wanted]
@@ -260,12 +269,12 @@ class _Backward:
             yield Edge(name, target, size_of(self._graph, index), self._graph.output_cost[index] if has_costs else None)
             if chain:
                 yield Edge(names[-1], target, *self._sent(chain[-1]))
-        if split and self._again[index]:  # what the forward kept exists again
+        if split and self._again[index]:  # the recomputed tensors come from the backward operator
             yield Edge(mate, weights, *self._sent(index))
 
 
-def _from_outside(operator: Operator) -> int:
-    """What an operator without predecessors takes: all that it moves, less its weights and its output."""
+def _input_bytes(operator: Operator) -> int:
+    """Return the input bytes of an operator without predecessors: all moved bytes minus its weights and its output."""
     if operator.bytes is None or operator.output_bytes is None:
         return 0
     return max(0, round(operator.bytes) - (operator.weight_bytes or 0) - operator.output_bytes)

@@ -1,10 +1,11 @@
-"""Graphs of layers: the operators of one path prefix become one, with the sums of what they cost."""
+"""Merge operators with a common name prefix into layers, with summed costs."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
@@ -13,12 +14,13 @@ from tessel_core.networks.graphs.backward import size_of
 
 
 def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
-    """The graph with the operators that share the first `depth` steps of their names merged.
+    """Merge the operators that share the first `depth` parts of their names.
 
-    Forward, backward, weight gradients and colours stay apart; a backward operator goes with its forward one.  Times,
-    FLOPs, bytes, weights and activations are summed; of several tensors that leave a layer, an edge carries the sum.
-    Where a layer as one operator would close a cycle it becomes consecutive pieces, and single operators where the
-    cycle is through a colour.
+    Operators of different phases or colours are not merged.  A backward operator is grouped like its forward operator.
+    Times, FLOPs, bytes, weights and activations are summed.  Edges carry the sum of the tensors that leave a layer.
+
+    If merging a whole layer would close a cycle, the layer becomes several consecutive pieces.  If the cycle passes
+    through a colour, its operators stay single.
     """
     operators = list(enumerate(graph.operators))
     homes = _acyclic(graph, {i: (layer_of(each, depth), each.colour) for i, each in operators if not each.backward})
@@ -27,14 +29,14 @@ def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
 
 
 def _phase_of(operator: Operator) -> str:
-    """When it runs in a training step, by its kind and direction."""
+    """Return the phase of an operator in a training step."""
     if not operator.backward:
         return "forward"
     return "weight_gradient" if operator.kind.endswith("weight_gradient") else "backward"
 
 
 def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], depth: int) -> Hashable:
-    """Backward operators go together where their forward ones do."""
+    """Return the group key of a backward operator, which follows the group of its forward operator."""
     operator = graph.operators[index]
     mate = operator.forward_of
     home = layer_of(operator, depth) if mate is None else homes[graph.operator_index(mate)]
@@ -42,9 +44,9 @@ def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], 
 
 
 def _acyclic(graph: OperatorGraph, keys: dict[int, Hashable]) -> dict[int, Hashable]:
-    """Per operator its group: `keys`, split where the quotient has a cycle.
+    """Return the group of each operator: its key, with groups split where the quotient graph has a cycle.
 
-    Operators that a colour binds together are one vertex of the quotient, whatever groups they are in.
+    Operators that share their device by a colour are one vertex of the quotient graph, even with different keys.
     """
     import networkx as nx
 
@@ -54,19 +56,19 @@ def _acyclic(graph: OperatorGraph, keys: dict[int, Hashable]) -> dict[int, Hasha
     arcs = ((vertex[one], vertex[other]) for one, other in graph.arcs if one in vertex and other in vertex)
     quotient.add_edges_from((one, other) for one, other in arcs if one != other)
     components = enumerate(nx.strongly_connected_components(quotient))
-    knot_of = {each: knot for knot, members in components for each in members}
-    knots: dict[int, list[int]] = defaultdict(list)
+    component_of = {each: number for number, members in components for each in members}
+    members_of: dict[int, list[int]] = defaultdict(list)
     for index in topological_order(graph.predecessors):
         if index in vertex:
-            knots[knot_of[vertex[index]]].append(index)
-    found: dict[int, Hashable] = {index: (vertex[index], key) for index, key in keys.items()}
-    for members in knots.values():
-        tangled = len({vertex[index] for index in members}) > 1
+            members_of[component_of[vertex[index]]].append(index)
+    groups: dict[int, Hashable] = {index: (vertex[index], key) for index, key in keys.items()}
+    for members in members_of.values():
+        has_cycle = len({vertex[index] for index in members}) > 1
         bound = [index for index in members if vertex[index] != keys[index]]
-        found.update(_pieces(graph, bound or (members if tangled else []), found))
-        if tangled and bound:
-            found.update({index: index for index in members if vertex[index] == keys[index]})
-    return found
+        groups.update(_pieces(graph, bound or (members if has_cycle else []), groups))
+        if has_cycle and bound:
+            groups.update({index: index for index in members if vertex[index] == keys[index]})
+    return groups
 
 
 def _vertex(graph: OperatorGraph, index: int, key: Hashable) -> Hashable:
@@ -78,23 +80,27 @@ def _vertex(graph: OperatorGraph, index: int, key: Hashable) -> Hashable:
 
 
 def _pieces(graph: OperatorGraph, members: Sequence[int], keys: Mapping[int, Hashable]) -> dict[int, Hashable]:
-    """Groups cut into pieces: along `members`, in topological order, a new one begins where one would close a cycle."""
-    found, current = dict[int, Hashable](), dict[Hashable, int]()
+    """Cut groups into pieces.
+
+    In topological order of `members`, a new piece begins where adding an operator to the current one would close a
+    cycle.
+    """
+    pieces, current = dict[int, Hashable](), dict[Hashable, int]()
     after: dict[Hashable, set[Hashable]] = defaultdict(set)
     for index in members:
-        key, sources = keys[index], {found[each] for each in graph.predecessors[index] if each in found}
+        key, sources = keys[index], {pieces[each] for each in graph.predecessors[index] if each in pieces}
         piece = (key, current.setdefault(key, 0))
         if _reaches(after, piece, sources - {piece}):
             current[key] += 1
             piece = (key, current[key])
-        found[index] = piece
+        pieces[index] = piece
         for source in sources - {piece}:
             after[source].add(piece)
-    return found
+    return pieces
 
 
 def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, goals: set[Hashable]) -> bool:
-    """Whether a path leads from `start` to any of the others."""
+    """Return whether a path leads from `start` to one of `goals`."""
     waiting, seen = [start], {start}
     while waiting and goals:
         for each in after[waiting.pop()] - seen:
@@ -107,16 +113,20 @@ def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, goals: set[H
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Operators, by index, that become one; all of one phase and one colour."""
+    """Operators, by index, that are merged into one.  All have the same phase and colour."""
 
     name: str
     members: tuple[int, ...]
     home: str | None
-    """For backward operators, the name of the group of their forward ones."""
+    """Group of the forward operators, for a group of backward operators."""
 
 
 def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> list[_Group]:
-    """Groups by the layer's name, and with a number each where it has several; backward ones after their home."""
+    """Build the named groups.
+
+    A group is named after its layer, with a number if the layer has several groups.  A group of backward operators is
+    named after the group of its forward operators.
+    """
     members: dict[Hashable, list[int]] = defaultdict(list)
     for index in range(len(graph.operators)):
         members[piece_of[index]].append(index)
@@ -130,17 +140,17 @@ def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> 
 
 
 def _numbered(stems: dict[Hashable, str]) -> dict[Hashable, str]:
-    """Names that are unique: stem, or stem/1, stem/2, …"""
+    """Return unique names: stem, or stem/1, stem/2, …"""
     total, used = Counter(stems.values()), Counter[str]()
-    found = dict[Hashable, str]()
+    names = dict[Hashable, str]()
     for key, stem in stems.items():
         used[stem] += 1
-        found[key] = stem if total[stem] == 1 else f"{stem}/{used[stem]}"
-    return found
+        names[key] = stem if total[stem] == 1 else f"{stem}/{used[stem]}"
+    return names
 
 
 def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
-    """The quotient of the graph; `groups` hold every operator once, and no cycle passes through them."""
+    """Return the quotient graph.  `groups` contain every operator once and form no cycle."""
     group_of = {index: group for group in groups for index in group.members}
     leaving: dict[str, set[int]] = defaultdict(set)
     links = dict[tuple[str, str], None]()
@@ -149,7 +159,8 @@ def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
         if source is target:
             continue
         links[source.name, target.name] = None
-        if (source.home or source.name) != (target.home or target.name):  # else it never leaves the device
+        same_device = (source.home or source.name) == (target.home or target.name)
+        if not same_device:  # a group and its backward are on one device
             leaving[source.name].add(one)
     output = {group.name: _output(graph, group, leaving[group.name]) for group in groups}
     operators = tuple(_operator(graph, group, output[group.name][0]) for group in groups)
@@ -158,12 +169,12 @@ def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
 
 
 def _output(graph: OperatorGraph, group: _Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:
-    """Bytes and cost of what leaves the group; where nothing does, bytes of its last tensors."""
+    """Return the bytes and the cost of the tensors that leave a group; without any, the bytes of its last tensors."""
     inside = set(group.members)
     last = [index for index in group.members if inside.isdisjoint(graph.consumers[index])]
     sizes = [size_of(graph, index) for index in (sorted(leaving) or last)]
     has_costs = any(edge.cost is not None for edge in graph.edges)
-    cost = sum(graph.output_cost[index] for index in leaving) if has_costs else None
+    cost = fsum(graph.output_cost[index] for index in leaving) if has_costs else None
     return None if None in sizes else sum(size or 0 for size in sizes), cost
 
 
@@ -189,17 +200,17 @@ def _operator(graph: OperatorGraph, group: _Group, output_bytes: int | None) -> 
 
 
 def _times(parts: Sequence[Operator]) -> tuple[DeviceTime, ...]:
-    """A kind of device supports the whole where it supports every part."""
+    """Return the summed times on each kind of device that supports every part."""
     sums = ((each.kind, _whole([part.time_on(each.kind) for part in parts])) for each in parts[0].times)
     return tuple(DeviceTime(kind, total) for kind, total in sums if total is not None)
 
 
 def _whole(amounts: Sequence[float | None]) -> float | None:
-    """The sum; not known where one of them is not."""
-    return None if None in amounts else sum((amount or 0.0 for amount in amounts), 0.0)
+    """Return the sum; None if an amount is unknown."""
+    return None if None in amounts else fsum(amount or 0.0 for amount in amounts)
 
 
 def _known(amounts: Sequence[int | None]) -> int | None:
-    """The sum of those that are known, as everywhere where memory is counted; None where none is."""
+    """Return the sum of the known amounts; None if none is known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""Operator graphs from files of any format."""
+"""Read operator graphs from files of any format."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tessel_core.formats.onnx import OnnxModel
 
 
 def read_graph_file(path: Path, name: str = "") -> GraphFile:
-    """A graph of any format; of an ONNX model that of its program, with 1 for each size that the model leaves open.
+    """Read a graph of any format.  An ONNX model is converted, with 1 for each open size.
 
-    Raises InputError where the file holds something else; complaints call it by `name`, else by its path.
+    Raises InputError if the file contains anything else.  Errors begin with `name`, or with the path.
     """
-    found = with_graph(read_any(path, name))
-    if isinstance(found, GraphFile):
-        return found
-    raise refused(found, name or str(path), "an operator graph")
+    contents = with_graph(read_any(path, name))
+    if isinstance(contents, GraphFile):
+        return contents
+    raise refused(contents, name or str(path), "an operator graph")
 
 
-def with_graph(found: Known) -> Known:
-    """The graph of an ONNX model; anything else as it is."""
-    if not isinstance(found, OnnxModel):
-        return found
+def with_graph(contents: Known) -> Known:
+    """Convert an ONNX model to its graph.  Return any other contents unchanged."""
+    if not isinstance(contents, OnnxModel):
+        return contents
     from tessel_core.networks.onnx import model_graph
 
-    return model_graph(found)
+    return model_graph(contents)

@@ -1,4 +1,4 @@
-"""What every family of networks is asked for, and what a family is."""
+"""Options shared by all families of networks, and the definition of a family."""
 
 from __future__ import annotations
 
@@ -18,67 +18,74 @@ OPERATORS, LAYERS = "operators", "layers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
-    """How a network is run; families add its sizes."""
+    """Options of a run of a network.  Families add the sizes of the network."""
 
-    micro_batch: int = option(1, Option("Micro-batch", "Samples that pass at once", 1, 65_536))
-    dtype: str = option("bf16", Option("Number format", "Of weights and activations", choices=tuple(BYTES_OF)))
-    tensor_parallel: int = option(
-        1, Option("Tensor-parallel degree", "Devices that share each layer; the graph is what one of them does", 1, 64)
+    micro_batch: int = option(1, Option("Micro-batch", "Samples per micro-batch", 1, 65_536))
+    dtype: str = option(
+        "bf16", Option("Number format", "Number format of weights and activations", choices=tuple(BYTES_OF))
     )
-    training: bool = option(False, Option("Training", "With the backward", 0, 1))
+    tensor_parallel: int = option(
+        1, Option("Tensor-parallel degree", "Devices that share each layer. The graph shows one of them", 1, 64)
+    )
+    training: bool = option(False, Option("Training", "Add the backward pass", 0, 1))
     recompute: str = option(
         str(Recompute.NONE),
         Option(
             "Recomputation",
-            "What runs again for the backward: all of a layer, or every second product and the quick rest",
+            "Operators that run again in the backward pass to save memory: whole layers (full), or every second matrix "
+            "product and all cheap operators (selective)",
             choices=tuple(Recompute),
         ),
     )
     split_weights: bool = option(
-        False, Option("Split backward", "Gradients of weights are operators that nothing waits for", 0, 1)
+        False, Option("Split backward", "Make gradients of weights operators of their own, which can run later", 0, 1)
     )
     attention: str = option(
         str(AttentionKernel.FUSED),
         Option(
             "Attention",
-            "The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory",
+            "Kernel of attention: the fastest fused one, FlashAttention 2, or one operator per step, which keeps the "
+            "scores in memory",
             choices=tuple(AttentionKernel),
         ),
     )
     granularity: str = option(
-        OPERATORS, Option("Granularity", "Single operators, or a layer as one", choices=(OPERATORS, LAYERS))
+        OPERATORS,
+        Option("Granularity", "Show single operators, or one operator per layer", choices=(OPERATORS, LAYERS)),
     )
 
 
 def check_divides(what: str, whole: int, by: str, parts: int) -> None:
-    """Raise InputError unless `parts` divides `whole`; both are named."""
+    """Raise InputError unless `parts` divides `whole`.  `by` and `what` are their names."""
     if whole % parts:
         raise InputError(by, f"must divide {what}, which is {whole:,}, got {parts:,}")
 
 
 def check_positions(what: str, tokens: int, positions: int) -> None:
-    """Raise InputError for more tokens than have a position; `what` names them."""
+    """Raise InputError if there are more tokens than positions.  `what` is the name of the number of tokens."""
     if tokens > positions:
         raise InputError(what, f"must be at most the {positions:,} positions, got {tokens:,}")
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFamily:
-    """One entry of the table of families; `program` may assume options in range and checks the rest."""
+    """A family of networks."""
 
     name: str
     title: str
     source: str
-    """Where its sizes come from."""
+    """Source of the sizes."""
     spec: type
     presets: Mapping[str, Any]
-    """Specs of published sizes by name."""
+    """Specs of published sizes, by name."""
     program: Callable[[Any], Distributed]
-    """The forward pass on one device: in training up to its losses, else up to its results."""
+    """Builds the forward pass on one device: in training up to the losses, otherwise up to the results.
+
+    Options are in range; the function checks all other conditions."""
 
 
 def check_family(family: GraphFamily) -> None:
-    """Raise InputError for a family without presets, or whose specs are no `GraphSpec` of options."""
+    """Raise InputError if a family has no presets, or a spec that is not a `GraphSpec` with options."""
     if not family.presets:
         raise InputError("presets", "must name at least one size")
     for name, spec in {"": family.spec(), **family.presets}.items():

@@ -1,4 +1,4 @@
-"""Every family of networks by name, and the front door to their graphs."""
+"""Table of all families of networks, and functions that build their graphs."""
 
 from __future__ import annotations
 
@@ -34,27 +34,38 @@ from tessel_core.options import changed_options, check_options, config_from
 
 _OWN = {family.name: family for family in (GPT, LLAMA, MOE, VIT, CLIP, MT5, FLAVA, EVOFORMER, SWIN, RESNET, MLP)}
 GRAPHS = Extended("tessel.networks", "network", GraphFamily, _OWN, check_family)
-"""Every family by name, those of other packages last; forms, command line, samples and tests follow this table."""
+"""All families by name, with those of other packages last.  Forms, command line, samples and tests use this table."""
 
 
 def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> OperatorGraph:
-    """The graph of the family called `family`, named `name` or after it.
+    """Build the graph of a network.
 
-    Without training nothing is kept for a backward, and activation bytes are null.  Layers have the summed times of
-    their operators on every known kind of device.
+    Without training, activation bytes are null.  With one operator per layer, times are summed on every known kind of
+    device.
 
     >>> len(build_graph("mlp").operators)  # 8 products and 8 ReLUs
     16
 
-    Raises InputError for an unknown family, an option out of range, sizes that do not fit together, or too many
-    operators.
+    Parameters
+    ----------
+    family : str
+        Name of a family in `GRAPHS`.
+    spec : GraphSpec
+        Sizes and options; by default those of the family.
+    name : str
+        Name of the graph; by default that of the family.
+
+    Raises
+    ------
+    InputError
+        For an unknown family, an option out of range, sizes that do not fit together, or too many operators.
     """
     known = GRAPHS.find(family)
     spec = known.spec() if spec is None else spec
     check_options(spec)
     recomputes = spec.recompute != Recompute.NONE
     if not spec.training and (recomputes or spec.split_weights):
-        raise InputError("Recomputation" if recomputes else "Split backward", "is for training, which is off")
+        raise InputError("Recomputation" if recomputes else "Split backward", "needs training, which is off")
     called = f"{name or family}{'-training' if spec.training else ''}"
     graph = graph_of(network_program(known.program, spec), called, spec.micro_batch)
     graph = replace(graph, network=_words(family, spec))
@@ -64,26 +75,29 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
 def training_graph(
     graph: OperatorGraph, *, recompute: Recompute = Recompute.NONE, split_weights: bool = False
 ) -> OperatorGraph:
-    """The graph of the training of a network: derived from its program where the graph shows one, else by kinds.
+    """Return the training graph of a forward graph.
 
-    Raises InputError where the graph has backward operators already, a name is taken, or a graph without a program is
-    to be recomputed selectively.
+    If the graph shows a known network, its backward pass is derived from the program.  Otherwise it is estimated from
+    the kinds of operators.
+
+    Raises InputError if the graph already has backward operators, a name is taken, or selective recomputation is asked
+    for a graph without a known network.
     """
     try:
         family, spec = network_of(graph)
-    except InputError:  # of no known network, or changed by hand since
+    except InputError:  # no known network, or a changed graph
         if recompute == Recompute.SELECTIVE:
-            why = "selective takes a network that the graph shows; this one shows none, so say full"
+            why = "selective needs a graph of a known network; use full for this graph"
             raise InputError("recomputation", why) from None
         return with_backward(graph, recompute=recompute == Recompute.FULL, split_weights=split_weights)
     if spec.training:
-        raise InputError(f"graph {graph.name}", "has backward operators already")
+        raise InputError(f"graph {graph.name}", "already has backward operators")
     asked = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
     return build_graph(family.name, asked, graph.name)
 
 
 def parameters_of(graph: OperatorGraph) -> int | None:
-    """Numbers of all weights of the network that a graph shows, on all its devices; None where it shows none."""
+    """Return the number of parameters of the whole network that a graph shows; None if it shows no known network."""
     try:
         family, spec = network_of(graph)
     except InputError:
@@ -94,7 +108,7 @@ def parameters_of(graph: OperatorGraph) -> int | None:
 
 
 def _words(family: str, spec: GraphSpec) -> str:
-    """The family and the options that are not its defaults, as `network_of` reads them."""
+    """Return the family and its changed options as text, which `network_of` reads."""
     values = (
         (name, str(value).lower() if isinstance(value, bool) else value)
         for name, value in changed_options(spec).items()
@@ -103,14 +117,14 @@ def _words(family: str, spec: GraphSpec) -> str:
 
 
 def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
-    """The family and the spec of the network that a graph shows.
+    """Return the family and the spec of the network that a graph shows.
 
-    Raises InputError for a graph that shows none, or that was changed since.
+    Raises InputError if the graph shows no known network, or was changed.
     """
     where = f"graph {graph.name}"
     if not graph.network:
-        raise InputError(where, "does not say which network it shows, so no program follows from it")
-    # Files from before there were several ways to recompute.
+        raise InputError(where, "does not name the network that it shows, so it has no program")
+    # Older files have a boolean option for recomputation.
     graph = replace(graph, network=graph.network.replace("recompute=true", f"recompute={Recompute.FULL}"))
     name, *words = graph.network.split()
     family = GRAPHS.find(name)
@@ -125,14 +139,14 @@ def network_of(graph: OperatorGraph) -> tuple[GraphFamily, Any]:
 
 
 def _timed_on(graph: OperatorGraph, kinds: Collection[str]) -> OperatorGraph:
-    """The graph without times on other kinds of devices: packages that are installed later may add kinds."""
+    """Return the graph with times only on the given kinds of devices, because other packages may add kinds."""
     times = (tuple(each for each in operator.times if each.kind in kinds) for operator in graph.operators)
     operators = (replace(operator, times=kept) for operator, kept in zip(graph.operators, times, strict=True))
     return replace(graph, operators=tuple(operators))
 
 
 def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> Distributed:
-    """The program of one micro-batch as a spec asks for it, without the optimizer's step; device 1 is the graph's."""
+    """Build the program of one micro-batch for a spec, without an optimizer step.  The graph shows its device 1."""
     model = with_attention(AttentionKernel(spec.attention), program(spec))
     if spec.training:
         model = recomputing(Recompute(spec.recompute), Gradients(split_weights=spec.split_weights)(model))
@@ -140,5 +154,5 @@ def network_program(program: Callable[[Any], Distributed], spec: GraphSpec) -> D
 
 
 def of_layers(graph: OperatorGraph, dtype: str) -> OperatorGraph:
-    """Layers as single operators, which take as long as their operators do on every known kind of device."""
+    """Merge each layer into one operator, with times on every known kind of device."""
     return by_layer(timed(graph, [kind.device(name) for name, kind in DEVICE_KINDS.items()], dtype))

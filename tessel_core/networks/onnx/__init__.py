@@ -1,4 +1,4 @@
-"""ONNX models as programs, every node one operation and weights as inputs, and the operator graphs that show them."""
+"""Convert ONNX models to programs, with one operation per node, and to operator graphs."""
 
 from tessel_core.networks.onnx.graph import OnnxSpec, model_graph, network_graph, network_program, spec_from
 from tessel_core.networks.onnx.program import OnnxProgram, onnx_program

@@ -1,4 +1,4 @@
-"""The operator graph of an ONNX model: the view of its program, as for every network."""
+"""Build the operator graph of an ONNX model from its program."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tessel_core.model.checks import joined, quotient, topological_order
 from tessel_core.networks.onnx.program import onnx_program
 from tessel_core.networks.program_graph import program_graph
 
-_MOST_TRIED = 200
-"""Weights that are tried, the first ones of the file; each costs a walk over the graph."""
+_MAX_TIED_WEIGHTS = 200
+"""Only this many shared weights, the first in the file, are considered; each needs a walk over the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxSpec:
-    """How an ONNX model is run."""
+    """Options of a run of an ONNX model."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Of what the model leaves open, as for `OnnxModel.network`."""
+    """Open sizes of the model; see `OnnxModel.network`."""
     training: bool = False
     recompute: Recompute = Recompute.NONE
     split_weights: bool = False
 
 
 def spec_from(words: Iterable[str], where: str) -> OnnxSpec:
-    """A spec from words like `batch=8` and `training=true`; InputError at `where` for others.
+    """Parse words like `batch=8` and `training=true` into a spec.  Raises InputError at `where` for other words.
 
     >>> spec_from(["batch=8", "training=true"], "--set")
     OnnxSpec(sizes={'batch': 8}, training=True, recompute=<Recompute.NONE: 'none'>, split_weights=False)
@@ -58,7 +58,7 @@ _SWITCHES = ("training", "split_weights")
 
 
 def model_graph(model: OnnxModel, spec: OnnxSpec | None = None) -> GraphFile:
-    """The graph of an ONNX model; the rest is as for `network_graph`."""
+    """Build the graph of an ONNX model; see `network_graph`."""
     spec = spec or OnnxSpec()
     network = model.network(spec.sizes)
     try:
@@ -68,17 +68,17 @@ def model_graph(model: OnnxModel, spec: OnnxSpec | None = None) -> GraphFile:
 
 
 def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFile:
-    """An operator for each node that does work, called as the node; all that the file leaves open is a warning.
+    """Build a graph with one operator for each node that does work.  Warnings name open sizes and unknown costs.
 
-    A weight that several operators use gives them one colour, unless that forces a cycle: then each of them holds it.
-    Numbers that are no weights, such as masks of whole numbers, are held wherever they are used.
+    Operators that share a weight get one colour, unless this would force a cycle; then each of them holds the weight.
+    Constants that are not weights, such as integer masks, are held by every operator that uses them.
 
-    Raises InputError where nothing is left, where there are too many operators, or as `network_program`.
+    Raises InputError if no operator remains or there are too many, and like `network_program`.
     """
     spec = spec or OnnxSpec()
     model = network_program(network, spec)
     if not model.program.ops:
-        raise InputError("the model", "only passes its inputs on")
+        raise InputError("the model", "only returns its inputs")
     name = f"{network.name}{'-training' if spec.training else ''}"
     shown = program_graph(model, name, _batch_size(network))
     users = {
@@ -91,9 +91,11 @@ def network_graph(network: OnnxNetwork, spec: OnnxSpec | None = None) -> GraphFi
 
 
 def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
-    """The program of one micro-batch; in training with the gradients of its weights, from given ones of its results.
+    """Build the program of one micro-batch.
 
-    Raises InputError where an operator on the way from a result to a weight has no gradient.
+    In training it also computes the gradients of the weights.  The gradients of the results are then further inputs.
+
+    Raises InputError if an operator between a weight and a result has no gradient.
     """
     model = onnx_program(network).model
     along = {name: Role(batch_axis=0) for name in (*network.inputs, *network.outputs) if network.tensors[name].shape}
@@ -103,12 +105,12 @@ def network_program(network: OnnxNetwork, spec: OnnxSpec) -> Distributed:
         model = recomputing(spec.recompute, Gradients(split_weights=spec.split_weights, of_outputs=True)(model))
     elif spec.recompute != Recompute.NONE or spec.split_weights:
         where = "split_weights" if spec.recompute == Recompute.NONE else "recompute"
-        raise InputError(where, "is for training, which is off")
+        raise InputError(where, "needs training, which is off")
     return model
 
 
 def _batch_size(network: OnnxNetwork) -> int:
-    """The first axis of the first input that has one; 1 where none has."""
+    """Return the size of the first axis of the first input with axes; 1 if there is none."""
     shapes = (network.tensors[name].shape for name in network.inputs)
     return max(1, next((shape[0] for shape in shapes if shape), 1))
 
@@ -116,9 +118,9 @@ def _batch_size(network: OnnxNetwork) -> int:
 def _with_ties(
     graph: OperatorGraph, users: Mapping[str, Sequence[int]], model: Distributed
 ) -> tuple[OperatorGraph, tuple[str, ...]]:
-    """The graph with a colour for operators that share weights; and what is to be said of it.
+    """Return the graph with colours for operators that share weights, and warnings.
 
-    `users` are the forward operators that take each constant; the first of them holds it already, if it is a weight.
+    `users` are the forward operators that use each constant.  The first user of a weight already holds it.
     """
     size_of = {piece.name: model.program.types[value].bytes for value, piece in model.piece_of.items()}
     weights = {name: each for name, each in users.items() if model.roles[name].weight}
@@ -138,28 +140,28 @@ def _with_ties(
     )
     apart = {name: len(each) for name, each in weights.items() if len(each) > 1 and name not in tied}
     named = listed([f"{printable(name)} ({count})" for name, count in apart.items()])
-    said = f"weights of operators that cannot share a device are counted at each of them: {named}"
-    return replace(graph, operators=tuple(operators)), (said,) if apart else ()
+    warning = f"weights of operators that cannot share a device are counted at each of them: {named}"
+    return replace(graph, operators=tuple(operators)), (warning,) if apart else ()
 
 
 def _tied(successors: Sequence[Sequence[int]], users: Mapping[str, Sequence[int]]) -> frozenset[str]:
-    """The weights whose users can share a device; those that come first in `users` are preferred."""
-    found, links = set[str](), list[tuple[int, int]]()
-    for name in list(users)[:_MOST_TRIED]:
+    """Return the weights whose users can share a device.  Earlier entries of `users` have precedence."""
+    tied, links = set[str](), list[tuple[int, int]]()
+    for name in list(users)[:_MAX_TIED_WEIGHTS]:
         more = _links(users[name])
         if not _returns(successors, users[name]) and _is_acyclic(successors, links + more):
             links += more
-            found.add(name)
-    return frozenset(found)
+            tied.add(name)
+    return frozenset(tied)
 
 
 def _links(members: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs that join them all."""
+    """Return pairs that join all members into one group."""
     return [(members[0], other) for other in members[1:]]
 
 
 def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> bool:
-    """Whether a path leaves the members and comes back to them."""
+    """Return whether a path leaves the members and returns to them."""
     inside = set(members)
     waiting = [after for member in members for after in successors[member] if after not in inside]
     seen = set(waiting)
@@ -174,7 +176,7 @@ def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> boo
 
 
 def _is_acyclic(successors: Sequence[Sequence[int]], links: Sequence[tuple[int, int]]) -> bool:
-    """Whether no tensor flows in a circle between the sets that `links` join."""
+    """Return whether the graph has no cycle after the operators joined by `links` are merged."""
     groups = joined(len(successors), links)
     group_of = {member: group for group, members in enumerate(groups) for member in members}
     arcs = ((group_of[source], group_of[target]) for source, targets in enumerate(successors) for target in targets)

@@ -1,4 +1,4 @@
-"""An ONNX network as a program on one device."""
+"""Convert an ONNX network to a program on one device."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tessel_core.networks.onnx.use import Operation, Use
 
 _DEVICE = 1
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.'/-]")
-"""Letters that names in a program's text do not have."""
+"""Characters that are not valid in names of a program's text."""
 
 
 @dataclass(frozen=True)
 class OnnxProgram:
-    """The program, whose inputs and outputs are named as in the file, and warnings about it."""
+    """A program whose inputs and outputs are named as in the file, and warnings about it."""
 
     model: Distributed
     warnings: tuple[str, ...]
 
 
 def onnx_program(network: OnnxNetwork) -> OnnxProgram:
-    """A node one operation of its name, in the order of the network; its inputs and constants are the program's inputs.
+    """Convert a network to a program with one operation per node, in the same order and with the same names.
 
-    Constants of several real numbers are weights.  Operators without an equivalent operation become opaque ones, with
-    their FLOPs and bytes; a warning names them.
+    Inputs and constants of the network become inputs of the program.  Constants with several real numbers are weights.
+    Nodes without an equivalent operation become opaque operations with their FLOPs and bytes, and a warning names them.
     """
     writer = _Writer(network)
     for node in network.nodes:
@@ -52,21 +52,21 @@ def onnx_program(network: OnnxNetwork) -> OnnxProgram:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """Whether training would change it."""
+    """Return whether training would change the constant."""
     return tensor.dtype in REAL and math.prod(tensor.shape) > 1
 
 
 def _warnings(opaque: Sequence[OnnxNode]) -> Iterator[str]:
-    found = defaultdict[str, list[str]](list)
+    names_of = defaultdict[str, list[str]](list)
     for node in opaque:
-        found[node.op_type].append(node.name)
-    if found:
-        named = [f"{op} ({len(names)}, first {names[0]})" for op, names in found.items()]
-        yield f"operators without a meaning in programs are known by their costs only: {listed(named)}"
+        names_of[node.op_type].append(node.name)
+    if names_of:
+        named = [f"{op} ({len(names)}, first {names[0]})" for op, names in names_of.items()]
+        yield f"operators without an equivalent operation are known only by their costs: {listed(named)}"
 
 
 class _Writer:
-    """Writes node after node; knows which value each tensor is."""
+    """Writes the nodes of a network into a program, and maps tensors to values."""
 
     def __init__(self, network: OnnxNetwork) -> None:
         self.network = network
@@ -79,6 +79,7 @@ class _Writer:
             self._give(name, self._type(name))
 
     def write(self, node: OnnxNode) -> None:
+        """Append the operation of a node; a node that only renames its input adds none."""
         use = Use(node, self.network)
         if _passes_on(use):
             self.value_of[node.outputs[0]] = self.value_of[node.inputs[0]]
@@ -91,12 +92,12 @@ class _Writer:
         self.value_of.update(zip(made, values, strict=True))
 
     def _give(self, name: str, of_type: TensorType) -> None:
-        """An input of the program."""
+        """Add an input to the program."""
         self.given.append(name)
         self.value_of[name] = self.build.input(self._name(name), of_type)
 
     def _by_rule(self, use: Use) -> Operation | None:
-        """As the rule has it, where that makes what the file says; else nothing."""
+        """Return the operation of the node's rule; None if its outputs differ from those in the file."""
         names = [name for name in (*use.node.inputs, *use.node.outputs) if name]
         rule = RULES.get(use.node.op_type)
         if rule is None or any(self.network.tensors[name].dtype not in WIDTHS for name in names):
@@ -106,38 +107,38 @@ class _Writer:
             if operation is None:
                 return None
             inputs = [self.build.type_of(self.value_of[name]) for name in operation.inputs]
-            found = inferred(operation.kind, inputs, operation.attributes)
+            types = inferred(operation.kind, inputs, operation.attributes)
         except (InputError, ArithmeticError, LookupError, ValueError):  # attributes that do not fit the inputs
             return None
-        return operation if found == tuple(self._type(name) for name in use.node.outputs if name) else None
+        return operation if types == tuple(self._type(name) for name in use.node.outputs if name) else None
 
     def _opaque(self, node: OnnxNode) -> Operation:
-        """An operation of its costs alone; what its subgraphs hold is an input that only counts."""
+        """Return an opaque operation with the node's costs.  Constants in its subgraphs become an extra input."""
         self.opaque.append(node)
         outputs = [self._type(name) for name in node.outputs if name]
-        taken = dict.fromkeys(name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
+        inputs = dict.fromkeys(name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
         attributes = opaque_attributes(_identifier(node.kind), node.flops, node.bytes, outputs, _DEVICE)
         held = list[str]()
         if node.inner_bytes:
             held.append(f"{node.name}.constants")
             self._give(held[0], TensorType("int8", (node.inner_bytes,), _DEVICE))
-        return Operation("opaque", (*taken, *node.captured, *held), tuple(sorted(attributes.items())))
+        return Operation("opaque", (*inputs, *node.captured, *held), tuple(sorted(attributes.items())))
 
     def _type(self, name: str) -> TensorType:
-        """Formats that programs do not have are held as so many bytes."""
+        """Return the type of a tensor.  Formats that programs lack become int8 tensors of the same number of bytes."""
         tensor = self.network.tensors[name]
         if tensor.dtype not in WIDTHS:
             return TensorType("int8", (tensor.bytes,), _DEVICE)
         return TensorType(tensor.dtype, tensor.shape, _DEVICE)
 
     def _name(self, name: str) -> str:
-        """Unique, and no number, as which unnamed values are called."""
-        found = _identifier(name)
-        return self._names.unique(f"_{found}" if found.isdigit() else found)
+        """Return a unique name that is not a number, because programs refer to unnamed values by number."""
+        identifier = _identifier(name)
+        return self._names.unique(f"_{identifier}" if identifier.isdigit() else identifier)
 
 
 def _passes_on(use: Use) -> bool:
-    """Whether its output is its input by another name."""
+    """Return whether a node's output is its input under another name."""
     if use.node.op_type == "Dropout":
         training = use.node.arguments.get(2, (True,))[0] if use.has(2) else False
         return use.makes_one and not training

@@ -1,6 +1,6 @@
-"""Rules that turn a node of ONNX into one operation of programs; defaults as ONNX has them.
+"""Rules that convert an ONNX node to one operation of a program.  Default values are those of ONNX.
 
-Attributes say no size that follows from the input's, so that they hold for a part of the batch as well.
+Attributes contain no size that follows from the input, so that they are also valid for a part of the batch.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from tessel_core.networks.onnx.use import Operation, Use
 from tessel_core.networks.reshaping import reshaping
 
 Rule = Callable[[Use], Operation | None]
-"""What a node is as an operation; None where no operation says it."""
+"""Function that converts a node to an operation; None if there is no equivalent operation."""
 
 _SAME_INPUTS = (
     "Add Sub Mul Div Pow And Or Xor Not Equal Less Greater LessOrEqual GreaterOrEqual Tanh Sigmoid Erf Sqrt Exp "
     "Log Neg Abs Sign Floor Ceil Round Sin Cos Reciprocal Softplus Softsign Mish HardSwish Where Max Min "
     "GlobalAveragePool GlobalMaxPool"
 )
-"""Operators whose inputs are those of the operation of their name, without attributes."""
+"""Operators that equal the operation of the same name and have no attributes."""
 _REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL2 ReduceSumSquare"
-_SOFTMAX_OF_ONE_AXIS = 13
-"""Before this opset, softmax is over all axes from one on, the second by default."""
-_CLIP_BY_INPUTS = 11
-_SPATIAL = 9
-"""Before this opset, a batch normalization may have statistics for every place."""
-_STEERED_SLICE = 10
-"""From this opset on, a slice is said by inputs."""
-_STEERED_PAD = 11
+_SOFTMAX_ONE_AXIS_OPSET = 13
+"""Before this opset, softmax covers all axes from a given one on; by default from the second."""
+_CLIP_INPUTS_OPSET = 11
+"""From this opset on, the limits of Clip are inputs instead of attributes."""
+_SPATIAL_OPSET = 9
+"""Before this opset, a batch normalization may have statistics per position."""
+_SLICE_INPUTS_OPSET = 10
+"""From this opset on, starts and ends of Slice are inputs instead of attributes."""
+_PAD_INPUTS_OPSET = 11
+"""From this opset on, the sizes of Pad are inputs instead of attributes."""
 
 
 def _same(kind: str) -> Rule:
@@ -42,7 +44,7 @@ def _snake_case(name: str) -> str:
 
 
 def _clip(use: Use) -> Operation | None:
-    if use.opset < _CLIP_BY_INPUTS:
+    if use.opset < _CLIP_INPUTS_OPSET:
         return use.operation("clip", 1, low=use.number("min", -math.inf), high=use.number("max", math.inf))
     if use.is_unknown(1) or use.is_unknown(2):
         return None
@@ -53,7 +55,7 @@ def _clip(use: Use) -> Operation | None:
 def _softmax(kind: str) -> Rule:
     def rule(use: Use) -> Operation | None:
         rank = len(use.shape)
-        one_axis = use.opset >= _SOFTMAX_OF_ONE_AXIS
+        one_axis = use.opset >= _SOFTMAX_ONE_AXIS_OPSET
         axis = use.integer("axis", -1 if one_axis else 1) % max(rank, 1)
         return use.operation(kind, axes=(axis,) if one_axis else tuple(range(axis, rank)))
 
@@ -81,7 +83,7 @@ def _layer_norm(use: Use) -> Operation | None:
 
 
 def _batch_norm(use: Use) -> Operation | None:
-    per_place = use.opset < _SPATIAL and not use.integer("spatial", 1)
+    per_place = use.opset < _SPATIAL_OPSET and not use.integer("spatial", 1)
     if not use.makes_one or use.integer("training_mode", 0) or per_place:
         return None
     return use.operation("batch_norm", 5, epsilon=use.number("epsilon", 1e-5))
@@ -122,10 +124,10 @@ def _split(use: Use) -> Operation | None:
 
 
 def _slice(use: Use) -> Operation | None:
-    """Starts and ends may lie outside of the tensor, and may count from its end."""
+    """Convert a Slice, whose starts and ends may be outside of the tensor or count from its end."""
     if any(use.is_unknown(position) for position in (1, 2, 3, 4)):
         return None
-    by_inputs = use.opset >= _STEERED_SLICE
+    by_inputs = use.opset >= _SLICE_INPUTS_OPSET
     starts = use.argument(1) if by_inputs else use.integers("starts")
     ends = use.argument(2) if by_inputs else use.integers("ends")
     if starts is None or ends is None:
@@ -137,19 +139,19 @@ def _slice(use: Use) -> Operation | None:
     rank = len(use.shape)
     named = tuple(axis % rank for axis in axes)
     each = zip(named, starts, ends, steps, strict=True)
-    taken = [range(use.shape[axis])[start:end:step] for axis, start, end, step in each]
+    ranges = [range(use.shape[axis])[start:end:step] for axis, start, end, step in each]
     return use.operation(
         "strided_slice",
         1,
         axes=named,
-        counts=tuple(map(len, taken)),
-        starts=tuple(places.start if places else 0 for places in taken),
+        counts=tuple(map(len, ranges)),
+        starts=tuple(places.start if places else 0 for places in ranges),
         steps=steps,
     )
 
 
 def _expand(use: Use) -> Operation | None:
-    """1 for sizes that the input has."""
+    """Convert an Expand; sizes that the input already has become 1."""
     has = (1,) * (len(use.made) - len(use.shape)) + use.shape
     shape = tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
     return use.operation("expand", 1, shape=shape)
@@ -158,7 +160,7 @@ def _expand(use: Use) -> Operation | None:
 def _pad(use: Use) -> Operation | None:
     if any(use.is_unknown(position) for position in (1, 2, 3)) or use.text("mode", "constant") != "constant":
         return None
-    by_inputs = use.opset >= _STEERED_PAD
+    by_inputs = use.opset >= _PAD_INPUTS_OPSET
     pads = (use.argument(1) if by_inputs else use.integers("pads")) or ()
     value = use.node.arguments.get(2, (0.0,))[0] if by_inputs else use.number("value", 0.0)
     rank = len(use.shape)
@@ -173,9 +175,9 @@ def _pad(use: Use) -> Operation | None:
 
 
 def _swept(use: Use, kernel: Shape) -> dict[str, Shape] | None:
-    """Dilations, pads and strides, spelled out; the pads at the end reach as far as the outputs do.
+    """Return explicit dilations, pads and strides, with pads at the end that suit the output sizes.
 
-    None where the sizes do not say how the windows lie.
+    Returns None if the attributes do not fit the number of axes.
     """
     spatial = len(kernel)
     ones = (1,) * spatial
@@ -211,7 +213,10 @@ def _max_pool(use: Use) -> Operation | None:
 
 
 def _average_pool(use: Use) -> Operation | None:
-    """What is beyond the pads, where sizes are rounded up, never counts, so it cannot be said with pads that do."""
+    """Convert an AveragePool.
+
+    Returns None if pads count and sizes are rounded up, because elements beyond the pads never count.
+    """
     kernel = use.integers("kernel_shape") or ()
     swept, counts = _swept(use, kernel), use.integer("count_include_pad", 0)
     if swept is None or (counts and use.integer("ceil_mode", 0)):
@@ -224,7 +229,7 @@ RULES: dict[str, Rule] = {
     **{name: _reduction(_snake_case(name)) for name in _REDUCTIONS.split()},
     "MatMul": _same("matmul"),
     "PRelu": _same("prelu"),
-    # As frameworks do: the output is usually kept by what takes it, too.
+    # Frameworks keep the output for the backward pass, and the next operator usually keeps it anyway.
     "Relu": lambda use: use.operation("relu", keeps_output=1),
     "Sum": _same("add"),
     "Gelu": lambda use: use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf"),
@@ -253,4 +258,4 @@ RULES: dict[str, Rule] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
 }
-"""Per operator of ONNX, how it becomes an operation; one without a rule becomes opaque."""
+"""Conversion rule for each ONNX operator.  Operators without a rule become opaque."""

@@ -1,4 +1,4 @@
-"""A node of ONNX as rules see it, and the operation that a rule makes of it."""
+"""Input and output of conversion rules: an ONNX node with its shapes, and an operation of a program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.ir.program import Attributes, AttributeValue
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of programs: its kind, the tensors that it takes, and its attributes."""
+    """An operation of a program: its kind, input tensors and attributes."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -29,25 +29,25 @@ class Use(WithAttributes):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names by position, without those that are left out at the end."""
-        found = list(self.node.inputs)
-        while found and not found[-1]:
-            found.pop()
-        return tuple(found)
+        """Input names by position, without omitted ones at the end."""
+        names = list(self.node.inputs)
+        while names and not names[-1]:
+            names.pop()
+        return tuple(names)
 
     @property
     def makes_one(self) -> bool:
-        """Whether its first output is the only one that there is."""
+        """Whether the first output is the only one."""
         return bool(self.node.outputs[0]) and not any(self.node.outputs[1:])
 
     @property
     def shape(self) -> Shape:
-        """Of its first input."""
+        """Shape of the first input."""
         return self.network.tensors[self.node.inputs[0]].shape
 
     @property
     def made(self) -> Shape:
-        """Of its first output."""
+        """Shape of the first output."""
         return self.network.tensors[self.node.outputs[0]].shape
 
     @property
@@ -59,27 +59,27 @@ class Use(WithAttributes):
         return self.network.opset
 
     def shape_of(self, position: int) -> Shape:
-        """Of any input."""
+        """Return the shape of an input."""
         return self.network.tensors[self.node.inputs[position]].shape
 
     def has(self, position: int) -> bool:
-        """Whether an optional input is there."""
+        """Return whether an optional input is present."""
         return position < len(self.node.inputs) and bool(self.node.inputs[position])
 
     def argument(self, position: int) -> tuple[int, ...] | None:
-        """The whole numbers of an input that steers the operator; None where it is left out or not known."""
-        found = self.node.arguments.get(position)
-        return None if found is None else tuple(map(int, found))
+        """Return the integers of an input such as a shape or axes; None if it is omitted or unknown."""
+        numbers = self.node.arguments.get(position)
+        return None if numbers is None else tuple(map(int, numbers))
 
     def axes(self, position: int) -> tuple[int, ...] | None:
-        """From an input of newer opsets, or from an attribute of older ones."""
+        """Return the axes from an input (newer opsets) or from an attribute (older opsets)."""
         return self.argument(position) if self.has(position) else self.integers("axes")
 
     def is_unknown(self, position: int) -> bool:
-        """Whether an input that steers the operator is computed while the network runs."""
+        """Return whether an input such as a shape or axes is computed while the network runs."""
         return self.has(position) and position not in self.node.arguments
 
     def operation(self, kind: str, takes: int | None = None, /, **attributes: AttributeValue) -> Operation | None:
-        """This operation of the first `takes` inputs, of all where None; None where one of them is left out."""
+        """Return an operation on the first `takes` inputs, or on all; None if one of them is omitted."""
         inputs = self.inputs[:takes]
         return Operation(kind, inputs, tuple(sorted(attributes.items()))) if all(inputs) else None

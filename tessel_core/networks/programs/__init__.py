@@ -1,1 +1,1 @@
-"""Builders of programs: networks for one device, to be distributed by transforms, schedules of plans, and files."""
+"""Programs from files, from schedules of plans, and from small networks for plans."""

@@ -1,9 +1,9 @@
-"""A plan understood as a network: the layers that its blocks run, and what its dependencies carry.
+"""Interpret a plan as a network: the layers of its blocks, and the tensors along its dependencies.
 
-A forward block is a layer, which takes the sum of what the forward blocks before it make.  Gradients flow along the
-same dependencies the other way, so a backward block belongs to the forward block from which its gradients' makers have
-their inputs, or whose output is the network's.  Blocks of kind other that wait for no backward block count as forward.
-A layer without a backward block is frozen, and then so is all before it.
+A forward block is a layer.  Its input is the sum of the outputs of the forward blocks before it.  Gradients flow along
+the same dependencies in reverse.  So a backward block belongs to the forward block whose output is used by the layers
+of the backward blocks before it, or whose output is an output of the network.  Blocks of kind other that do not depend
+on backward blocks count as forward.  A layer without a backward block is frozen, and so are all layers before it.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan
 
-_INSTEAD = "--stand-ins run any plan"
+_ALTERNATIVE = "--stand-ins run any plan"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What each block of a plan runs; layers are named by their forward blocks' places in the plan."""
+    """The network of a plan.  A layer is identified by the index of its forward block."""
 
     plan: MicroBatchPlan
     layers: tuple[int, ...]
-    """In the order in which data flows."""
+    """Layers in topological order."""
     inputs: dict[int, tuple[int, ...]]
-    """Per layer, those whose outputs it takes; of none: it takes the micro-batch."""
+    """Layers whose outputs each layer uses.  A layer without any uses the micro-batch."""
     backward: dict[int, tuple[int, ...]]
-    """Per backward block, the layers whose gradient it runs, the last one first."""
+    """Layers whose gradients each backward block computes, last layer first."""
     weight: dict[int, tuple[int, ...]]
-    """Per weight block, the layers whose weight gradients it runs in place of the backward block."""
+    """Layers whose weight gradients each weight block computes instead of the backward block."""
     carried: tuple[tuple[int, ...], ...]
-    """Per dependency, the layers whose output it carries, or the gradient of whose output; of none: it only orders."""
+    """Layers whose outputs, or gradients of outputs, each dependency carries.  If empty, it only orders blocks."""
 
     @classmethod
     def of(cls, plan: MicroBatchPlan) -> Network:
-        """The plan's network; raises InputError, naming a block, where it has none."""
+        """Find the network of a plan.  Raises InputError with a block if there is none."""
         return _Reading(plan).network()
 
     @property
     def sinks(self) -> tuple[int, ...]:
-        """Layers whose output is the network's."""
-        taken = {each for taken in self.inputs.values() for each in taken}
-        return tuple(layer for layer in self.layers if layer not in taken)
+        """Layers whose output is an output of the network."""
+        used = {layer for inputs in self.inputs.values() for layer in inputs}
+        return tuple(layer for layer in self.layers if layer not in used)
 
     @property
     def trained(self) -> dict[int, int]:
-        """Per layer that is not frozen, its backward block."""
+        """Backward block of each layer that is not frozen."""
         return {layer: block for block, layers in self.backward.items() for layer in layers}
 
     @property
     def halved(self) -> frozenset[int]:
-        """Layers whose weight gradients come later than their input gradients."""
+        """Layers whose weight gradients are computed by a separate block."""
         return frozenset(layer for layers in self.weight.values() for layer in layers)
 
 
 class _Reading:
-    """How the layers of backward blocks are found."""
+    """Search for the layers of backward blocks."""
 
     def __init__(self, plan: MicroBatchPlan) -> None:
         self.plan = plan
@@ -74,7 +74,7 @@ class _Reading:
         self.block_of = dict[int, int]()
 
     def network(self) -> Network:
-        """The plan's network; raises InputError, naming a block, where it has none."""
+        """Return the network.  Raises InputError with a block if there is none."""
         plan = self.plan
         for b in plan.topological_order:
             if plan.blocks[b].kind is BlockKind.BACKWARD:
@@ -84,29 +84,32 @@ class _Reading:
         self._check_gradients()
         weight = {b: self._completed(b) for b, block in enumerate(plan.blocks) if block.kind is BlockKind.WEIGHT}
         place = {layer: i for i, layer in enumerate(self.layers)}
-        backward = {b: tuple(sorted(found, key=place.__getitem__, reverse=True)) for b, found in self.covered.items()}
+        backward = {b: tuple(sorted(layers, key=place.__getitem__, reverse=True)) for b, layers in self.covered.items()}
         carried = tuple(self._carried(before, after) for before, after, _ in plan.arcs)
         return Network(plan, self.layers, self.before, backward, weight, carried)
 
     def _cover(self, block: int) -> None:
-        """Find the layer of a backward block, those of the blocks before it being known."""
+        """Find the layer of a backward block.  The layers of its predecessors must be known."""
         makers = [before for before, _ in self.plan.predecessors[block] if before in self.covered]
-        found = self._candidates(block, makers)
-        while not found and any(self._widen(maker) for maker in makers):
-            found = self._candidates(block, makers)
-        if not found:
-            raise self._refused(block, "runs the gradient of no forward block on its devices")
-        layer = min(found, key=lambda layer: self._unlike(layer, block))
+        candidates = self._candidates(block, makers)
+        while not candidates and any(self._widen(maker) for maker in makers):
+            candidates = self._candidates(block, makers)
+        if not candidates:
+            raise self._refused(block, "computes the gradient of no forward block on its devices")
+        layer = min(candidates, key=lambda layer: self._mismatch(layer, block))
         self.covered[block], self.block_of[layer] = [layer], block
 
     def _candidates(self, block: int, makers: Iterable[int]) -> list[int]:
-        """Layers that wait for this gradient alone: of what comes back, or of the network's output."""
+        """Return the layers whose gradient the block may compute.
+
+        They are inputs of the layers of `makers`, or outputs of the network on which the block depends.
+        """
         back = {layer for maker in makers for each in self.covered[maker] for layer in self.before[each]}
         ends = {layer for layer, _ in self.plan.predecessors[block] if layer in self.after and not self.after[layer]}
         return [layer for layer in self.layers if layer in back | ends and self._may_be_of(layer, block)]
 
-    def _unlike(self, layer: int, block: int) -> tuple[bool, bool, int, int]:
-        """How little a layer and a backward block mirror each other; of equals the last layer is the least."""
+    def _mismatch(self, layer: int, block: int) -> tuple[bool, bool, int, int]:
+        """Measure how badly a layer and a backward block mirror each other.  Among equals, the last layer is best."""
         plan, backward = self.plan, BlockKind.BACKWARD
         makers = {before for before, _ in plan.predecessors[block] if before in self.covered}
         takers = [plan.blocks[after] for after, _ in plan.successors[block]]
@@ -117,11 +120,15 @@ class _Reading:
         return not fits, targets != inputs, left, -self.layers.index(layer)
 
     def _widen(self, block: int, needed: Callable[[int], bool] = lambda layer: True) -> bool:
-        """Take a layer that comes right before those of a block alone, on the same devices, and is no other block's."""
-        mine = self.covered[block]
-        for layer in [before for each in mine for before in self.before[each]]:
-            if needed(layer) and set(self.after[layer]) <= set(mine) and self._may_be_of(layer, block):
-                mine.append(layer)
+        """Assign one more layer to a backward block, and return whether there is one.
+
+        The layer must be on the same devices and belong to no other block.  Only layers of the block may use its
+        output.
+        """
+        covered = self.covered[block]
+        for layer in [before for each in covered for before in self.before[each]]:
+            if needed(layer) and set(self.after[layer]) <= set(covered) and self._may_be_of(layer, block):
+                covered.append(layer)
                 self.block_of[layer] = block
                 return True
         return False
@@ -134,30 +141,30 @@ class _Reading:
         return same and layer not in self.block_of and all(after in self.block_of for after in self.after[layer])
 
     def _released(self, block: int) -> int:
-        """Memory of a backward block and of the weight blocks that complete it."""
+        """Return the memory change of a backward block and of its weight blocks."""
         halves = [after for after, _ in self.plan.successors[block]]
         weights = (self.plan.blocks[b].memory for b in halves if self.plan.blocks[b].kind is BlockKind.WEIGHT)
         return self.plan.blocks[block].memory + sum(weights)
 
     def _completed(self, block: int) -> tuple[int, ...]:
-        """The layers of the backward block whose weight gradients are this block."""
+        """Return the layers whose weight gradients a weight block computes."""
         devices = set(self.plan.blocks[block].devices)
-        found = [
+        backward = [
             before
             for before, _ in self.plan.predecessors[block]
             if before in self.covered and set(self.plan.blocks[before].devices) == devices
         ]
-        if len(found) != 1:
-            raise self._refused(block, f"completes {len(found) or 'no'} backward blocks on its devices, not one")
-        other = [b for b, _ in self.plan.successors[found[0]] if self.plan.blocks[b].kind is BlockKind.WEIGHT]
+        if len(backward) != 1:
+            raise self._refused(block, f"completes {len(backward) or 'no'} backward blocks on its devices, not one")
+        other = [b for b, _ in self.plan.successors[backward[0]] if self.plan.blocks[b].kind is BlockKind.WEIGHT]
         rival = next((b for b in other if b != block and set(self.plan.blocks[b].devices) == devices), None)
         if rival is not None:
-            name, both = self.plan.blocks[rival].name, self.plan.blocks[found[0]].name
-            raise self._refused(block, f"completes {both} as {name} does")
-        return tuple(self.covered[found[0]])
+            name, both = self.plan.blocks[rival].name, self.plan.blocks[backward[0]].name
+            raise self._refused(block, f"completes {both}, as {name} already does")
+        return tuple(self.covered[backward[0]])
 
     def _check_gradients(self) -> None:
-        """Every layer before which another one is trained is so itself, and its gradient has a way back."""
+        """Raise InputError if a layer after a trained one is frozen, or a gradient has no dependency to flow along."""
         ways = {(before, after) for before, after, _ in self.plan.arcs}
         for layer in self.layers:
             back = self.block_of.get(layer)
@@ -166,10 +173,12 @@ class _Reading:
                 if target is None or back == target:
                     continue
                 if back is None:
-                    raise self._refused(layer, f"has no backward block, and {name}, which it takes from, has one")
+                    raise self._refused(layer, f"has no backward block, but its input {name} has one")
                 if (back, target) not in ways:
                     names = f"{self.plan.blocks[back].name} to {self.plan.blocks[target].name}"
-                    raise self._refused(layer, f"takes from {name}, and no dependency from {names} takes it back")
+                    raise self._refused(
+                        layer, f"uses the output of {name}, but no dependency from {names} returns the gradient"
+                    )
 
     def _carried(self, before: int, after: int) -> tuple[int, ...]:
         if before in self.before.get(after, ()):
@@ -180,4 +189,4 @@ class _Reading:
         return tuple(layer for layer in self.covered[after] if layer in back)
 
     def _refused(self, block: int, why: str) -> InputError:
-        return InputError(f"block {self.plan.blocks[block].name}", f"{why}, so the plan has no network; {_INSTEAD}")
+        return InputError(f"block {self.plan.blocks[block].name}", f"{why}, so the plan has no network; {_ALTERNATIVE}")

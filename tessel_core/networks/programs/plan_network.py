@@ -1,7 +1,7 @@
-"""A small network for any plan: one micro-batch on one device, and the program of a schedule on all devices.
+"""A toy network for a plan: one micro-batch on one device, and the program of a schedule on all devices.
 
-Each layer is tanh between two products.  Its gradients are derived.  On several devices the first weight is cut by
-columns and the second by rows, with a sum over the devices after each pass [Shoeybi 2019, section 3].
+Each layer is a tanh between two matrix products.  Gradients are derived automatically.  On several devices, the first
+weight is cut by columns and the second by rows, with an all-reduce after each pass [Shoeybi 2019, section 3].
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ from tessel_core.networks.programs.plan_layers import Network
 from tessel_core.networks.programs.plan_program import Run
 
 PARTS = ("first weight", "first bias", "second weight", "second bias")
-"""What a layer learns, by the names of its inputs."""
+"""Names of a layer's weights."""
 RATE = 0.1
-"""By which gradients change weights in the step at the end."""
+"""Learning rate of the optimizer step after all micro-batches."""
 _CUT = (1, 0, 0, None)
-"""Along which axis tensor parallelism cuts each part."""
+"""Axis along which tensor parallelism cuts each of `PARTS`."""
 _INPUT, _TARGET, _LOSS = "input", "target", "loss"
 _COUNT = "samples"
-"""The input that says how many samples a micro-batch has."""
+"""Input with the number of samples per micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """How large the layers are."""
+    """Sizes of the layers."""
 
     width: int
-    """Numbers per sample that go from layer to layer."""
+    """Numbers per sample that pass between layers."""
     samples: int
-    """Per micro-batch."""
+    """Samples per micro-batch."""
     dtype: str
 
 
 def of_micro_batch(name: str, micro_batch: int) -> str:
-    """The name of a tensor of one micro-batch, in the program of a schedule."""
+    """Return the name of a tensor of one micro-batch in the program of a schedule."""
     return f"{name} #{micro_batch}"
 
 
 def loss_name(block: str) -> str:
-    """The output that is the loss of what a block makes."""
+    """Return the name of the output with the loss of a block."""
     return f"loss of {block}"
 
 
 def gradient_name(weight: str) -> str:
-    """The output that is the gradient of a weight."""
+    """Return the name of the output with the gradient of a weight."""
     return f"gradient of the {weight}"
 
 
 def updated_name(weight: str) -> str:
-    """The output that is a weight after the step."""
+    """Return the name of the output with a weight after the optimizer step."""
     return f"updated {weight}"
 
 
 def plan_network(network: Network, size: LayerSize) -> Distributed:
-    """One micro-batch of a plan's network on one device, as it is defined: forward pass, losses, gradients.
+    """Build one micro-batch of a plan's network on one device: forward pass, losses and gradients.
 
-    Outputs are the loss of each layer whose output nothing takes, and gradients; without backward blocks, what comes
-    out of those layers.
+    Outputs are the losses of the last layers, and all gradients.  Without backward blocks, outputs are those of the
+    last layers.
     """
     plan, made, outputs = network.plan, dict[int, int](), dict[str, int]()
     write = Definition(plan.name)
@@ -96,7 +96,7 @@ def plan_network(network: Network, size: LayerSize) -> Distributed:
 
 
 def _layer(write: Definition, x: int, size: LayerSize, hidden: int, of: str = "", *, trained: bool) -> int:
-    """The output of a layer that takes `x`; `of` is what the names of its parts end in."""
+    """Build a layer with input `x` and return its output; `of` is the suffix of the names of its weights."""
     shapes = (size.width, hidden), (hidden,), (hidden, size.width), (size.width,)
     first, first_bias, second, second_bias = (
         write.input(f"{part}{of}", size.dtype, shape, Role(shard_axis=cut, weight=trained))
@@ -107,60 +107,59 @@ def _layer(write: Definition, x: int, size: LayerSize, hidden: int, of: str = ""
 
 
 class ScheduleProgram(NamedTuple):
-    """The program of a schedule, and which run each operation belongs to."""
+    """The program of a schedule, and the run of each operation."""
 
     model: Distributed
     run_of: tuple[Run | None, ...]
-    """Per operation; None of transfers and of what comes after all runs."""
+    """Run of each operation; None for transfers and the optimizer step."""
 
 
 def network_program(network: Network, schedule: Schedule, size: LayerSize) -> ScheduleProgram:
-    """The runs of a schedule of the network's plan one by one in the order of their starts, then a step of the weights.
+    """Build the program of a schedule: all runs in the order of their starts, then an optimizer step.
 
-    Device d of the plan is device d + 1.  What a run makes is sent right after it to the devices that take it.
-    Inputs and outputs are pieces of those of `plan_network`.  Those of samples are called `of_micro_batch`, and losses
-    are sums.
+    Device d of the plan becomes device d + 1.  The output of a run is sent right after it to the devices that need it.
+    Inputs and outputs are pieces of those of `plan_network`; tensors of one micro-batch have the names
+    `of_micro_batch`.  Losses are sums over samples.
     """
     return _Lowering(network, schedule, size).program()
 
 
 @dataclass(frozen=True)
 class _Template:
-    """A layer and its gradients on some devices, from which the operations of every run are copied."""
+    """A layer and its gradients on several devices.  The operations of every run are copied from it."""
 
     model: Distributed
     inputs: Mapping[str, tuple[int, ...]]
-    """Per name, the values on the devices."""
+    """Values of each input on the devices, by name."""
     outputs: Mapping[str, tuple[int, ...]]
+    """Values of each output on the devices, by name."""
 
     def of_phase(self, phase: str) -> tuple[Op, ...]:
-        """The operations of the layer itself in a phase."""
+        """Return the operations of a phase, without those of the loss."""
         return tuple(op for op in self.model.program.ops if op.tag.phase == phase and op.tag.name != _LOSS)
 
     @cached_property
     def loss(self) -> tuple[Op, ...]:
-        """The loss of what the layer makes, and its gradient."""
+        """Operations of the loss of the layer's output, and of its gradient."""
         return tuple(op for op in self.model.program.ops if op.tag.name == _LOSS)
 
     @cached_property
     def made(self) -> tuple[int, ...]:
-        """What the layer makes, on each device."""
+        """Output of the layer on each device."""
         return tuple(op.inputs[0] for op in self.loss if op.kind == "loss")
 
     @cached_property
     def owed(self) -> tuple[int, ...]:
-        """The gradient of what the layer makes, on each device."""
+        """Gradient of the layer's output on each device."""
         return tuple(op.outputs[0] for op in self.loss if op.kind == "loss_grad")
 
 
 @cache
 def _template(size: LayerSize, devices: int, *, trained: bool, passes_on: bool, halved: bool) -> _Template:
-    """A layer on so many devices.
+    """Build the template of a layer on `devices` devices.
 
-    passes_on
-        Whether its input has a gradient too.
-    halved
-        Whether gradients of its parts are apart from that of its input.
+    With `passes_on`, the gradient of its input is computed too.  With `halved`, the gradients of its weights are
+    separate from that of its input.
     """
     write, rows = Definition("layer"), (size.samples, size.width)
     y = _layer(write, write.input(_INPUT, size.dtype, rows), size, size.width * devices, trained=trained)
@@ -174,17 +173,19 @@ def _template(size: LayerSize, devices: int, *, trained: bool, passes_on: bool, 
 
 
 def _by_name(pieces: Sequence[Piece], values: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    found = defaultdict[str, list[int]](list)
+    by_name = defaultdict[str, list[int]](list)
     for piece, value in zip(pieces, values, strict=True):
-        found[piece.name].append(value)
-    return {name: tuple(there) for name, there in found.items()}
+        by_name[piece.name].append(value)
+    return {name: tuple(named) for name, named in by_name.items()}
 
 
-_There = dict[int, int]
-"""Per device of the plan, a value on it."""
+_ByDevice = dict[int, int]
+"""A value on each of some devices of the plan."""
 
 
 class _Lowering:
+    """Builds the program of a schedule run by run."""
+
     def __init__(self, network: Network, schedule: Schedule, size: LayerSize) -> None:
         self._network, self._plan, self._schedule, self._size = network, network.plan, schedule, size
         self._build = ProgramBuilder(network.plan.name)
@@ -196,21 +197,22 @@ class _Lowering:
         count = TensorType("int32", (), 1)
         self._counts = {d: self._input(Piece(_COUNT), count, d) for d in range(len(self._plan.devices))}
         self._samples = dict[tuple[str, int], int]()
-        """Per tensor of a micro-batch and device, the input."""
+        """Input value of each (tensor of a micro-batch, device)."""
         self._templates = {layer: self._template(layer) for layer in network.layers}
         self._parts = {layer: self._parts_of(layer) for layer in network.layers}
         self._sums = dict[tuple[int, str], list[int]]()
-        """Per layer and part, the gradient on its devices, of the micro-batches so far."""
+        """Gradient of each (layer, weight) on its devices, summed over the micro-batches so far."""
         self._known = dict[Run, dict[int, int]]()
-        """Per layer and micro-batch, the values that stand for those of its template."""
-        self._made = dict[Run, _There]()
-        """Per layer and micro-batch, its output."""
-        self._owed = dict[tuple[int, int, int], _There]()
-        """Per layer, backward block and micro-batch, what the block adds to the gradient of the layer's output."""
+        """For each (layer, micro-batch), the value of each value of the layer's template."""
+        self._made = dict[Run, _ByDevice]()
+        """Output of each (layer, micro-batch)."""
+        self._owed = dict[tuple[int, int, int], _ByDevice]()
+        """Contribution of each (layer, backward block, micro-batch) to the gradient of the layer's output."""
         self._tokens = defaultdict[Run, list[int]](list)
-        """Per run, what tells it that a run which it takes nothing from has ended."""
+        """Tokens for which each run waits: ends of earlier runs from which it needs no tensor."""
 
     def program(self) -> ScheduleProgram:
+        """Build the program."""
         for b, m, _ in runs_in_order(self._schedule):
             self._run(b, m)
             self._mark((b, m))
@@ -223,7 +225,7 @@ class _Lowering:
         return ScheduleProgram(model, tuple(self._run_of))
 
     def _mark(self, run: Run | None) -> None:
-        """Everything written since the last mark belongs to this run."""
+        """Assign all operations since the last mark to `run`."""
         self._run_of += [run] * (self._build.operations - len(self._run_of))
 
     # Inputs
@@ -233,7 +235,7 @@ class _Lowering:
         return self._build.input(piece.name, of_type.on(device + 1))
 
     def _sample(self, name: str, micro_batch: int, device: int) -> int:
-        """A tensor of one micro-batch that comes from outside."""
+        """Return the input with a tensor of one micro-batch on a device."""
         name = of_micro_batch(name, micro_batch)
         if (name, device) not in self._samples:
             of_type = TensorType(self._size.dtype, (self._size.samples, self._size.width), 1)
@@ -251,20 +253,20 @@ class _Lowering:
         )
 
     def _parts_of(self, layer: int) -> dict[str, list[int]]:
-        """The parts of a layer on its devices."""
-        template, block, found = self._templates[layer], self._plan.blocks[layer], defaultdict[str, list[int]](list)
+        """Create the inputs with the weights of a layer on its devices."""
+        template, block, parts = self._templates[layer], self._plan.blocks[layer], defaultdict[str, list[int]](list)
         for part in PARTS:
             for d, value in zip(block.devices, template.inputs[part], strict=True):
                 piece = replace(template.model.piece_of[value], name=f"{part} of {block.name}")
-                found[part].append(self._input(piece, template.model.program.types[value], d))
-        return found
+                parts[part].append(self._input(piece, template.model.program.types[value], d))
+        return parts
 
     # Runs
 
     def _run(self, b: int, m: int) -> None:
-        """All operations of a run."""
+        """Write all operations of a run."""
         network, tag = self._network, Tag(micro_batch=m)
-        begun = self._build.operations
+        before = self._build.operations
         for token in self._tokens.pop((b, m), []):
             self._build.add("after", [self._counts[self._build.type_of(token).device - 1], token], tag)
         if b in network.inputs:
@@ -273,32 +275,32 @@ class _Lowering:
             self._backward(layer, b, m)
         for layer in network.weight.get(b, ()):
             self._weight(layer, m)
-        if self._build.operations == begun:  # the run of a block that computes nothing
+        if self._build.operations == before:  # a block without computation
             devices = self._plan.blocks[b].devices
             given, on = [self._counts[d] for d in devices], tuple(d + 1 for d in devices)
             self._build.add("block", given, tag, bytes=(), devices=on, on=(), seconds=0)
 
     def _copy(self, layer: int, m: int, ops: Iterable[Op]) -> None:
-        """Operations of a layer's template for a micro-batch."""
+        """Copy operations of a layer's template for a micro-batch."""
         known, tag = self._known[layer, m], Tag(micro_batch=m)
         for op in ops:
             taken = [known[value] for value in op.inputs]
             known |= zip(op.outputs, self._build.append(op.kind, taken, op.attributes, tag), strict=True)
 
-    def _on_devices(self, layer: int, m: int, values: Sequence[int]) -> _There:
-        """What stands for values of a template, by device."""
+    def _on_devices(self, layer: int, m: int, values: Sequence[int]) -> _ByDevice:
+        """Return the values for values of a template, by device."""
         known = self._known[layer, m]
         return {d: known[value] for d, value in zip(self._plan.blocks[layer].devices, values, strict=True)}
 
-    def _sum(self, parts: Sequence[_There], devices: Iterable[int], m: int) -> list[int]:
-        """The sum of tensors on each device."""
-        found = list[int]()
+    def _sum(self, parts: Sequence[_ByDevice], devices: Iterable[int], m: int) -> list[int]:
+        """Add up tensors on each device."""
+        sums = list[int]()
         for d in devices:
             total, *more = [part[d] for part in parts]
             for each in more:
                 total = self._build.one("add", [total, each], Tag(micro_batch=m))
-            found.append(total)
-        return found
+            sums.append(total)
+        return sums
 
     def _forward(self, layer: int, m: int) -> None:
         network, template, devices = self._network, self._templates[layer], self._plan.blocks[layer].devices
@@ -314,7 +316,7 @@ class _Lowering:
             self._end(layer, m)
 
     def _end(self, layer: int, m: int) -> None:
-        """The loss of a layer whose output nothing takes, and its gradient; without training what came out."""
+        """Write the loss of a last layer and its gradient; without training, its output."""
         name, devices = self._plan.blocks[layer].name, self._plan.blocks[layer].devices
         if not self._network.backward:
             self._outputs.append((self._made[layer, m][devices[0]], Piece(of_micro_batch(f"output of {name}", m))))
@@ -328,7 +330,7 @@ class _Lowering:
         self._outputs.append((total, Piece(of_micro_batch(loss_name(name), m))))
 
     def _backward(self, layer: int, b: int, m: int) -> None:
-        """The gradients of a layer; of its parts too, unless a weight block has them."""
+        """Write the gradients of a layer's input and, unless a weight block computes them, of its weights."""
         network, template, devices = self._network, self._templates[layer], self._plan.blocks[layer].devices
         if layer not in network.sinks:
             takers = dict.fromkeys(network.trained[each] for each in network.layers if layer in network.inputs[each])
@@ -337,10 +339,10 @@ class _Lowering:
         self._copy(layer, m, template.of_phase("backward"))
         targets = [before for before in network.inputs[layer] if before in network.trained]
         for before in targets:
-            mine, so_far = self._on_devices(layer, m, template.outputs[f"d.{_INPUT}"]), (before, b, m)
-            known = self._owed.get(so_far)
-            self._owed[so_far] = (
-                mine if known is None else dict(zip(devices, self._sum([known, mine], devices, m), strict=True))
+            own, key = self._on_devices(layer, m, template.outputs[f"d.{_INPUT}"]), (before, b, m)
+            known = self._owed.get(key)
+            self._owed[key] = (
+                own if known is None else dict(zip(devices, self._sum([known, own], devices, m), strict=True))
             )
         if layer not in network.halved:
             self._add_up(layer, m)
@@ -350,7 +352,7 @@ class _Lowering:
         self._add_up(layer, m)
 
     def _add_up(self, layer: int, m: int) -> None:
-        """Add the gradients of a micro-batch to those before."""
+        """Add the weight gradients of a micro-batch to those of earlier ones."""
         template, known = self._templates[layer], self._known.pop((layer, m))
         for part in PARTS:
             more, so_far = [known[value] for value in template.outputs[f"d.{part}"]], self._sums.get((layer, part))
@@ -362,7 +364,7 @@ class _Lowering:
     # After runs
 
     def _hand_on(self, b: int, m: int) -> None:
-        """Send what a run has made to the devices of the next runs that lack it."""
+        """Send the output of a run to the devices of its successors that lack it."""
         makers = self._plan.blocks[b].devices
         for arc in self._outgoing[b]:
             after, layers = self._plan.arcs[arc][1], self._network.carried[arc]
@@ -373,12 +375,12 @@ class _Lowering:
                     token = self._build.one("delay", [self._counts[source]], Tag(micro_batch=m), seconds=0, to=to + 1)
                     self._tokens[after, m].append(token)
                 for layer in layers:
-                    there = self._made[b, m] if b in self._network.inputs else self._owed[layer, b, m]
-                    if to not in there:
-                        there[to] = self._build.one("send", [there[source]], Tag(micro_batch=m), to=to + 1)
+                    copies = self._made[b, m] if b in self._network.inputs else self._owed[layer, b, m]
+                    if to not in copies:
+                        copies[to] = self._build.one("send", [copies[source]], Tag(micro_batch=m), to=to + 1)
 
     def _update(self) -> None:
-        """A step of stochastic gradient descent, and everything that comes out of it."""
+        """Write a step of stochastic gradient descent, with gradients and updated weights as outputs."""
         for layer, template in self._templates.items():
             if layer not in self._network.trained:
                 continue

@@ -1,4 +1,4 @@
-"""Any schedule of any micro-batch plan as a distributed program, which simulates to that schedule."""
+"""Convert a schedule of any micro-batch plan to a distributed program whose simulation gives that schedule."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tessel_core.rules import check_schedule
 from tessel_core.units import TICKS_PER_SECOND
 
 WAIT = "wait"
-"""Phase of a delay that only keeps a run from starting before the schedule has it start."""
+"""Phase of a delay that keeps a run from starting before its start in the schedule."""
 
-_SPEAKABLE = re.compile(r"[A-Za-z0-9_.'/-]+")
-"""Names that the text form of programs can write."""
+_VALID_NAME = re.compile(r"[A-Za-z0-9_.'/-]+")
+"""Names that are valid in the text of programs."""
 
 Run = tuple[int, int]
 """Block and micro-batch."""
 
 
 def schedule_program(schedule: Schedule, *, idle: bool = True) -> Program:
-    """A `block` for every run, in order of start, and a `delay` for every lag and for every start later than needed.
+    """Convert a schedule to a program: a `block` for every run in order of start, and a `delay` for every lag.
 
-    Lags come right after the run that makes what is late.  Without `idle` a run starts as early as the order of its
-    devices and its dependencies let it, whatever its start in the schedule.
+    With `idle`, a further `delay` keeps a run from starting earlier than in the schedule.  Without it, runs start as
+    early as their dependencies and the order of their devices allow.
 
-    Device d of the plan is device d + 1.  Its static memory is an input there.  What a block acquires is a tensor for
-    each block that releases it, first acquired, first released; it is held from the start of the one to the end of the
-    other.  A unit of memory is a byte, and an abstract unit of time a second.
+    Device d of the plan becomes device d + 1, and its static memory an input there.  Acquired memory becomes one tensor
+    for each block that releases it, first in, first out.  The tensor lives from the start of the acquiring block to the
+    end of the releasing one.  One unit of memory is a byte, and one abstract unit of time is a second.
 
-    Raises InputError where the schedule breaks a rule other than that of memory.
+    Raises InputError if the schedule breaks a rule other than that of memory.
     """
     broken = check_schedule(schedule, without=("memory",))
     if broken:
@@ -53,13 +53,14 @@ class _Lowering:
             for d, device in enumerate(schedule.plan.devices)
         ]
         self._arrived: dict[Run, list[tuple[int, int]]] = defaultdict(list)
-        """Per run, when what it depends on has ended and its lag is over, and a value that is ready then."""
+        """For each run, the ready time of each dependency including its lag, and a value that is ready then."""
         self._last: dict[int, tuple[int, int]] = {d: (0, value) for d, value in enumerate(self._static)}
-        """Per device, when its last run so far ends, and a value that is ready then."""
+        """For each device, the end of its latest run, and a value that is ready then."""
         self._held: dict[Run, list[int]] = defaultdict(list)
-        """Per run, the tensors that it releases."""
+        """Tensors that each run releases."""
 
     def program(self) -> Program:
+        """Build the program."""
         pieces = _pieces(self._schedule)
         for b, m, start in runs_in_order(self._schedule):
             self._run(b, m, start, pieces[b, m])
@@ -84,7 +85,7 @@ class _Lowering:
             self._last[d] = start + block.duration, done
 
     def _hand_on(self, b: int, m: int, end: int, done: int) -> None:
-        """Tell the runs that depend on this one, after a lag or on another device by a delay."""
+        """Pass the token of a run to its successors, through a delay if there is a lag or another device."""
         for after, lag in self._plan.successors[b]:
             block = self._plan.blocks[after]
             near = self._build.type_of(done).device - 1 in block.devices
@@ -93,16 +94,16 @@ class _Lowering:
             )
 
     def _awaited(self, b: int, m: int, start: int) -> list[int]:
-        """What the run depends on, where it has to be; one more where it waits for nothing."""
+        """Return the tokens for which a run waits, with one more if it starts later than its dependencies allow."""
         block, arrived = self._plan.blocks[b], self._arrived.pop((b, m), [])
-        found = [value for _, value in arrived]
+        tokens = [value for _, value in arrived]
         latest, value = max([*(self._last[d] for d in block.devices), *arrived], key=lambda each: each[0])
         if start > latest and self._idle:
-            found.append(self._delay(value, start - latest, block, b, m, WAIT))
-        return found
+            tokens.append(self._delay(value, start - latest, block, b, m, WAIT))
+        return tokens
 
     def _delay(self, value: int, ticks: int, block: Block, b: int, m: int, phase: str = "") -> int:
-        """A value so many ticks later, on the block's first device, with the tag of run (b, m)."""
+        """Add a delay of `ticks` to a value, on the block's first device, with the tag of run (b, m)."""
         tag, seconds = self._tag(b, m, phase), ticks / self._per_second
         return self._build.one("delay", [value], tag, seconds=seconds, to=block.devices[0] + 1)
 
@@ -112,14 +113,14 @@ class _Lowering:
 
 
 def _pieces(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
-    """Per run, what it acquires as (device, amount, block that releases it).
+    """Return the memory that each run acquires, as (device, amount, block that releases it).
 
-    A well-formed plan never releases what the micro-batch does not hold there, in any order of its dependencies.
+    In a well-formed plan, no order of blocks releases memory that the micro-batch does not hold on the device.
     """
-    found: dict[Run, list[tuple[int, int, int]]] = defaultdict(list)
+    acquires: dict[Run, list[tuple[int, int, int]]] = defaultdict(list)
     blocks = schedule.plan.blocks
     held: dict[Run, deque[tuple[int, int]]] = defaultdict(deque)
-    """Per device and micro-batch, (block, amount) that is still to be released."""
+    """Amounts that are still to be released, as (block, amount) for each device and micro-batch."""
     for b, m, _ in runs_in_order(schedule):
         for d in blocks[b].devices:
             if blocks[b].memory > 0:
@@ -128,14 +129,14 @@ def _pieces(schedule: Schedule) -> dict[Run, list[tuple[int, int, int]]]:
             while left > 0:
                 acquired, amount = held[d, m].popleft()
                 size = min(amount, left)
-                found[acquired, m].append((d, size, b))
+                acquires[acquired, m].append((d, size, b))
                 left -= size
                 if size < amount:
                     held[d, m].appendleft((acquired, amount - size))
-    return found
+    return acquires
 
 
 def _block_names(plan: MicroBatchPlan) -> list[str]:
-    """The blocks' names, or where a program could not say one of them, their numbers."""
+    """Return the names of the blocks, or numbered names if one of them is not valid in programs."""
     names = [block.name for block in plan.blocks]
-    return names if all(map(_SPEAKABLE.fullmatch, names)) else [f"block{b}" for b in range(len(names))]
+    return names if all(map(_VALID_NAME.fullmatch, names)) else [f"block{b}" for b in range(len(names))]

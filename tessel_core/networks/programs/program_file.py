@@ -1,4 +1,4 @@
-"""Programs from files: the text of one, or an ONNX model."""
+"""Read programs from files: the text of a program, or an ONNX model."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ from tessel_core.networks.onnx import onnx_program
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """A program, and warnings about how it was read."""
+    """A program, and warnings about its conversion."""
 
     model: Distributed
-    """With a name for each input and output."""
+    """The program, with a name for each input and output."""
     whole: Distributed
-    """The same on one device, where it was divided among replicas; roles say which of its inputs are samples."""
+    """The program before it was divided among replicas.  Roles say which of its inputs are samples."""
     warnings: tuple[str, ...] = ()
 
     @property
     def program(self) -> Program:
-        """The program alone."""
+        """The program without names and roles."""
         return self.model.program
 
 
 def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
-    """The program in a file, whichever kind it is.
+    """Read a program from its text or from an ONNX model.
 
     Parameters
     ----------
     data, name
         The file's bytes, and its name in error messages.
     sizes
-        Of an ONNX model, what open sizes are, as for `OnnxModel.network`.
+        Open sizes of an ONNX model; see `OnnxModel.network`.
     replicas
-        Of an ONNX model, how many devices share the batch, which is the first axis of its inputs.
+        Number of devices that share the batch of an ONNX model.  The batch is the first axis of its inputs.
 
-    Raises InputError with the place and the reason, `name` first.
+    Raises
+    ------
+    InputError
+        If the file cannot be read, with `name`, the place and the reason.
     """
     if not is_onnx(data, name):
         if sizes or replicas != 1:
-            raise InputError(name, "is a program's text, which says itself its sizes and devices")
+            raise InputError(name, "is a program's text, which already fixes its sizes and devices")
         if data.lstrip()[:1] == b"{":
-            raise InputError(name, "is JSON, where a program's text or an ONNX model is wanted")
+            raise InputError(name, "is JSON, but a program's text or an ONNX model is needed")
         try:
             model = _named(read_program(data.decode(), name))
         except UnicodeDecodeError:
@@ -60,19 +63,20 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
 
 
 def model_program(source: OnnxModel, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
-    """The program of an ONNX model, as `read_program_file`."""
+    """Convert an ONNX model to a program; see `read_program_file`."""
     network = source.network(sizes)
     try:
-        found = onnx_program(network)
-        model = _replicated(found.model, network.inputs, replicas)
+        converted = onnx_program(network)
+        model = _replicated(converted.model, network.inputs, replicas)
     except InputError as error:
         raise error.within(source.name) from None
     samples = dict.fromkeys(network.inputs, Role(batch_axis=0))
-    return ProgramFile(model, replace(found.model, roles={**found.model.roles, **samples}), found.warnings)
+    whole = replace(converted.model, roles={**converted.model.roles, **samples})
+    return ProgramFile(model, whole, converted.warnings)
 
 
 def _named(program: Program) -> Distributed:
-    """Every input and output under its own name, whole."""
+    """Return the program with each input and output as a whole tensor of its own name."""
     inputs, outputs = (
         tuple(Piece(program.value_name(value)) for value in values) for values in (program.inputs, program.outputs)
     )
@@ -80,7 +84,10 @@ def _named(program: Program) -> Distributed:
 
 
 def _replicated(model: Distributed, inputs: tuple[str, ...], replicas: int) -> Distributed:
-    """Inputs whose first axis is as long as the first one's hold samples."""
+    """Divide the batch among replicas.
+
+    Inputs are samples if their first axis is as long as that of the first input with axes.
+    """
     if replicas == 1:
         return model
     types = {piece.name: model.program.types[value] for value, piece in model.piece_of.items()}

@@ -1,4 +1,4 @@
-"""A person's own PyTorch module as a program: its file is executed, and the module exported without weights."""
+"""Convert a user's PyTorch module to a program: execute its file, and export the module without weights."""
 
 from tessel_core.networks.pytorch.program import ImportedModule, import_module
 

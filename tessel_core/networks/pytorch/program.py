@@ -1,4 +1,4 @@
-"""A person's own PyTorch module as a program, by `torch.export` on tensors without numbers."""
+"""Convert a user's PyTorch module to a program, with `torch.export` on tensors without data."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from tessel_core.networks.pytorch.rules import Call, Value, operations
 from tessel_core.networks.pytorch.source import asked_function, call, made_by, no_silent_exit
 from tessel_core.torch_extra import TORCH_NAMES, need_torch
 
-_LONGEST = 200
-"""Characters of what PyTorch says that are repeated."""
+_MAX_MESSAGE_CHARACTERS = 200
+"""Longest part of a PyTorch error message that is repeated."""
 
 
 @dataclass(frozen=True)
 class ImportedModule:
-    """A module's forward pass on one device, and what is said about it."""
+    """Forward pass of a module on one device."""
 
     model: Distributed
     name: str
     batch_size: int
     opaque: Mapping[str, int]
-    """How often each PyTorch operator occurs of which only the costs are known."""
+    """Number of occurrences of each PyTorch operator of which only the costs are known."""
 
 
 def import_module(target: str, dtype: str = "") -> ImportedModule:
-    """Execute `FILE.py:FUNCTION` and export the module that it returns, without weights; nothing is downloaded.
+    """Call `FILE.py:FUNCTION` and export the module that it returns, without weights.
 
-    The function returns a module and its example inputs, a tensor or a tuple of them, with samples along axis 0.  It
-    runs on PyTorch's `meta` device, where tensors have no numbers.  `dtype` is the format of weights and inputs with
-    fractions; as the file has them where it is empty.
+    The function returns a module and its example inputs: a tensor or a tuple of tensors, with samples along axis 0.  It
+    runs on PyTorch's `meta` device, where tensors have no data.  `dtype` is the format of floating-point weights and
+    inputs; if empty, they keep their own format.
 
-    Raises InputError where the file cannot be run, returns something else, or cannot be exported: where shapes depend
-    on numbers, for example.
+    Raises InputError if the file cannot be run, returns anything else, or cannot be exported, for example because
+    shapes depend on data.
     """
     path, name = asked_function(target)
     need_torch("tessel graph --torch")
@@ -63,22 +63,22 @@ def _imported(target: str, path: str, name: str, dtype: str) -> ImportedModule:
 
     module, given = _checked(target, call(target, made))
     if dtype:
-        wanted = getattr(torch, TORCH_NAMES.get(dtype, ""), None)
-        if wanted is None or not wanted.is_floating_point:
-            raise InputError("dtype", f"must be a format of numbers with fractions, got {dtype!r}")
-        module = module.to(wanted)
-        given = tuple(each.to(wanted) if each.is_floating_point() else each for each in given)
+        torch_dtype = getattr(torch, TORCH_NAMES.get(dtype, ""), None)
+        if torch_dtype is None or not torch_dtype.is_floating_point:
+            raise InputError("dtype", f"must be a floating-point format, got {dtype!r}")
+        module = module.to(torch_dtype)
+        given = tuple(each.to(torch_dtype) if each.is_floating_point() else each for each in given)
     try:
         with _quiet():
             exported = call(target, lambda: torch.export.export(module.eval(), given, strict=False))
     except InputError as error:
-        raise InputError(target, f"cannot be exported: {error.why[:_LONGEST]}") from None
+        raise InputError(target, f"cannot be exported: {error.why[:_MAX_MESSAGE_CHARACTERS]}") from None
     return _Translation(target, exported, Path(path).stem).imported()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps PyTorch's notes about exporting to itself; an error is said in one sentence."""
+    """Suppress PyTorch's logs, warnings and output about the export."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -103,13 +103,13 @@ def _checked(target: str, made: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 class _Translation:
-    """An exported module, operator by operator; what does not fit an operator of ours becomes opaque."""
+    """Converts an exported module operator by operator.  Operators without an equivalent become opaque."""
 
     def __init__(self, target: str, exported: Any, name: str) -> None:
         self._target, self._exported, self._name = target, exported, name
         self._net = Definition(name)
         self._value: dict[Any, Any] = {}
-        """Per node, its value, or its values."""
+        """Value of each node, or a sequence of values."""
         self._layers: dict[str, int] = {}
         self._number = 0
         self._used = Counter[str]()
@@ -117,6 +117,7 @@ class _Translation:
         self._batch = 1
 
     def imported(self) -> ImportedModule:
+        """Convert all nodes and return the module."""
         signature, graph = self._exported.graph_signature, self._exported.graph
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -126,7 +127,7 @@ class _Translation:
         (ended,) = (node for node in graph.nodes if node.op == "output")
         made = [each for each in ended.args[0] if each in self._value and isinstance(self._value[each], int)]
         if not made:
-            raise InputError(self._target, "returns no tensor that its inputs reach")
+            raise InputError(self._target, "returns no tensor that depends on its inputs")
         outputs = {f"output{i}": self._value[each] for i, each in enumerate(made)}
         return ImportedModule(self._net.finish(outputs), self._name, self._batch, dict(self._opaque))
 
@@ -147,10 +148,10 @@ class _Translation:
         self._value[node] = self._net.input(node.name, of.dtype, of.shape, SAMPLES if of.shape else Role())
 
     def _type(self, tensor: Any) -> TensorType:
-        theirs = str(tensor.dtype).removeprefix("torch.")
-        known = next((name for name, each in TORCH_NAMES.items() if each == theirs and name != "tf32"), None)
+        torch_name = str(tensor.dtype).removeprefix("torch.")
+        known = next((name for name, each in TORCH_NAMES.items() if each == torch_name and name != "tf32"), None)
         if known is None:
-            raise InputError(self._target, f"has a tensor of {tensor.dtype}, which is no format of ours")
+            raise InputError(self._target, f"has a tensor of {tensor.dtype}, which is not supported")
         return TensorType(known, tuple(map(int, tensor.shape)), 1)
 
     def _call(self, node: Any) -> Any:
@@ -160,17 +161,17 @@ class _Translation:
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
         made = node.meta.get("val")
         if made is None or (not hasattr(made, "shape") and not isinstance(made, tuple | list)):
-            return None  # no tensor: a check, or a size
+            return None  # a check or a size, not a tensor
         layer, name = self._place(node, kind)
         with self._net.layer(layer, self._layers.get(layer, self._number)):
             try:
-                found = self._known(kind, name, node, made)
-            except InputError:  # of other shapes or formats than our operator takes
-                found = None
-            return self._made_opaque(kind, name, node, made) if found is None else found
+                value = self._known(kind, name, node, made)
+            except InputError:  # shapes or formats that the operation does not support
+                value = None
+            return self._made_opaque(kind, name, node, made) if value is None else value
 
     def _place(self, node: Any, kind: str) -> tuple[str, str]:
-        """The layer, `layers.3`, and the name within it, by the module that runs the operator."""
+        """Return the layer, such as `layers.3`, and the name inside it, from the module that runs the operator."""
         stack = list(node.meta.get("nn_module_stack", {}).values())
         path, of_class = stack[-1] if stack else ("", "")
         of_class = of_class if isinstance(of_class, str) else f"{of_class.__module__}.{of_class.__qualname__}"
@@ -190,13 +191,13 @@ class _Translation:
         return [each for each in flat if isinstance(each, Value)]
 
     def _known(self, kind: str, name: str, node: Any, made: Any) -> Any:
-        """What a rule makes of it; None where there is none, or it does not fit."""
+        """Convert an operator by its rule; None if there is no rule or it does not apply."""
         args = [self._argument(each) for each in node.args]
         dtype = self._type(made).dtype if hasattr(made, "shape") else ""
         return operations(Call(self._net, kind, name, args, node.kwargs, made, dtype))
 
     def _argument(self, given: Any) -> Any:
-        """A tensor as its value in the program, anything else as it is."""
+        """Return a tensor's value in the program, or any other argument unchanged."""
         if isinstance(given, list | tuple):
             return [self._argument(each) for each in given]
         if not _is_node(given):
@@ -215,8 +216,8 @@ class _Translation:
         values: dict[str, AttributeValue] = dict(opaque_attributes(kind, _flops(node, made), moved, types, 1))
         if moved:
             self._opaque[kind] += 1
-        found = self._net.all(name, "opaque", *given, **values)
-        return found if many else found[0]
+        outputs = self._net.all(name, "opaque", *given, **values)
+        return outputs if many else outputs[0]
 
 
 def _is_node(given: Any) -> bool:
@@ -228,7 +229,7 @@ def _elements(tensor: Any) -> int:
 
 
 def _is_view(target: Any) -> bool:
-    """Whether an operator looks at its first input, and moves nothing."""
+    """Return whether an operator returns a view and moves no data."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return False
@@ -236,7 +237,7 @@ def _is_view(target: Any) -> bool:
 
 
 def _flops(node: Any, made: Any) -> float:
-    """As PyTorch counts them, else one for each number made."""
+    """Return the FLOPs as PyTorch counts them, or else one per output element."""
     from torch.utils.flop_counter import flop_registry
 
     if "scaled_dot_product_attention" in str(node.target):

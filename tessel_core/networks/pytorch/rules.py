@@ -1,4 +1,4 @@
-"""Rules that turn one operator of PyTorch into operations of programs; defaults as PyTorch has them."""
+"""Rules that convert one PyTorch operator to operations of a program.  Default values are those of PyTorch."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from tessel_core.networks.reshaping import reshaping
 
 
 class Value(int):
-    """A tensor, by its number in the program."""
+    """A tensor, identified by its number in the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator of PyTorch with its arguments."""
+    """A PyTorch operator with its arguments."""
 
     net: Definition
     kind: str
     """PyTorch's name of the operator."""
     name: str
     args: Sequence[Any]
-    """Tensors are `Value`s; outputs of which there are several, and what is left out, are None."""
+    """Arguments by position.  Tensors are `Value`s; omitted arguments and multiple outputs are None."""
     named: Mapping[str, Any]
     made: Any
-    """PyTorch's tensor that it makes, without numbers, or several."""
+    """PyTorch's output tensor without data, or several."""
     dtype: str
-    """The format of what it makes, where that is one tensor."""
+    """Format of the output, if it is one tensor."""
 
     def __call__(self, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """Write an operation of one output."""
+        """Write an operation with one output."""
         return self.net(self.name, kind, *inputs, **attributes)
 
-    def argument(self, place: int, name: str = "", usual: Any = None) -> Any:
-        """By its place or its name, or what PyTorch takes where it is left out."""
-        return self.args[place] if len(self.args) > place else self.named.get(name, usual)
+    def argument(self, place: int, name: str = "", default: Any = None) -> Any:
+        """Return an argument by position or name, or its default if it is omitted."""
+        return self.args[place] if len(self.args) > place else self.named.get(name, default)
 
     def shape_of(self, value: int) -> tuple[int, ...]:
         return self.net.type_of(value).shape
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what it makes."""
+        """Shape of the output."""
         return tuple(map(int, self.made.shape))
 
 
 Made = int | tuple[int, ...] | None
-"""The value that stands for the operator's output, or several; None where no operation of ours says it."""
+"""Value of the operator's output, or several values; None if there is no equivalent operation."""
 Rule = Callable[[Call], Made]
 
 
 def _passed_on(call: Call) -> Made:
-    """The input, at most in another format."""
+    """Return the input, cast if the format differs."""
     x = call.args[0]
     return x if call.net.type_of(x).dtype == call.dtype else call("cast", x, dtype=call.dtype)
 
@@ -65,7 +65,7 @@ def _reshape(call: Call) -> Made:
 
 
 def _expand(call: Call) -> Made:
-    """Only where nothing is repeated."""
+    """Convert an expand that repeats no elements."""
     return _reshape(call) if math.prod(call.shape) == call.net.type_of(call.args[0]).elements else None
 
 
@@ -106,7 +106,7 @@ def _linear(call: Call) -> Made:
 
 
 def _norm(kind: str, *weights: int) -> Rule:
-    """Over the last axis, with weights at these places."""
+    """Return the rule of a norm over the last axis, with weights at these argument positions."""
 
     def rule(call: Call) -> Made:
         fits = len(call.args) > weights[-1] and len(call.args[1]) == 1
@@ -134,20 +134,20 @@ def _conv2d(call: Call) -> Made:
     weights = [each for each in call.args[1:3] if each is not None]
     strides, pads, dilations = (
         tuple(each) * (3 - len(each))
-        for each in (call.argument(3, usual=[1]), call.argument(4, usual=[0]), call.argument(5, usual=[1]))
+        for each in (call.argument(3, default=[1]), call.argument(4, default=[0]), call.argument(5, default=[1]))
     )
     sweep = {"dilations": dilations, "pads": (*pads, *pads), "strides": strides}
-    return call("conv", call.args[0], *weights, groups=call.argument(6, usual=1), **sweep)
+    return call("conv", call.args[0], *weights, groups=call.argument(6, default=1), **sweep)
 
 
 def _scaled_dot_product_attention(call: Call) -> Made:
-    """Of [batch, heads, tokens, size]; None where a mask or a scale is given, which our attention has not."""
+    """Convert attention of [batch, heads, tokens, size].  Masks and scales are not supported."""
     if call.argument(3, "attn_mask") is not None or call.argument(6, "scale") is not None:
         return None
 
     def columns(value: int) -> int:
-        turned = call("permute", value, axes=(0, 2, 1, 3))
-        return call("reshape", turned, shape=(0, 0, -1))
+        by_token = call("permute", value, axes=(0, 2, 1, 3))
+        return call("reshape", by_token, shape=(0, 0, -1))
 
     causal, size = int(bool(call.argument(5, "is_causal"))), call.shape_of(call.args[0])[-1]
     mixed = call("attention", *map(columns, call.args[:3]), causal=causal, head_size=size)
@@ -156,7 +156,7 @@ def _scaled_dot_product_attention(call: Call) -> Made:
 
 
 _PASSED_ON = "to _to_copy contiguous clone detach alias lift_fresh_copy dropout feature_dropout type_as"
-"""Dropouts hand their input on but for random zeros."""
+"""Operators that return their input.  Dropouts do so except for random zeros."""
 _RESHAPES = "view reshape _unsafe_view unsqueeze squeeze flatten unflatten view_as reshape_as"
 _OF_EACH = "silu relu tanh sigmoid neg exp sqrt log sin cos abs erf reciprocal"
 
@@ -184,10 +184,10 @@ _RULES: dict[str, Rule] = {
     "conv2d": _conv2d,
     "scaled_dot_product_attention": _scaled_dot_product_attention,
 }
-"""By PyTorch's name of an operator."""
+"""Conversion rules by PyTorch's name of the operator."""
 
 
 def operations(call: Call) -> Made:
-    """Write the operations that an operator is; None where there is no rule for it, or it does not fit."""
+    """Write the operations that are equivalent to an operator; None if it has no rule or the rule does not apply."""
     rule, first = _RULES.get(call.kind), call.argument(0)
     return rule(call) if rule and isinstance(first, Value | list) else None

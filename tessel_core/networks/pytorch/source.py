@@ -1,4 +1,4 @@
-"""A person's own Python file, which is executed to get at PyTorch modules."""
+"""Execute a user's Python file that defines PyTorch modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.errors import InputError
 
 
 def asked_function(target: str) -> tuple[str, str]:
-    """The file and the function of `FILE.py:FUNCTION`; InputError for another form, and where there is no such file."""
+    """Split `FILE.py:FUNCTION`.  Raises InputError for another form, or if the file does not exist."""
     path, colon, name = target.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise InputError(target, "must be FILE.py:FUNCTION, such as model.py:build")
@@ -26,7 +26,10 @@ def asked_function(target: str) -> tuple[str, str]:
 
 @contextmanager
 def no_silent_exit() -> Iterator[None]:
-    """Have `os._exit` raise: it would end this process without a message.  Forks of the file still end by it."""
+    """Make `os._exit` raise SystemExit, because it would end this process without a message.
+
+    In child processes that the file forks, `os._exit` still works.
+    """
     leave, here = os._exit, os.getpid()
 
     def refuse(status: int) -> NoReturn:
@@ -42,7 +45,7 @@ def no_silent_exit() -> Iterator[None]:
 
 
 def made_by(path: str, name: str) -> Any:
-    """What a function of a file returns; the file is executed.  InputError where it has no such function."""
+    """Execute a file and return the result of one of its functions.  Raises InputError if there is no such function."""
     spec = spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -52,14 +55,14 @@ def made_by(path: str, name: str) -> Any:
         spec.loader.exec_module(module)
     finally:
         sys.path.pop(0)
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise InputError(path, f"has no function {name}")
-    return found()
+    return function()
 
 
 def call(where: str, run: Callable[[], Any]) -> Any:
-    """What foreign code returns; InputError with what it raised, and the line of it."""
+    """Return the result of a user's code.  Raises InputError with the exception that it raised and its line."""
     try:
         return run()
     except InputError:
@@ -68,8 +71,8 @@ def call(where: str, run: Callable[[], Any]) -> Any:
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
         line = next((f" in line {each.lineno}" for each in frames if each.filename.endswith(_file_in(where))), "")
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else line
-        said = str(error).strip().partition("\n")[0]
-        raise InputError(where, f"raised {type(error).__name__}{line}{f': {said}' if said else ''}") from None
+        message = str(error).strip().partition("\n")[0]
+        raise InputError(where, f"raised {type(error).__name__}{line}{f': {message}' if message else ''}") from None
 
 
 def _file_in(where: str) -> str:

@@ -14,7 +14,7 @@ from itertools import count
 
 from tessel_core.errors import InputError
 from tessel_core.formats.workspace_file import LONGEST_NAME, WorkspaceFile, check_name, read_workspace, workspace_text
-from tessel_core.hosting import MOST_WORKSPACES, hosted
+from tessel_core.hosting import MAX_WORKSPACES, hosted
 from tessel_core.workbench.store.database import Database
 from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts, without_parts
 
@@ -93,7 +93,7 @@ class Workspaces:
                 return there
             made = _create(connection, token, work, work.name)
             if hosted():
-                connection.execute(_OLD, (MOST_WORKSPACES,))
+                connection.execute(_OLD, (MAX_WORKSPACES,))
                 _forget_parts(connection)
             return made
 
