@@ -237,7 +237,7 @@ def test_the_referee_knows_stages_that_turn_back_are_missing_or_elsewhere() -> N
     assert not list(check_layout(legal, StageLayout(2, LayoutShape.V)))
     assert layout_of(legal) == StageLayout(2, LayoutShape.V)
     for stages, why in (
-        ((0, 2, 1, 3), "and follows"),
+        ((0, 2, 1, 3), "but follows"),
         ((0, 1, 1, 3), "has no operators"),
     ):
         broken = check_placement(staged(graph, 2, stages, LayoutShape.V))
@@ -246,7 +246,7 @@ def test_the_referee_knows_stages_that_turn_back_are_missing_or_elsewhere() -> N
     (looped,) = check_layout(legal, StageLayout(2))
     assert (looped.rule, looped.where) == ("layout", "stage 2")
     (longer,) = check_layout(legal, StageLayout(3, LayoutShape.V))
-    assert "has 4 stages, the layout 6" in longer.why
+    assert "has 4 stages, but the layout has 6" in longer.why
     (none,) = check_layout(replace(legal, stages=None), StageLayout(2))
     assert none.why == "has no stages"
 

@@ -135,7 +135,7 @@ def mixed() -> DeviceMesh:
     [
         (find_mesh("h100-8"), GRAPH, 3, "tensor: groups of 3 do not divide the 8 devices of h100-8"),
         (find_mesh("h100-24", per_node=4), GRAPH, 3, "tensor: groups of 3 do not divide the 4 devices of node 0"),
-        (mixed(), GRAPH, 2, "tensor: gpu2 is a h100 and other a a100, and a group has one kind"),
+        (mixed(), GRAPH, 2, "tensor: gpu2 is a h100 and other a a100, but a group needs one kind"),
         (
             find_mesh("h100-8"),
             build_graph("gpt", replace(SPEC, tensor_parallel=2)),
