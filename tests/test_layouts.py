@@ -207,7 +207,7 @@ def test_too_little_memory_is_infeasible_and_the_layout_that_needs_more_is_shown
     graph = network([1] * 9, [(5, 7)] * 9)
     report = solved(asked(graph, mesh(2, 60), StageLayout(2)))
     assert report.status is Status.INFEASIBLE
-    assert "bytes on each device would do" in report.reason
+    assert "bytes on each device would be enough" in report.reason
     assert report.relaxed_solution is not None
     assert {each.rule for each in check_placement(report.relaxed_solution)} == {"memory"}
     enough = report.least_memory
@@ -264,7 +264,7 @@ def test_a_problem_without_a_layout_and_one_with_are_for_different_placers() -> 
 @pytest.mark.parametrize(
     ("stages", "shape", "why"),
     [
-        ((0, 1, 2, 3), LayoutShape.V, "go round the ranks"),
+        ((0, 1, 2, 3), LayoutShape.V, "loop over the ranks"),
         ((0, 0, 1, 2, 3), LayoutShape.LOOP, ""),
     ],
 )

@@ -140,14 +140,14 @@ def mixed() -> DeviceMesh:
             find_mesh("h100-8"),
             build_graph("gpt", replace(SPEC, tensor_parallel=2)),
             2,
-            "graph gpt-training: is tensor parallel over 2 devices already, and groups would cut it again",
+            "graph gpt-training: is already tensor parallel over 2 devices, and groups would divide it again",
         ),
         (
             find_mesh("h100-8"),
             replace(GRAPH, network=""),
             2,
-            "graph gpt-training: does not say which network it shows, so no program follows from it, and tensor "
-            "parallelism cuts a network",
+            "graph gpt-training: does not say which network it shows, so no program follows from it; tensor "
+            "parallelism needs the network",
         ),
         (find_mesh("h100-8"), GRAPH, 8, "Tensor-parallel degree: must divide the number of heads, which is 4, got 8"),
     ],

@@ -44,7 +44,7 @@ def _network_of(graph: OperatorGraph) -> tuple[str, GraphSpec]:
     try:
         family, spec = network_of(graph)
     except InputError as error:
-        raise InputError(error.where, f"{error.why}, but tensor parallelism needs one") from None
+        raise InputError(error.where, f"{error.why}; tensor parallelism needs the network") from None
     return family.name, spec
 
 
