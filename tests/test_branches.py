@@ -224,7 +224,9 @@ def test_a_placer_of_ours_that_mixes_branches_raises(monkeypatch: pytest.MonkeyP
     mixed = solve_placement("dp", pair_on(4, apart=False))
     liar = replace(find_placer("dp"), solve=lambda problem, config, control: mixed)
     monkeypatch.setattr("tessel_core.placement.placers.find_placer", lambda name: liar)
-    with pytest.raises(RefereeError, match=r"dp returned an invalid placement: device gpu0: has .* on parallel branches"):
+    with pytest.raises(
+        RefereeError, match=r"dp returned an invalid placement: device gpu0: has .* on parallel branches"
+    ):
         solve_placement("dp", pair_on(4))
 
 

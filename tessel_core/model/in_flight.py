@@ -9,7 +9,7 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_integer, grouped
 
 ONE_F_ONE_B, GPIPE = "1f1b", "gpipe"
-MOST_IN_FLIGHT = 4096
+MAX_IN_FLIGHT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class InFlight:
     ) -> tuple[int, ...]:
         """Return the number of micro-batches that each stage holds.
 
-        `before` lists the predecessors of each stage. If it allows several orders of the stages, the order chosen has
-        the least maximum of `excess(stage, number held)`, such as bytes over a capacity: positions are assigned from
-        the first stage on, and the stage of least excess comes next [Lawler, Management Science 1973].
+        `before` lists the predecessors of each stage. If it allows several orders, the one with the least maximum of
+        `excess(stage, number held)` is chosen, such as bytes over a capacity. Positions are assigned from the first
+        stage on. The ready stage of least excess comes next [Lawler, Management Science 1973].
 
         If tensors flow in a cycle, stages have no positions. Each stage then holds one micro-batch per device.
         """

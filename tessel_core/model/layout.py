@@ -11,7 +11,7 @@ from tessel_core.model.checks import check_integer
 from tessel_core.model.in_flight import InFlight
 from tessel_core.model.operator_graph import OperatorGraph
 
-MOST_STAGES_PER_DEVICE = 64
+MAX_STAGES_PER_DEVICE = 64
 
 
 class LayoutShape(StrEnum):

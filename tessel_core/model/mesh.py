@@ -11,7 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
 from tessel_core.model.operator_graph import CPU
 
-MOST_DEVICES = 16_384
+MAX_DEVICES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ class DeviceMesh:
         check_name("mesh", self.name)
         if not self.devices:
             raise InputError("devices", "the mesh has none, but needs at least one")
-        if len(self.devices) > MOST_DEVICES:
-            raise InputError("devices", f"there are {len(self.devices):,}, more than the {MOST_DEVICES:,} allowed")
+        if len(self.devices) > MAX_DEVICES:
+            raise InputError("devices", f"there are {len(self.devices):,}, more than the {MAX_DEVICES:,} allowed")
         check_unique("devices", (device.name for device in self.devices))
         object.__setattr__(self, "_index", {device.name: i for i, device in enumerate(self.devices)})
         if self.node_uplink is not None:

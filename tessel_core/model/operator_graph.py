@@ -23,7 +23,7 @@ from tessel_core.shown import Shown
 CPU = "cpu"
 """Device kind of hosts, which pay no communication and whose memory is not counted."""
 
-MOST_OPERATORS = 20_000
+MAX_OPERATORS = 20_000
 _COST_SLACK = 1e-6
 """Largest difference between the costs of one operator's out-edges. The published program allows the same."""
 
@@ -125,8 +125,8 @@ class OperatorGraph(Shown):
         check_integer("graph", "batch_size", self.batch_size, least=1)
         if not self.operators:
             raise InputError("operators", "the graph has none, but needs at least one")
-        if len(self.operators) > MOST_OPERATORS:
-            why = f"there are {len(self.operators):,}, more than the {MOST_OPERATORS:,} allowed"
+        if len(self.operators) > MAX_OPERATORS:
+            why = f"there are {len(self.operators):,}, more than the {MAX_OPERATORS:,} allowed"
             raise InputError("operators", why)
         check_unique("operators", (operator.name for operator in self.operators))
         object.__setattr__(self, "_index", {operator.name: i for i, operator in enumerate(self.operators)})

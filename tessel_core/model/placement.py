@@ -11,7 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped, quotient
 from tessel_core.model.in_flight import USUAL, InFlight
 from tessel_core.model.layout import layout_memory, layout_of
-from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
+from tessel_core.model.mesh import MAX_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.replicas import Replication
 from tessel_core.model.transfers import OWN_COSTS, Transfers
@@ -29,8 +29,8 @@ class DevicePool:
     def __post_init__(self) -> None:
         for what, count in (("accelerators", self.accelerators), ("cpus", self.cpus)):
             check_integer("devices", what, count, least=0)
-            if count > MOST_DEVICES:
-                raise InputError("devices", f"{what} must be at most {MOST_DEVICES}, got {count}")
+            if count > MAX_DEVICES:
+                raise InputError("devices", f"{what} must be at most {MAX_DEVICES}, got {count}")
         if self.accelerators + self.cpus == 0:
             raise InputError("devices", "there are none, but a placement needs at least one")
         if self.memory is not None:

@@ -19,13 +19,13 @@ from tessel_core.units import counted
 
 IntColumn = NDArray[np.int64]
 
-MOST_RUNS = 1_000_000
+MAX_RUNS = 1_000_000
 """Largest number of runs (blocks times micro-batches) of a schedule, so that it fits in memory and in a file."""
 
 
 def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
     """Raise InputError if a schedule would have too many runs. `where` names the source of `micro_batches`."""
-    runs, most = micro_batches * len(plan.blocks), hosting.MOST_RUNS if hosting.hosted() else MOST_RUNS
+    runs, most = micro_batches * len(plan.blocks), hosting.MOST_RUNS if hosting.hosted() else MAX_RUNS
     if runs > most:
         amount = f"{counted(micro_batches, 'micro-batch')} of {counted(len(plan.blocks), 'block')} are {runs:,} runs"
         raise InputError(where, f"{amount}, more than the {most:,} that a schedule may have")

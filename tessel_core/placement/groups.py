@@ -211,10 +211,14 @@ def nets_of(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -
 def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
     """Return the sets of groups that can be merged without loss, ordered by their least groups.
 
-    A group is merged into its only neighbour along the flow if all of these hold: it takes no time on any device; every
-    tensor of the group also touches the neighbour; the group is allowed wherever the neighbour is, and in the same
-    branch. Moving it to the neighbour then adds no load, because no more tensors are cut. If memory binds, the group
-    must also hold none.
+    A group is merged into its only neighbour along the flow if
+
+    - it takes no time on any device,
+    - every tensor of the group also touches the neighbour,
+    - the group is allowed wherever the neighbour is, and is in the same branch,
+    - it holds no memory, or memory does not bind.
+
+    Moving it to the neighbour then adds no load, because no more tensors are cut.
     """
     graph = _Neighbours(pipeline, memory_binds)
     links, waiting = [], list(range(len(pipeline.members)))

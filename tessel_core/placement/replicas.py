@@ -240,8 +240,12 @@ def solve_replicated(
     """Search for the least largest load over all contiguous placements with one or several devices per stage.
 
     The search counts reductions and transfers over the fastest links, which gives a bound for every placement. If that
-    does not prove its answer, the result is the best of several candidates: the same stages, each on few nodes; a chain
-    on the devices in their order; pure data parallelism; and the placement of `without`, which has no replicas.
+    does not prove its answer, the result is the best of these candidates:
+
+    - the same stages, each on few nodes;
+    - a chain on the devices in their order;
+    - pure data parallelism;
+    - the placement of `without`, which has no replicas.
     """
     pipeline = pipeline_of(problem)
     chains = _chains(problem, pipeline, _least_over(problem, pipeline))

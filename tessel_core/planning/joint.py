@@ -46,7 +46,7 @@ class JointConfig:
     micro_batches: int = option(32, Option("Micro-batches", "Number of micro-batches in each schedule", 1, 10_000))
     time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the solver's random choices", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of the solver's random choices", 0, 2**31 - 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Comparison of schedules of one number of micro-batches with a reference.
+"""Comparison of several schedules with a reference schedule. All have the same number of micro-batches.
 
 If every plan gives the number of samples per micro-batch, all pairs run the same samples and times are per sample.
 """

@@ -102,7 +102,7 @@ def evaluate_file(file: ScheduleFile) -> ScheduleReport:
     report = evaluate(file.schedule, file.scheduler, claim.wall_s if claim else 0.0)
     if claim is None or claim.status is not Status.PROVED_OPTIMAL or report.status is Status.PROVED_OPTIMAL:
         return report
-    return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved anew")
+    return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved here")
 
 
 def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:

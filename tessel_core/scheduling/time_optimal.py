@@ -39,7 +39,7 @@ class TimeOptimalConfig:
 
     time_limit: float = option(20.0, Option("Time limit", "For the whole search.", 0.1, 3600, "s"))
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the solver's random choices.", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of the solver's random choices.", 0, 2**31 - 1))
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, control: Control) -> ScheduleReport:

@@ -21,7 +21,7 @@ _START_SHARE = 0.6
 """Share of the time limit for the first splits."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "Largest number of subgraphs per device, all in its memory at once", 1, 16)
-_MOST_IDEALS = Option(
+_MAX_IDEALS = Option(
     "Most cuts", "Largest number of possible cuts (ideals) in the sequential program", 1_000, 1_000_000
 )
 _TIME_LIMIT = Option("Time limit", "For the whole search", 0.1, 86_400, "s")
@@ -41,7 +41,7 @@ class LatencyDpConfig:
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
-    most_ideals: int = option(50_000, _MOST_IDEALS)
+    most_ideals: int = option(50_000, _MAX_IDEALS)
     seed: int = option(0, _SEED)
 
 
@@ -52,7 +52,7 @@ class LatencyConfig:
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
-    most_ideals: int = option(50_000, _MOST_IDEALS)
+    most_ideals: int = option(50_000, _MAX_IDEALS)
     seed: int = option(0, _SEED)
 
 

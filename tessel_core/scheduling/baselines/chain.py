@@ -12,7 +12,7 @@ from tessel_core.scheduling.structure import independent_parts
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The blocks of each stage. Those of stage s run on `devices[s]` only, which may have other stages too.
+    """The blocks of each stage. The blocks of stage s run on `devices[s]`, which may have other stages too.
 
     If stages are on disjoint groups of devices, `devices` has the first device of each group. `backward` is empty for
     inference. `weight[s]` is None if the backward pass of stage s is not split.

@@ -46,8 +46,8 @@ class Circles(NamedTuple):
 class Timing(NamedTuple):
     """The arcs into every run, and the state of policy iteration: a binding arc per run, and paths along those.
 
-    The arcs into a run are those of its dependencies, those from the stops before its own, and a last one that joins
-    the graph: from the run with the number before, with a height so large that no cycle through it is critical.
+    The arcs into a run are those of its dependencies, those from the stops before its own, and a joining arc. That one
+    comes from the run with the previous number. Its height is so large that no cycle through it is critical.
     """
 
     row: IntColumn

@@ -20,8 +20,8 @@ Priorities = NDArray[np.float64]
 _RUNS_PER_SLICE = 500_000
 """Runs placed per slice. A core places at least this many in about a fifth of a second."""
 _MIN_PRACTICE_MICRO_BATCHES, _MAX_STALLED_PRACTICE_SLICES = 24, 4
-"""Rules first evolve on a few micro-batches, at least the first number. This ends after so many slices without
-improvement."""
+"""Rules first evolve on a few micro-batches, at least the first number. This ends after the second number of slices
+without improvement."""
 _DUE_DATE_STEP = 0.5
 """Distance between the due dates of micro-batches, as a share of the busiest device's work. Chosen by measurement."""
 _CHANGED_PRIORITIES = 3
