@@ -60,7 +60,7 @@ class Block:
     memory: int = 0
     """Memory on each of the block's devices: acquired at its start if positive, released at its end if negative."""
     label: str = ""
-    """Name for people of the layers that the block runs, such as "layers 0–11". Searches ignore it."""
+    """Readable name of the block's layers, such as "layers 0–11". Searches ignore it."""
 
     @property
     def title(self) -> str:

@@ -216,7 +216,10 @@ class MinimumCuts:
         return math.floor(float(value) / self._unit)
 
     def least_load(self, groups: Sequence[int]) -> float:
-        """Return the least load with `groups`, rounded down by at most `size` units. Infinite without support."""
+        """Return the least load of a device with `groups`, rounded down by at most `size` units.
+
+        It is infinite if the class does not support one of the groups.
+        """
         if not np.isfinite(self._time[list(groups)]).all():
             return np.inf
         for group in groups:

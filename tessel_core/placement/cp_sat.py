@@ -48,7 +48,7 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
 
 
 def _has_positions(problem: PlacementProblem) -> bool:
-    """Return whether chains may fit if other splits do not: they hold fewer micro-batches, and memory may bind."""
+    """Return whether memory may bind and chains hold fewer micro-batches, so that a chain may fit if others do not."""
     held = pipeline_of(problem)
     binds = any(held.memory.sum() > each.capacity for each in held.classes)
     return binds and bool(chain_of(problem).kept.any())

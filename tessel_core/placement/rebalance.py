@@ -25,9 +25,9 @@ def rebalanced(
 ) -> PlacementReport:
     """Return the report with a placement of equal objective and a smaller sum of squared loads, if one is near.
 
-    In a chain, devices exchange groups with their neighbours, which takes no longer than one limit of the search.
-    Otherwise groups move one by one. If branches are kept apart, operators that join them go where the longest path
-    through the stages is short. Nothing is changed if the search does not know loads exactly.
+    In a chain, devices exchange groups with their neighbours. Otherwise groups move one by one. If branches are kept
+    apart, operators that join them go where the longest path through the stages is short. Nothing is changed if the
+    search does not know loads exactly.
     """
     exact = problem.has_equal_links and problem.objective == THROUGHPUT
     if report.solution is None or not exact or control.stopped:

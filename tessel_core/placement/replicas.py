@@ -3,10 +3,10 @@
 best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' in I of
              max(best[n less r of c][I'], load of I less I' on each of r devices)
 
-Each of r replicas has 1/r of the stage's times and transfers. The reduction of its gradients is added. If it overlaps
-work, the larger of the two counts. [Tarnawski et al., NeurIPS 2020, extension to replication; Harlap et al., PipeDream,
-2018, for chains] Replicas are accelerators of the same kind and capacity that allow the same operators. A stage on a
-host has no replicas.
+Each of r replicas has 1/r of the stage's times and transfers. The time to reduce its gradients is added to its work. If
+reductions overlap work, the load is the maximum of the two. [Tarnawski et al., NeurIPS 2020, extension to replication;
+Harlap et al., PipeDream, 2018, for chains] Replicas are accelerators of the same kind and capacity that allow the same
+operators. A stage on a host has no replicas.
 """
 
 from __future__ import annotations

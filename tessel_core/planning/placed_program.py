@@ -27,10 +27,10 @@ _APART = "/weight_gradient"
 def placed_program(network: Network, placement: Placement, schedule: Schedule) -> Distributed:
     """Build the program that runs operators on their placed devices, in the order of the schedule.
 
-    Sends carry tensors between devices. Worker w is device w - 1 of the placement. Each device of an operator runs it:
-    for a network of tensor-parallel degree T, groups of T devices each run a share, and otherwise every device does
-    the same work. A device without a tensor receives it from the nearest device that has it. A network of degree T may
-    also be placed as if groups were devices; worker w then belongs to device (w - 1) // T.
+    Worker w is device w - 1 of the placement. An operator with several devices runs on each of them. In a network of
+    tensor-parallel degree T, it is placed on groups of T devices, and each runs its share. In other networks, every
+    device does the same work. A device without a tensor receives it from the nearest device that has it. A network of
+    degree T may also be placed as if groups were devices. Worker w then belongs to device (w - 1) // T.
 
     Outputs are losses and gradients. In the simulation, a run takes as long as its block in the plan. So program and
     schedule end at the same time, unless transfers share a link or the plan counts transfers as work.

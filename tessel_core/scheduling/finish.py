@@ -34,8 +34,10 @@ _MAX_PRESOLVED_RUNS = 1_000
 """In larger models, presolve and linear relaxations take longer than they gain."""
 _LOADING_SHARE = 0.25
 """Share of the time limit for which beams wait until their kernels are compiled. The model needs none."""
-_MAX_NARROW_WIDTH, _MAX_GAP_FOR_PROOF = 300, 100
-"""Wider beams may prove a bound. If the gap has at most this many ticks, they get a limit in its middle."""
+_MAX_NARROW_WIDTH = 300
+"""Beams that are wider than this may prove a bound."""
+_MAX_GAP_FOR_PROOF = 100
+"""If bound and incumbent are at most this many ticks apart, wide beams look for a schedule halfway between them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -444,7 +444,8 @@ def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) ->
 def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, one: int, other: int) -> bool:
     """Return whether every completion of the beginning after step `other` also completes that after step `one`.
 
-    It does if `one` ends nothing later than `other` that matters after `other`'s clock, and no pinned run lies between.
+    That is so if no pinned run lies between them, and if everything that later runs wait for ends no later after `one`
+    than after `other`. Ends before the clock of `other` do not matter.
     """
     blocks = tables.duration.size
     parent, rival, clock, latest = steps.parent[one], steps.parent[other], steps.start[one], steps.start[other]

@@ -44,10 +44,11 @@ _TIMETABLE_SIZES = (1, 2, 3, 4)
 _PERIOD_EXCESSES = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
 """Shares by which the period of a timetable may exceed the bound. They are tried in order until one fits."""
 _FIRST_PATIENCE_RUNS = 50_000
-"""Runs placed without progress before the first attempt at a timetable ends: less than a tenth of a second."""
-_PATIENCE_FACTOR, _MAX_PATIENCE_GROWTHS, _MAX_EXCESS_RUNS = 4, 3, 3
-"""Later attempts are longer by the factor, up to three times. They are only made if the memory of at most this many
-runs was too much in the attempt before."""
+"""The first attempt at a timetable ends after placing this many runs without progress, in under 0.1 seconds."""
+_PATIENCE_FACTOR, _MAX_PATIENCE_GROWTHS = 4, 3
+"""Each later attempt is four times as long as the one before, but the length grows at most three times."""
+_MAX_EXCESS_RUNS = 3
+"""A later attempt is made only if the last one exceeded memory by at most the memory of this many runs."""
 _MAX_WINDOW_RUNS = 6_000
 """Largest number of runs (micro-batches times blocks) in a window."""
 _MAX_LIST_RUNS = 120_000

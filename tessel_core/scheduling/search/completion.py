@@ -42,10 +42,10 @@ from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import find_mirror
 
 _JOINING_SHARE, _MIN_JOINING_SHARE = 0.0115, 0.2
-"""Once period and makespan are proved, the search for one schedule with both ends after a share of the polish time.
+"""Time limit, as a share of the polish time, for finding one schedule that has both the proved period and makespan.
 
 The share is the first number times the square of the number of devices, but at least the second number. If the proofs
-came late, a quarter of that time remains.
+took longer than this limit, a quarter of it remains.
 """
 _MAX_PERIOD_MULTIPLE = 4
 """The shortest schedule keeps the repetend if it repeats after at most this many periods."""

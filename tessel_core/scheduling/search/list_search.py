@@ -19,9 +19,10 @@ Priorities = NDArray[np.float64]
 
 _RUNS_PER_SLICE = 500_000
 """Runs placed per slice. A core places at least this many in about a fifth of a second."""
-_MIN_PRACTICE_MICRO_BATCHES, _MAX_STALLED_PRACTICE_SLICES = 24, 4
-"""Rules first evolve on a few micro-batches, at least the first number. This ends after the second number of slices
-without improvement."""
+_MIN_PRACTICE_MICRO_BATCHES = 24
+"""Rules first evolve ("practise") on a small number of micro-batches, at least this many."""
+_MAX_STALLED_PRACTICE_SLICES = 4
+"""Practice ends after this many slices without improvement."""
 _DUE_DATE_STEP = 0.5
 """Distance between the due dates of micro-batches, as a share of the busiest device's work. Chosen by measurement."""
 _CHANGED_PRIORITIES = 3

@@ -46,6 +46,7 @@ _MAX_MAKESPAN_RATIO = 1.02
 _MAX_STALLED_ORDER_SLICES = 6
 """Drop a tabu search after this many slices without improvement."""
 _WINDOW_S, _HORIZON_S, _DEVICES_S = 1.5, 1.5, 3.0
+"""Time limits of one window, one horizon and the devices bound."""
 _SLICES_PER_TASK = {"list": 1, "order": 1, "neighbourhood": 5, "horizon": 6, "devices": 12}
 """Time that one task of each kind takes, in slices."""
 _MAX_NEIGHBOURHOOD_RUNS = 50_000
@@ -53,6 +54,7 @@ _MAX_NEIGHBOURHOOD_RUNS = 50_000
 _MIN_SUCCESS_RATE = 0.08
 """Kinds of work are chosen as if they succeeded at least this often."""
 _LEARNING_RATE = 0.15
+"""Weight of the last task in the success rate of its kind."""
 
 
 @dataclass(slots=True)

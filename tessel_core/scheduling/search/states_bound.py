@@ -93,8 +93,8 @@ State = tuple[tuple[int, ...], tuple[int, ...]]
 class _StateGraph:
     """The states that the tied blocks can reach from an empty schedule.
 
-    Without loss, each run starts at the end of another, because it could otherwise start earlier in the same order. So
-    a move starts some runs, or none, and lasts until the next end of a run.
+    Each run can be assumed to start when another ends, because otherwise it could start earlier in the same order. So a
+    move starts some runs, or none, and lasts until the next end of a run.
     """
 
     def __init__(self, plan: MicroBatchPlan, tied: Sequence[int], unit: int) -> None:
