@@ -36,7 +36,7 @@ class DeviceClass:
 
 @dataclass(frozen=True)
 class Net:
-    """A tensor with the groups of its producer and its consumers. It loads each paying device with some but not all."""
+    """A tensor with the groups of its producer and consumers. It loads paying devices that have some, but not all."""
 
     groups: tuple[int, ...]
     cost: float

@@ -58,7 +58,7 @@ class PlacementProblem:
     stages_by_hand: tuple[int, ...] | None = None
     """Stage of each operator in a layout by hand."""
     layout: StageLayout | None = None
-    """Shape and number of several stages per device, on the accelerators in their order. None for one stage each."""
+    """Layout with several stages per device, over the accelerators in their order. None means one stage per device."""
     in_flight: InFlight = USUAL
     """Rule for the number of micro-batches whose activations each stage holds in training."""
     replication: Replication | None = None
