@@ -25,7 +25,7 @@ from tessel_core.costs.devices import find_device_kind, origin_of_times
 from tessel_core.costs.meshes import DEVICES_PER_NODE, INTERCONNECTS, MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile, mesh_text
-from tessel_core.model.mesh import MOST_DEVICES
+from tessel_core.model.mesh import MAX_DEVICES
 
 BANDWIDTH, LATENCY = "Bandwidth", "Latency"
 
@@ -59,7 +59,7 @@ def any_size() -> None:
     """So many devices of a kind, in nodes of equal size."""
     kind = choose("Kind", {each: find_device_kind(each).title for each in INTERCONNECTS}, key="mesh-kind")
     left, right = st.columns(2)
-    count = left.number_input("Devices", 1, MOST_DEVICES, 64, key="mesh-count")
+    count = left.number_input("Devices", 1, MAX_DEVICES, 64, key="mesh-count")
     per_node = right.number_input("Per node", 1, DEVICES_PER_NODE, DEVICES_PER_NODE, key="mesh-per-node")
     if not button("Open mesh", width="stretch"):
         return

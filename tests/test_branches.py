@@ -216,7 +216,7 @@ def test_who_cannot_keep_branches_apart_says_so() -> None:
     assert serving == ["dp", "cp-sat", "expert"]
     assert find_placer("greedy").why_not(problem) == "cannot keep branches apart"
     for changes in ({"contiguous": False}, {"objective": FORWARD_BACKWARD}):
-        with pytest.raises(InputError, match="are kept apart in contiguous placements for the throughput only"):
+        with pytest.raises(InputError, match="can be kept apart only in contiguous placements for the throughput"):
             replace(problem, **changes)  # type: ignore[arg-type]
 
 
@@ -224,7 +224,9 @@ def test_a_placer_of_ours_that_mixes_branches_raises(monkeypatch: pytest.MonkeyP
     mixed = solve_placement("dp", pair_on(4, apart=False))
     liar = replace(find_placer("dp"), solve=lambda problem, config, control: mixed)
     monkeypatch.setattr("tessel_core.placement.placers.find_placer", lambda name: liar)
-    with pytest.raises(RefereeError, match=r"dp returned an invalid placement: device gpu0: has .* side by side"):
+    with pytest.raises(
+        RefereeError, match=r"dp returned an invalid placement: device gpu0: has .* on parallel branches"
+    ):
         solve_placement("dp", pair_on(4))
 
 
@@ -236,11 +238,11 @@ def test_a_move_that_would_mix_branches_is_refused_and_a_file_keeps_the_rule() -
     placement = placing.placement
     assert placement is not None
     text = placement.assignment[names.index("text3")][0]
-    with pytest.raises(InputError, match="of branches that run side by side"):
+    with pytest.raises(InputError, match="on parallel branches"):
         placing.dropped([names.index("image_embedding")], text)
     moved = placing.moved(["image_embedding"], placing.devices[text].name)
     assert moved.placement is not None
-    assert any("side by side" in each for each in broken_rules(moved, moved.placement))
+    assert any("parallel branches" in each for each in broken_rules(moved, moved.placement))
     again = with_placement(placing, read_placement(placement_file_text(placing).encode()))
     assert again.branches_apart
     assert again.wanting(FORWARD_BACKWARD, contiguous=True, branches_apart=True).branches_apart is False
@@ -267,4 +269,4 @@ def test_graph_place_plan_and_check_from_the_terminal(tessel: Tessel) -> None:
     Path("p.json").write_text(json.dumps(kept))
     wrong = tessel("check", "g.json", "p.json")
     assert wrong.code == 1
-    assert "of branches that run side by side" in wrong.out + wrong.err
+    assert "on parallel branches" in wrong.out + wrong.err

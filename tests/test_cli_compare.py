@@ -115,7 +115,7 @@ def test_after_control_c_no_other_pair_begins(tessel, monkeypatch: pytest.Monkey
     command = ["compare", plan("v-shape-4"), plan("m-shape-4"), "--schedulers", "1f1b,tessel,sequential"]
     code, out, _ = tessel(*command)
     assert (code, len(made)) == (0, 2)
-    assert re.findall(r"^(\d) .*not begun", out, re.MULTILINE) == ["3", "4", "5", "6"]
+    assert re.findall(r"^(\d) .*not started", out, re.MULTILINE) == ["3", "4", "5", "6"]
     assert "6: cancelled before its turn" in out
     made.clear()
     rows = json.loads(tessel(*command, "--json")[1])
@@ -143,7 +143,7 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
         (["--rule", "zzz"], "error: --rule: must be one of advanced, "),
         (["--schedulers", ","], "error: --schedulers: names none"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
-        ([plan("v-shape-4")], "is in the list already"),
+        ([plan("v-shape-4")], "is already in the list"),
         (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
         (["no-such-file.json"], "no-such-file.json"),
         (["--jitter", "2"], "error: --jitter: must be between 0 and 1, got 2.0"),

@@ -173,7 +173,7 @@ def test_a_latency_has_placers_of_its_own(tessel: Tessel) -> None:
         assert said["objective"] > 0
     code, _, err = tessel("place", "p.json", "--objective", "latency", "--placer", "dp")
     assert (code, err.count("\n")) == (2, 1)
-    assert "does not serve the objective latency" in err
+    assert "does not support the objective latency" in err
     code, _, err = tessel("place", "p.json", "--objective", "latency", "--non-contiguous")
     assert (code, err.count("\n")) == (2, 1)
 
@@ -228,7 +228,7 @@ def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
     [
         (("--placer", "dp", "--non-contiguous"), "placer dp: is for contiguous placements only"),
         (("--placer", "local-search"), "placer local-search: is for non-contiguous placements only"),
-        (("--placer", "dp", "--objective", "forward-backward"), "does not serve the objective forward-backward"),
+        (("--placer", "dp", "--objective", "forward-backward"), "does not support the objective forward-backward"),
         (("--placer", "expert"), "--placer: expert judges a placement made by hand, which --split or --layout names"),
         (("--placer", "cp-sat", "--workers", "0"), "--workers: must be between 1 and 64, got 0"),
     ],
@@ -262,8 +262,8 @@ def test_replicas_are_asked_for_written_and_checked(tessel: Tessel) -> None:
         (("--accelerators", "2", "--reduce-every", "2"), "--reduce-every: is for replicated stages"),
         (("--accelerators", "2", "--replicate", "--reduce-every", "0"), "--reduce-every: must be between"),
         (("--mesh", "h200-8", "--replicate", "--reduction-bandwidth", "2"), "--reduction-bandwidth: is for identical"),
-        (("--accelerators", "2", "--replicate", "--non-contiguous"), "replicas: are for contiguous"),
-        (("--accelerators", "2", "--replicate", "--stages-per-device", "2"), "replicas: are for placements with one"),
+        (("--accelerators", "2", "--replicate", "--non-contiguous"), "replicas: need a contiguous placement"),
+        (("--accelerators", "2", "--replicate", "--stages-per-device", "2"), "replicas: need a placement with one"),
         (("--accelerators", "2", "--replicate", "--placer", "greedy"), "placer greedy: cannot replicate"),
         (("--accelerators", "2", "--placer", "data-parallel"), "placer data-parallel: is for replicated"),
     ],

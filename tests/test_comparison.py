@@ -68,8 +68,8 @@ def test_a_schedule_changed_by_hand_is_a_row_like_any_other_and_stays_as_it_was(
     assert second.jittered is not None
     assert opposed(comparison, answers) == (0, 1)
     for refused, why in (
-        (lambda: comparison.with_pair(Made.of(slower)), "is in the list already as it was changed by hand"),
-        (lambda: comparison.with_micro_batches(9), "was changed by hand for 8 micro-batches, and the list needs 9"),
+        (lambda: comparison.with_pair(Made.of(slower)), "is already in the list as it was changed by hand"),
+        (lambda: comparison.with_micro_batches(9), "was changed by hand for 8 micro-batches, but the list needs 9"),
         (lambda: Comparison((pair("1f1b", plan, 9),)).with_pair(Made.of(slower)), "the list needs 9"),
     ):
         with pytest.raises(InputError, match=why):
@@ -162,7 +162,7 @@ def test_all_pairs_have_one_number_of_micro_batches() -> None:
 def test_what_cannot_be_compared_is_refused_in_one_sentence() -> None:
     steps, real = load_sample("v-shape-4"), load_sample("gpt-1m-vocab-v-4")
     comparison = Comparison((pair("1f1b", steps),))
-    with pytest.raises(InputError, match=r"in ns, those of v-shape-4 in step: one time axis needs one unit"):
+    with pytest.raises(InputError, match=r"in ns, but those of v-shape-4 in step: one time axis needs one unit"):
         comparison.with_pair(pair("1f1b", real))
     with pytest.raises(InputError, match="already"):
         comparison.with_pair(pair("1f1b", steps))

@@ -225,7 +225,7 @@ BAD_VALUES = [
     (PLAN, "name", None, "name: must be text, got null"),
     (PLAN, "time_unit", MISSING, "the file: 'time_unit' is missing"),
     (PLAN, "devices", MISSING, "the file: 'devices' is missing"),
-    (PLAN, "devices", [], "devices: the plan has none, it needs at least one"),
+    (PLAN, "devices", [], "devices: the plan has none, but needs at least one"),
     (PLAN, "devices", {}, "devices: must be a list, got an object"),
     (PLAN, "devices.0", "gpu0", "devices[0]: must be an object, got 'gpu0'"),
     (PLAN, "devices.0.name", "", "a device: its name is empty"),
@@ -234,7 +234,7 @@ BAD_VALUES = [
     (PLAN, "devices.0.memory_capacity", 4.0, "devices[0].memory_capacity: must be an integer, got 4.0"),
     (PLAN, "devices.0.static_memory", None, "devices[0].static_memory: must be an integer, got null"),
     (PLAN, "devices.0.memory", 3, "devices[0]: unknown key 'memory', known are name, memory_capacity, static_memory"),
-    (PLAN, "blocks", [], "blocks: the plan has none, it needs at least one"),
+    (PLAN, "blocks", [], "blocks: the plan has none, but needs at least one"),
     (PLAN, "blocks.0.name", MISSING, "blocks[0]: 'name' is missing"),
     (PLAN, "blocks.0.name", "G", "blocks: duplicate name 'G'"),
     (
@@ -245,9 +245,9 @@ BAD_VALUES = [
     ),
     (PLAN, "blocks.0.kind", ["forward"], "blocks[0].kind: must be text, got a list"),
     (PLAN, "blocks.0.devices", 0, "blocks[0].devices: must be a list, got 0"),
-    (PLAN, "blocks.0.devices", [], "block F: devices is empty, a block needs at least one"),
+    (PLAN, "blocks.0.devices", [], "block F: devices is empty, but a block needs at least one"),
     (PLAN, "blocks.0.devices", [0, 0], "block F: devices names a device twice: [0, 0]"),
-    (PLAN, "blocks.0.devices", [2], "block F: unknown device 2, the plan has devices 0 to 1"),
+    (PLAN, "blocks.0.devices", [2], "block F: unknown device 2: the plan has devices 0 to 1"),
     (PLAN, "blocks.0.devices", [-1], "blocks[0].devices[0]: must be at least 0, got -1"),
     (PLAN, "blocks.0.devices", ["gpu0"], "blocks[0].devices[0]: must be an integer, got 'gpu0'"),
     (PLAN, "blocks.0.duration", 0, "blocks[0].duration: must be at least 1, got 0"),
@@ -273,7 +273,7 @@ BAD_VALUES = [
         PLAN,
         "dependencies.1",
         {"from": "B", "to": "G"},
-        "device gpu0: block B can release 1 when only 0 is held: the dependencies do not make the blocks that",
+        "device gpu0: block B can release 1 when only 0 is held: no dependency makes it wait for the blocks",
     ),
     (SCHEDULE, "version", 0, "version: tessel-schedule version 0 is not known, this program reads version 1"),
     (SCHEDULE, "plan.blocks.0.duration", 0, "plan.blocks[0].duration: must be at least 1, got 0"),
@@ -309,7 +309,7 @@ BAD_VALUES = [
     (TESSEL, "blocks.0.btype", "sideways", "blocks[0].btype: must be forward or backward, got 'sideways'"),
     (TESSEL, "blocks.0.memory", 0.5, "blocks[0].memory: must be a whole number, got 0.5"),
     (TESSEL, "blocks.0.memory", 1e300, "blocks[0].memory: must be at most 2^53 in magnitude"),
-    (TESSEL, "blocks.0.device", [1], "block F0: unknown device 1, the plan has devices 0 to 0"),
+    (TESSEL, "blocks.0.device", [1], "block F0: unknown device 1: the plan has devices 0 to 0"),
     (TESSEL, "blocks.0.span", 1.0, "blocks[0].span: must be an integer, got 1.0"),
     (TESSEL, "blocks.2", LATE, "blocks: 1,000,000,001 micro-batches of 2 blocks are 2,000,000,002 runs, more than"),
     (TESSEL, "blocks.1.gid", 0, "blocks[1]: differs from an earlier block with gid 0"),
@@ -398,7 +398,9 @@ def test_a_memory_that_some_order_makes_negative_by_a_sum_is_refused():
         {"name": "S", "kind": "backward", "devices": [0], "duration": 1, "memory": -2},
     ]
     plan["dependencies"] = [{"from": "A", "to": "R"}, {"from": "A", "to": "S"}]
-    with pytest.raises(InputError, match="gpu0: an order that the dependencies allow releases 2 more than is held"):
+    with pytest.raises(
+        InputError, match="gpu0: in some order that the dependencies allow, blocks release 2 more than is held"
+    ):
         read_plan(json.dumps(plan).encode())
 
 

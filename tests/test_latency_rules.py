@@ -61,7 +61,7 @@ def test_two_subgraphs_that_need_each_other_are_in_a_circle() -> None:
     (found,) = check_placement(on(CROSSED, "0", "1", "1", "0"))
     assert (found.rule, found.where) == ("contiguous subgraphs", "subgraph 0 of acc0")
     assert check_placement(on(CROSSED, "0.0", "1", "1", "0.1")) == []
-    with pytest.raises(InputError, match="wait for each other in a circle"):
+    with pytest.raises(InputError, match="wait for each other in a cycle"):
         Latency.of(on(CROSSED, "0", "1", "1", "0"))
 
 
@@ -124,7 +124,7 @@ def test_links_of_a_mesh_by_hand() -> None:
     [
         (Status.FEASIBLE, 4.0, 1.0, []),
         (Status.PROVED_OPTIMAL, 4.0, 4.0, []),
-        (Status.FEASIBLE, 3.0, 1.0, ["claims a latency of 3, the placement's is 4"]),
+        (Status.FEASIBLE, 3.0, 1.0, ["claims a latency of 3, but the placement's is 4"]),
     ],
 )
 def test_claims_are_held_against_the_placement(status: Status, objective: float, bound: float, said: list[str]) -> None:
@@ -136,8 +136,8 @@ def test_claims_are_held_against_the_placement(status: Status, objective: float,
 def test_what_has_no_subgraphs_or_no_single_device_has_no_latency() -> None:
     with pytest.raises(InputError, match="has no subgraphs"):
         Latency.of(replace(on(LINE, "0", "1", "1"), subgraphs=None))
-    with pytest.raises(InputError, match="operator a: must have one device for a latency, it has 2"):
+    with pytest.raises(InputError, match="operator a: must have one device for a latency, but has 2"):
         Latency.of(on(LINE, "01", "1", "1"))
-    with pytest.raises(InputError, match=r"subgraphs: has 2 entries, the graph has 3 operators"):
+    with pytest.raises(InputError, match=r"subgraphs: has 2 entries, but the graph has 3 operators"):
         replace(on(LINE, "0", "1", "1"), subgraphs=(0, 0))
     assert LINE.operators[0].time_on(CPU) == 5

@@ -207,7 +207,7 @@ def test_too_little_memory_is_infeasible_and_the_layout_that_needs_more_is_shown
     graph = network([1] * 9, [(5, 7)] * 9)
     report = solved(asked(graph, mesh(2, 60), StageLayout(2)))
     assert report.status is Status.INFEASIBLE
-    assert "bytes on each device would do" in report.reason
+    assert "bytes on each device would be enough" in report.reason
     assert report.relaxed_solution is not None
     assert {each.rule for each in check_placement(report.relaxed_solution)} == {"memory"}
     enough = report.least_memory
@@ -237,7 +237,7 @@ def test_the_referee_knows_stages_that_turn_back_are_missing_or_elsewhere() -> N
     assert not list(check_layout(legal, StageLayout(2, LayoutShape.V)))
     assert layout_of(legal) == StageLayout(2, LayoutShape.V)
     for stages, why in (
-        ((0, 2, 1, 3), "and follows"),
+        ((0, 2, 1, 3), "but follows"),
         ((0, 1, 1, 3), "has no operators"),
     ):
         broken = check_placement(staged(graph, 2, stages, LayoutShape.V))
@@ -246,7 +246,7 @@ def test_the_referee_knows_stages_that_turn_back_are_missing_or_elsewhere() -> N
     (looped,) = check_layout(legal, StageLayout(2))
     assert (looped.rule, looped.where) == ("layout", "stage 2")
     (longer,) = check_layout(legal, StageLayout(3, LayoutShape.V))
-    assert "has 4 stages, the layout 6" in longer.why
+    assert "has 4 stages, but the layout has 6" in longer.why
     (none,) = check_layout(replace(legal, stages=None), StageLayout(2))
     assert none.why == "has no stages"
 
@@ -264,7 +264,7 @@ def test_a_problem_without_a_layout_and_one_with_are_for_different_placers() -> 
 @pytest.mark.parametrize(
     ("stages", "shape", "why"),
     [
-        ((0, 1, 2, 3), LayoutShape.V, "go round the ranks"),
+        ((0, 1, 2, 3), LayoutShape.V, "loop over the ranks"),
         ((0, 0, 1, 2, 3), LayoutShape.LOOP, ""),
     ],
 )

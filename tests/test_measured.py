@@ -101,7 +101,7 @@ def test_a_run_is_kept_whole_and_refused_in_parts() -> None:
     assert run_text(again) == text
     assert again.run.makespan_ns == run.makespan_ns
     for wrong, right, why in (
-        ('"peak_bytes": [7, 7, 7]', '"peak_bytes": [7, 7]', "peak_bytes: has 2 entries, there are 3"),
+        ('"peak_bytes": [7, 7, 7]', '"peak_bytes": [7, 7]', "peak_bytes: has 2 entries, but must have 3"),
         ('"equal": true', '"equal": 1', "equal: must be true or false, got 1"),
         ('"start_ns": [[', '"start_ns": [[1000000000000], [', "start_ns: has "),
         ('"engine": "toy"', '"engine": "toy", "extra": 1', "unknown key 'extra'"),

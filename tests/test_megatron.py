@@ -153,14 +153,14 @@ def test_a_layout_becomes_a_placement_a_plan_and_the_same_layout_again(tessel: T
     layers = {layer for block in json.loads(Path("p.json").read_text())["blocks"] for layer in [block["label"]]}
     assert layers == {"embedding", *(f"layers {i}–{i + 1}" for i in range(0, 12, 2)), "head"}
     for words, complaint in (
-        (["--layout", "Et*12|t|L"], "--layout: the layout: has 13 transformer layers, t, and the graph has 12"),
+        (["--layout", "Et*12|t|L"], "--layout: the layout: has 13 transformer layers, t, but the graph has 12"),
         (
             ["--layout", "Et*4|(t|)*4,t*4L"],
-            "--layout: the layout: has 6 stages, which do not go round 4 devices evenly",
+            "--layout: the layout: has 6 stages, which is not a multiple of the 4 devices",
         ),
         (
             ["--layout", "Et*12|m|L"],
-            "--layout: the layout: has layers of multi-token prediction, m, and the graph has none",
+            "--layout: the layout: has layers of multi-token prediction, m, but the graph has none",
         ),
         (["--layout", "Et*12x|L"], "--layout: position 6: 'x' is none of"),
         (["--layout", "Et*12L", "--split", "g.json"], "g.json: is no split"),
@@ -222,7 +222,7 @@ def test_a_searched_v_is_a_v_in_its_plan(tessel: Tessel) -> None:
             "--to: writes what Megatron-LM runs, which is a loop of stages",
         ),
         (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: says its stages itself"),
-        (("--stages-per-device", "2", "--non-contiguous"), "several stages per device: are for contiguous placements"),
+        (("--stages-per-device", "2", "--non-contiguous"), "several stages per device: need a contiguous placement"),
         (("--stages-per-device", "2", "--placer", "dp"), "placer dp: places one stage per device"),
     ],
 )
@@ -241,4 +241,4 @@ def test_stages_that_cut_a_layer_have_no_layout_string(tessel: Tessel) -> None:
     assert tessel(*asked, "--json").document["layout"] is None
     ended = tessel(*asked, "--to", "megatron")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "is cut by a stage" in ended.err
+    assert "is in several stages" in ended.err

@@ -50,7 +50,7 @@ def test_links_are_the_same_both_ways_and_all_are_listed(mesh: DeviceMesh) -> No
         ({"connections": (Connection(("a", "b"), OWN), Connection(("b", "a"), OWN))}, "links: duplicate name 'a - b'"),
         (
             {"devices": (*DEVICES, Device("d", "gpu", flops=(PeakRate("bf16", 1e12),)))},
-            "device d: is of the kind gpu as a is, but has other flops",
+            "device d: is of kind gpu like a, but has different flops",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_equal_meshes_have_one_fingerprint_however_their_numbers_are_written() -
         ("devices.0.flops", {"bf16": -1}, "devices[0].flops: bf16 must be above 0, got -1"),
         ("devices.0.flops", {"bf16": 1e99}, "devices[0].flops: bf16 must be between 1e-06 and 1e+24, got 1e+99"),
         ("devices.0.flops", {"bf16": None}, "devices[0].flops.bf16: must be a finite number, got null"),
-        ("devices.1.flops", {"bf16": 1e12}, "device gpu1: is of the kind h200 as gpu0 is, but has other flops"),
+        ("devices.1.flops", {"bf16": 1e12}, "device gpu1: is of kind h200 like gpu0, but has different flops"),
         ("links.0.between", ["gpu0", "gpu9"], "link gpu0 - gpu9: unknown device 'gpu9'"),
         ("links.0.between", ["gpu0", "gpu0"], "link gpu0 - gpu0: links a device to itself"),
         ("links.0.between", ["gpu0"], "links[0].between: must name two devices, got 1"),

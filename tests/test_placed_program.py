@@ -158,7 +158,7 @@ def test_what_does_not_fit_together_is_said_in_one_sentence() -> None:
     wider = replace(spec, layers=4)
     for made, given, sentence in (
         (spec, other, "schedule: is of another plan: "),
-        (wider, placement, "placement: is of another network: it has no operator 'layer3/attention/norm'"),
+        (wider, placement, "placement: is of another network: it lacks the program's operator 'layer3/attention/norm'"),
     ):
         with pytest.raises(InputError) as error:
             placed_program(partial(network, "gpt", made), given, schedule)
@@ -166,5 +166,5 @@ def test_what_does_not_fit_together_is_said_in_one_sentence() -> None:
         assert "\n" not in str(error.value)
     halved = replace(spec, tensor_parallel=2)
     group = placed_anywhere(Random(1), "gpt", halved, find_mesh("h200-4"), (2, 3))
-    with pytest.raises(InputError, match=r"^block F .* runs on 3 devices, where the network is cut for 2$"):
+    with pytest.raises(InputError, match=r"^block F .* runs on 3 devices, but the network is divided over 2$"):
         placed_program(partial(network, "gpt", halved), group, scheduled(group, "sequential", 2))

@@ -60,7 +60,7 @@ def test_baselines_by_hand(placer: str, assignment: tuple[int, ...]) -> None:
 
 def test_a_split_by_hand_is_judged() -> None:
     problem = PlacementProblem.on_pool(MEMORY, DevicePool(2))
-    with pytest.raises(InputError, match=r"^placer expert: judges a placement made by hand"):
+    with pytest.raises(InputError, match=r"^placer expert: evaluates a placement by hand"):
         solve_placement("expert", problem)
     problem = replace(problem, by_hand=((0,), (1,), (0,), (1,), (1,)))
     report = solve_placement("expert", problem)

@@ -103,12 +103,12 @@ GRAPH_FAULTS = [
     ("operators.0.weight_bytes", 1.5, "must be an integer"),
     ("operators.0.weight_bytes", -1, "must be at least 0"),
     ("operators.0.backward", 1, "must be true or false"),
-    ("operators.0.forward_of", "b", "forward_of is for a backward operator"),
+    ("operators.0.forward_of", "b", "forward_of must name the forward operator"),
     ("operators.2.forward_of", "z", "unknown operator 'z'"),
-    ("operators.2.backward", False, "forward_of is for a backward operator"),
+    ("operators.2.backward", False, "forward_of must name the forward operator"),
     ("edges.0.to", "z", "unknown operator 'z'"),
     ("edges.0.to", "a", "form a cycle: a -> a"),
-    ("edges.1", {"from": "c", "to": "a"}, "from a backward operator to a forward one"),
+    ("edges.1", {"from": "c", "to": "a"}, "from a backward operator to a forward operator"),
     ("edges.1", {"from": "a", "to": "b"}, "duplicate name 'a -> b'"),
     ("edges.1", {"from": "b", "to": "a"}, "form a cycle"),
 ]
@@ -125,7 +125,7 @@ PUBLISHED_FAULTS = [
     ("edges.1.cost", -1, "must not be negative"),
     ("edges.1.destId", 99, "unknown operator '99'"),
     ("edges.1", {"sourceId": 8, "destId": 7, "cost": 0.5}, "form a cycle"),
-    ("edges.1", {"sourceId": 9, "destId": 8, "cost": 0.5}, "from a backward operator to a forward one"),
+    ("edges.1", {"sourceId": 9, "destId": 8, "cost": 0.5}, "from a backward operator to a forward operator"),
 ]
 
 
@@ -173,7 +173,7 @@ def test_colours_that_force_a_cycle_are_refused() -> None:
         "operators": operators,
         "edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}],
     }
-    with pytest.raises(InputError, match="forms a cycle: a -> b -> a"):
+    with pytest.raises(InputError, match="form a cycle: a -> b -> a"):
         read_known(bytes_of(document), "g.json")
 
 

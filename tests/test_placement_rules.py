@@ -99,8 +99,8 @@ def test_operators_stay_where_they_may_go() -> None:
     allowances = (Allowance("a", ("acc1", "cpu0")), Allowance("b", ()))
     assert list(check_allowances(on(LINE, 1, -1, 0), allowances)) == []
     assert [str(each) for each in check_allowances(on(LINE, 0, 2, 0), allowances)] == [
-        "operator a: is on acc0, but is only for acc1 and cpu0 [allowances]",
-        "operator b: is on cpu0, but is only for no device [allowances]",
+        "operator a: is on acc0, but is only allowed on acc1 and cpu0 [allowances]",
+        "operator b: is on cpu0, but is only allowed on no device [allowances]",
     ]
 
 
@@ -109,7 +109,7 @@ def test_operators_stay_where_they_may_go() -> None:
     [
         (Status.FEASIBLE, 2.5, 1.0, []),
         (Status.PROVED_OPTIMAL, 2.5, 2.5, []),
-        (Status.FEASIBLE, 2.0, 1.0, ["claims a throughput of 2, the placement's is 2.5"]),
+        (Status.FEASIBLE, 2.0, 1.0, ["claims a throughput of 2, but the placement's is 2.5"]),
         (Status.FEASIBLE, 2.5, 3.0, ["is 3, above the objective of 2.5"]),
         (Status.PROVED_OPTIMAL, 2.5, 2.0, ["says optimal, but the bound does not meet the objective"]),
     ],

@@ -145,7 +145,9 @@ def test_a_broken_pin_is_told() -> None:
     placing = replace(on_two(), pins=(Allowance("o0", ("gpu1",)),))
     placement = placing.placement
     assert placement is not None
-    assert any("Operator o0: is on gpu0, but is only for gpu1" in text for text in broken_rules(placing, placement))
+    assert any(
+        "Operator o0: is on gpu0, but is only allowed on gpu1" in text for text in broken_rules(placing, placement)
+    )
 
 
 def test_rows_are_edited_like_everything_else() -> None:

@@ -58,7 +58,7 @@ def test_a_hole_is_a_dash_with_the_reason() -> None:
     assert placing.assignment is not None
     number = told(replace(placing, assignment=((), *placing.assignment[1:])))
     assert number.value == "–"
-    assert number.help.endswith("has no device, a plan needs one.")
+    assert number.help.endswith("has no device, but a plan needs one.")
 
 
 def test_a_plan_of_very_many_blocks_is_not_bounded_while_a_person_waits() -> None:

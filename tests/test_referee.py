@@ -172,7 +172,7 @@ EXAMPLES = (
         IN_TURN,
         "repetend repeats",
         every(3),
-        "repetend: last_micro_batch is 2, the schedule ends with 1",
+        "repetend: last_micro_batch is 2, but the schedule ends with 1",
     ),
 )
 legal = pytest.mark.parametrize("example", [e for e in EXAMPLES if not e.broken], ids=lambda e: e.name)
@@ -319,8 +319,8 @@ def test_mutations_break_every_rule():
         (Status.FEASIBLE, "makespan", 6, 5, ""),
         (Status.FEASIBLE, "period", 3, 3, ""),
         (Status.FEASIBLE, "makespan", None, None, ""),
-        (Status.FEASIBLE, "makespan", 5, 5, "claims a makespan of 5, the schedule's is 6"),
-        (Status.FEASIBLE, "period", 2, 2, "claims a period of 2, the schedule's is 3"),
+        (Status.FEASIBLE, "makespan", 5, 5, "claims a makespan of 5, but the schedule's is 6"),
+        (Status.FEASIBLE, "period", 2, 2, "claims a period of 2, but the schedule's is 3"),
         (Status.FEASIBLE, "makespan", 6, 7, "is 7, above the objective of 6"),
         (Status.PROVED_OPTIMAL, "makespan", 6, 5, "says optimal, but the bound does not meet the objective"),
         (Status.PROVED_OPTIMAL, "makespan", 6, None, "says optimal"),

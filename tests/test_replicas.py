@@ -268,7 +268,7 @@ def test_replicas_of_one_kind_with_other_memory_are_not_sought_and_the_report_sa
 
 def test_what_is_asked_besides_replicas_must_suit_them() -> None:
     graph, pool = random_graph(3), DevicePool(2, 1)
-    with pytest.raises(InputError, match="contiguous placements for the throughput only"):
+    with pytest.raises(InputError, match="need a contiguous placement for the throughput"):
         placement_problem(graph, pool, contiguous=False, replicas=FREE)
     with pytest.raises(InputError, match="cannot replicate stages"):
         solve_placement("greedy", placement_problem(graph, pool, replicas=FREE))

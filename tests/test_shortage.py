@@ -169,7 +169,7 @@ def test_what_is_pinned_to_a_device_is_named_where_it_is_too_much() -> None:
     pins = (Allowance("o0", ("d0",)), Allowance("o2", ("d0",)))
     problem = PlacementProblem(held(3, 1, 4), devices, allowances=pins)
     report = solve_placement("dp", problem)
-    assert report.reason == "device d0 has 5 bytes, and what is pinned to it alone (o0, o2) holds 7"
+    assert report.reason == "device d0 has 5 bytes, but the operators pinned to it (o0, o2) hold 7"
     assert (report.status, report.least_memory, report.least_accelerators) == (Status.INFEASIBLE, 7, None)
 
 

@@ -151,7 +151,7 @@ def test_distir_does_not_know_zero() -> None:
         (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
         (Strategy(pipeline=9), "9 stages need as many layers, there are 8"),
         (Strategy(data=32), "it takes 32 devices, the mesh has 16"),
-        (Strategy(schedule="zb-v"), "ZB-V needs two stages a device in a V"),
+        (Strategy(schedule="zb-v"), "ZB-V needs two stages per device in a V"),
     ],
 )
 def test_what_cannot_be_says_why(strategy: Strategy, reason: str) -> None:

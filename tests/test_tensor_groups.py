@@ -135,19 +135,19 @@ def mixed() -> DeviceMesh:
     [
         (find_mesh("h100-8"), GRAPH, 3, "tensor: groups of 3 do not divide the 8 devices of h100-8"),
         (find_mesh("h100-24", per_node=4), GRAPH, 3, "tensor: groups of 3 do not divide the 4 devices of node 0"),
-        (mixed(), GRAPH, 2, "tensor: gpu2 is a h100 and other a a100, and a group has one kind"),
+        (mixed(), GRAPH, 2, "tensor: gpu2 is a h100 and other a a100, but a group needs one kind"),
         (
             find_mesh("h100-8"),
             build_graph("gpt", replace(SPEC, tensor_parallel=2)),
             2,
-            "graph gpt-training: is tensor parallel over 2 devices already, and groups would cut it again",
+            "graph gpt-training: is already tensor parallel over 2 devices, and groups would divide it again",
         ),
         (
             find_mesh("h100-8"),
             replace(GRAPH, network=""),
             2,
-            "graph gpt-training: does not name the network that it shows, so it has no program, and tensor "
-            "parallelism cuts a network",
+            "graph gpt-training: does not name the network that it shows, so it has no program; tensor "
+            "parallelism needs the network",
         ),
         (find_mesh("h100-8"), GRAPH, 8, "Tensor-parallel degree: must divide the number of heads, which is 4, got 8"),
     ],

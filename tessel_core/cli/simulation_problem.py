@@ -16,7 +16,7 @@ from tessel_core.cli.problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError, find
 from tessel_core.model import DeviceMesh
-from tessel_core.model.mesh import MOST_DEVICES
+from tessel_core.model.mesh import MAX_DEVICES
 from tessel_core.strategies.families import FAMILIES, Family, find_family
 from tessel_core.strategies.naming import preset_network, sizes_said
 from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, equal_devices
@@ -137,8 +137,8 @@ def given_mesh(
         return find_mesh_file(named, per_node).mesh
     if per_node is not None:
         raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
-    if count > MOST_DEVICES:
-        raise InputError("devices", f"there are {count:,}, more than the {MOST_DEVICES:,} of a mesh")
+    if count > MAX_DEVICES:
+        raise InputError("devices", f"there are {count:,}, more than the {MAX_DEVICES:,} of a mesh")
     if uniform is None and semantics is Semantics.DEFAULT:
         nodes = -(-count // _PER_NODE)
         return uniform_mesh("h200", nodes, _PER_NODE if nodes > 1 else count)

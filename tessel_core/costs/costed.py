@@ -20,7 +20,7 @@ from tessel_core.costs.kernels import (
 from tessel_core.errors import InputError, find
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, InFlight, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
-from tessel_core.model.in_flight import GPIPE, MOST_IN_FLIGHT, ONE_F_ONE_B
+from tessel_core.model.in_flight import GPIPE, MAX_IN_FLIGHT, ONE_F_ONE_B
 from tessel_core.options import Option, option
 
 _INFERENCE = "none"
@@ -52,7 +52,7 @@ class CostOptions:
             "Number of micro-batches whose activations a stage holds in training. 1f1b: k for the k-th stage from the "
             "end. gpipe: all of them. A number: that many on every stage",
             1,
-            MOST_IN_FLIGHT,
+            MAX_IN_FLIGHT,
             choices=(ONE_F_ONE_B, GPIPE),
             numbers=True,
         ),

@@ -16,7 +16,7 @@ from tessel_core.costs.devices import DEVICE_KINDS, LAPTOP_CPU, Interconnect, fi
 from tessel_core.errors import InputError, nearest
 from tessel_core.model import CPU, Connection, DeviceMesh, Link
 from tessel_core.model.checks import check_integer
-from tessel_core.model.mesh import MOST_DEVICES
+from tessel_core.model.mesh import MAX_DEVICES
 
 DEVICES_PER_NODE = 8
 
@@ -112,8 +112,8 @@ def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> Device
     device_kind, count = find_device_kind(kind), nodes * per_node
     for what, number in (("nodes", nodes), ("devices per node", per_node)):
         check_integer("mesh", what, number, least=1)
-    if per_node > DEVICES_PER_NODE or count > MOST_DEVICES:
-        why = f"must have at most {DEVICES_PER_NODE} devices per node and {MOST_DEVICES:,} in all"
+    if per_node > DEVICES_PER_NODE or count > MAX_DEVICES:
+        why = f"must have at most {DEVICES_PER_NODE} devices per node and {MAX_DEVICES:,} in all"
         raise InputError("mesh", f"{why}, got {nodes} nodes of {per_node}")
     if count > 1 and kind not in INTERCONNECTS:
         why = (
@@ -185,8 +185,8 @@ def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
     if kind is not None:
         each = DEVICES_PER_NODE if per_node is None else per_node
         check_integer("mesh", "devices per node", each, least=1)
-        if count > MOST_DEVICES:
-            raise InputError(f"mesh {name}", f"has {count:,} devices, more than {MOST_DEVICES:,}")
+        if count > MAX_DEVICES:
+            raise InputError(f"mesh {name}", f"has {count:,} devices, more than {MAX_DEVICES:,}")
         if count > each and count % each:
             why = f"{count:,} devices do not fill nodes of {each}; the nearest that do are {count - count % each:,}"
             raise InputError(f"mesh {name}", f"{why} and {count - count % each + each:,}")

@@ -1,4 +1,4 @@
-"""The nouns: frozen, checked once, no solving and no input or output."""
+"""The nouns of the library: frozen dataclasses that check themselves, without solvers and without file access."""
 
 from tessel_core.model.groups import DeviceGroups
 from tessel_core.model.in_flight import InFlight

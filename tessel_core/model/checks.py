@@ -1,4 +1,4 @@
-"""Checks that several nouns make of themselves: names, numbers, and graphs without cycles."""
+"""Checks of names and numbers, and algorithms on small graphs, which several nouns share."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from tessel_core.units import MAGNITUDE
 
 T = TypeVar("T")
 
-_LONGEST_NAME = 200
-_LONGEST_PATH = 12
-_LEAST_RATE, _LARGEST_RATE = 1e-6, 1e24
+_MAX_NAME_CHARACTERS = 200
+_MAX_NAMES_IN_PATH = 12
+_MIN_RATE, _MAX_RATE = 1e-6, 1e24
 
 
 def check_name(where: str, name: str) -> None:
-    """Names stand in tables, pictures, terminals and error messages."""
+    """Raise InputError unless `name` is short and printable, so that tables, charts and terminals can show it."""
     if not name:
         raise InputError(where, "its name is empty")
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InputError(where, f"its name must be at most {_LONGEST_NAME} printable characters, got {name[:40]!a}")
+    if len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
+        why = f"its name must be at most {_MAX_NAME_CHARACTERS} printable characters, got {name[:40]!a}"
+        raise InputError(where, why)
 
 
 def check_unique(where: str, names: Iterable[str]) -> None:
-    """No name twice."""
+    """Raise InputError if a name occurs twice."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(where, f"duplicate name {repeated[0]!r}")
 
 
 def check_integer(where: str, what: str, value: object, least: int) -> None:
-    """An integer between `least` and 2^53."""
+    """Raise InputError unless `value` is an integer from `least` to 2^53."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(where, f"{what} must be an integer, got {value!r}")
     if value < least:
@@ -44,7 +45,7 @@ def check_integer(where: str, what: str, value: object, least: int) -> None:
 
 
 def check_amount(where: str, what: str, value: object) -> None:
-    """A finite number between 0 and 2^53."""
+    """Raise InputError unless `value` is a finite number from 0 to 2^53."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(where, f"{what} must be a finite number, got {value!r}")
     if value < 0:
@@ -54,25 +55,31 @@ def check_amount(where: str, what: str, value: object) -> None:
 
 
 def check_rate(where: str, what: str, value: object) -> None:
-    """A number between 1e-6 and 1e24 of something per second, so that times that follow from it stay finite."""
+    """Raise InputError unless `value` is from 1e-6 to 1e24 per second.
+
+    These limits keep every time that is computed from a rate finite.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(where, f"{what} must be a finite number, got {value!r}")
     if value <= 0:
         raise InputError(where, f"{what} must be above 0, got {value:g}")
-    if not _LEAST_RATE <= value <= _LARGEST_RATE:
-        raise InputError(where, f"{what} must be between {_LEAST_RATE:g} and {_LARGEST_RATE:g}, got {value:g}")
+    if not _MIN_RATE <= value <= _MAX_RATE:
+        raise InputError(where, f"{what} must be between {_MIN_RATE:g} and {_MAX_RATE:g}, got {value:g}")
 
 
 def grouped(count: int, pairs: Iterable[tuple[int, T]]) -> tuple[tuple[T, ...], ...]:
-    """Per number from 0 to count - 1, what the pairs have for it, in their order."""
-    found: list[list[T]] = [[] for _ in range(count)]
-    for number, each in pairs:
-        found[number].append(each)
-    return tuple(map(tuple, found))
+    """Collect pairs (index, value) by index: entry i of the result has the values of index i, in their order."""
+    values: list[list[T]] = [[] for _ in range(count)]
+    for index, value in pairs:
+        values[index].append(value)
+    return tuple(map(tuple, values))
 
 
 def quotient(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Per group, the other groups that arcs lead from, in increasing order; arcs are (source's group, target's)."""
+    """Return the predecessors of each group, in ascending order.
+
+    An arc is a pair (group of its source, group of its target). Arcs inside a group are ignored.
+    """
     before: list[set[int]] = [set() for _ in range(count)]
     for source, target in arcs:
         if source != target:
@@ -81,7 +88,7 @@ def quotient(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
 
 
 def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """The sets that `links` join 0 … count - 1 into, ordered by their least members.
+    """Return the connected components of the vertices 0 … count - 1, ordered by their least members.
 
     >>> joined(4, [(3, 1), (1, 2)])
     ((0,), (1, 2, 3))
@@ -101,13 +108,16 @@ def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...
 
 
 def path_text(names: Iterable[str]) -> str:
-    """A path or a cycle for messages, its middle left out where it is long."""
+    """Write a path or a cycle for a message. A long one loses its middle."""
     shown = list(names)
-    return " -> ".join(shown if len(shown) <= _LONGEST_PATH else [*shown[:6], "…", *shown[-5:]])
+    return " -> ".join(shown if len(shown) <= _MAX_NAMES_IN_PATH else [*shown[:6], "…", *shown[-5:]])
 
 
 def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Vertices with predecessors first, ties by number (Kahn); shorter than the graph where it has a cycle."""
+    """Return the vertices with predecessors first, ties by number (Kahn's algorithm).
+
+    Vertices on a cycle, or after one, are left out.
+    """
     successors = grouped(
         len(predecessors), ((each, vertex) for vertex, before in enumerate(predecessors) for each in before)
     )
@@ -125,7 +135,10 @@ def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def find_cycle(predecessors: Sequence[Sequence[int]]) -> list[int]:
-    """The vertices of one cycle in the direction of its arcs, the first named again at the end; empty without one."""
+    """Return one cycle in the direction of its arcs, with its first vertex again at the end.
+
+    The list is empty if the graph has no cycle.
+    """
     ordered = set(topological_order(predecessors))
     left = [vertex for vertex in range(len(predecessors)) if vertex not in ordered]
     if not left:
@@ -138,10 +151,10 @@ def find_cycle(predecessors: Sequence[Sequence[int]]) -> list[int]:
 
 
 def circles(predecessors: Sequence[Sequence[int]]) -> list[set[int]]:
-    """Sets of vertices, each of which reaches all others of its set."""
+    """Return the strongly connected components of more than one vertex."""
     if len(topological_order(predecessors)) == len(predecessors):
         return []
-    import networkx  # late: most graphs have no circles, and it takes a tenth of a second to load
+    import networkx  # imported here: most graphs have no cycle, and the import takes a tenth of a second
 
     graph = networkx.DiGraph((one, other) for other, before in enumerate(predecessors) for one in before)
     return [circle for circle in networkx.strongly_connected_components(graph) if len(circle) > 1]

@@ -1,4 +1,4 @@
-"""Neighbouring devices of a mesh as tensor-parallel groups, which a placement sees as single devices."""
+"""Tensor-parallel groups of neighbouring devices. A placement treats each group as one device."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, Placeme
 
 @dataclass(frozen=True)
 class DeviceGroups:
-    """The devices of each node, cut into groups of `size` in the order of the mesh.
+    """The devices of each node, divided into groups of `size` in the order of the mesh.
 
-    `as_mesh` has a device for each group: its capacity is that of the smallest member, since each holds a share of all
-    that the group holds.  Groups are linked as their members are, who send side by side, each over its own port; where
-    members' links differ, by the slowest of them.
+    `as_mesh` has one device for each group. Its capacity is that of the smallest member, because each member holds a
+    share of what the group holds. The link between two groups is the slowest link between their members. All members
+    send at once, each over its own port.
 
-    Raises InputError where `size` does not divide the devices of the mesh or of a node, for hosts, and for a group of
-    several kinds.
+    Raises InputError if `size` does not divide the devices of the mesh or of a node, if the mesh has a host, or if
+    the members of a group are of different kinds.
     """
 
     mesh: DeviceMesh
     size: int
     kinds: tuple[str, ...] = ()
-    """Per group, the kind that operators have times for; empty where it is that of the members."""
+    """Device kind of each group, as operators name it in their times. Empty if it is the kind of the members."""
 
     def __post_init__(self) -> None:
         count = len(self.mesh.devices)
@@ -34,7 +34,7 @@ class DeviceGroups:
             raise InputError("tensor", f"groups of {self.size} do not divide the {count} devices of {self.mesh.name}")
         for device in self.mesh.placement_devices:
             if device.is_host:
-                raise InputError("tensor", f"device {device.name} is a host, and groups are of accelerators")
+                raise InputError("tensor", f"device {device.name} is a host, but only accelerators form groups")
         for node in self._nodes:
             if len(node) % self.size:
                 where = self.mesh.devices[node[0]].node
@@ -45,7 +45,7 @@ class DeviceGroups:
             first, *others = (self.mesh.devices[each] for each in members)
             other = next((each for each in others if each.kind != first.kind), None)
             if other is not None:
-                why = f"{first.name} is a {first.kind} and {other.name} a {other.kind}, and a group has one kind"
+                why = f"{first.name} is a {first.kind} and {other.name} a {other.kind}, but a group needs one kind"
                 raise InputError("tensor", why)
 
     @property
@@ -55,18 +55,18 @@ class DeviceGroups:
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
-        """Per group, its devices by their positions in the mesh."""
+        """Positions in the mesh of the devices of each group."""
         return tuple(node[i : i + self.size] for node in self._nodes for i in range(0, len(node), self.size))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Per group, the names of its first and its last device."""
+        """Name of each group, made of the names of its first and its last device."""
         ends = ((self.mesh.devices[each[0]], self.mesh.devices[each[-1]]) for each in self.members)
         return tuple(f"{first.name}..{last.name}" for first, last in ends)
 
     @cached_property
     def as_mesh(self) -> DeviceMesh:
-        """A mesh with a device for each group."""
+        """A mesh with one device for each group."""
         return replace(
             self.mesh,
             devices=tuple(self._as_device(group) for group in range(len(self.members))),
@@ -80,21 +80,21 @@ class DeviceGroups:
         return replace(devices[0], name=self.names[group], kind=kind, memory_capacity=min(limits, default=None))
 
     def _connections(self) -> list[Connection]:
-        found = []
+        connections = []
         for one in range(len(self.members)):
             for other in range(one + 1, len(self.members)):
                 links = [self.mesh.link(*pair) for pair in product(self.members[one], self.members[other])]
                 slowest = Link(min(each.bandwidth for each in links), max(each.latency for each in links))
-                found.append(Connection((self.names[one], self.names[other]), slowest))
-        return found
+                connections.append(Connection((self.names[one], self.names[other]), slowest))
+        return connections
 
     @property
     def placement_devices(self) -> tuple[PlacementDevice, ...]:
-        """The groups as placements see them."""
+        """One placement device for each group."""
         return self.as_mesh.placement_devices
 
     def group_of(self, names: tuple[str, ...]) -> int | None:
-        """The group of these devices, by their names; None where they are no group."""
+        """Return the index of the group that consists of the named devices, or None if they are not a group."""
         return self._by_names.get(frozenset(names))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How many micro-batches' activations each stage of a pipeline holds, and so what its device holds."""
+"""Number of micro-batches in flight per pipeline stage, which decides how many activations a device holds."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_integer, grouped
 
 ONE_F_ONE_B, GPIPE = "1f1b", "gpipe"
-MOST_IN_FLIGHT = 4096
+MAX_IN_FLIGHT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Which micro-batches are under way between their forward and their backward on a stage, at most.
+    """Largest number of micro-batches that a stage holds between their forward and backward passes.
 
-    `1f1b`: the k-th stage from the end holds k of them, as PipeDream's 1F1B does [Narayanan et al., SOSP 2019];
-    `gpipe`: every stage holds all [Huang et al., NeurIPS 2019]; a number: every stage holds so many.  No more are held
-    than there are `micro_batches`, unless a number says so.
+    `rule` is one of:
+
+    - `1f1b`: the k-th stage from the end holds k, as in PipeDream's 1F1B [Narayanan et al., SOSP 2019];
+    - `gpipe`: every stage holds all micro-batches [Huang et al., NeurIPS 2019];
+    - a number: every stage holds this many, even if the step has fewer `micro_batches`.
 
     >>> [InFlight("1f1b", micro_batches=3).held_at(k) for k in (1, 2, 3, 4)]
     [1, 2, 3, 3]
@@ -32,20 +34,20 @@ class InFlight:
         if self.rule not in (ONE_F_ONE_B, GPIPE):
             if isinstance(self.rule, str):
                 raise InputError("in flight", f"must be {ONE_F_ONE_B}, {GPIPE} or a number, got {self.rule!r}")
-            check_integer("in flight", "the number", self.rule, least=1)
+            check_integer("in flight", "the number of micro-batches", self.rule, least=1)
 
     @property
     def included(self) -> int:
-        """Micro-batches whose activations `Operator.memory` has in it: a graph is costed with a number of them."""
+        """Number of micro-batches whose activations `Operator.memory` already includes."""
         return self.rule if isinstance(self.rule, int) else 1
 
     @property
     def by_position(self) -> bool:
-        """Whether stages differ in how many they hold."""
+        """Whether the number held depends on the position of the stage."""
         return self.rule == ONE_F_ONE_B
 
     def held_at(self, position: int) -> int:
-        """Number of micro-batches that the stage at `position` from the end, which is 1 for the last one, holds."""
+        """Return the number of micro-batches that a stage holds. The last stage has position 1."""
         if isinstance(self.rule, int):
             return self.rule
         return min(position, self.micro_batches) if self.by_position else self.micro_batches
@@ -53,12 +55,13 @@ class InFlight:
     def held_by(
         self, before: Sequence[Sequence[int]], excess: Callable[[int, int], float], devices: int
     ) -> tuple[int, ...]:
-        """Per stage, the micro-batches that it holds; `before` has the stages whose outputs it takes.
+        """Return the number of micro-batches that each stage holds.
 
-        Stages that may change places do so where that makes the largest excess(stage, number held), such as bytes over
-        a capacity, least: of those that may come next, the one of least excess does [Lawler, Management Science 1973].
-        Where tensors flow in a circle, stages have no positions: as many micro-batches as there are `devices` may then
-        be under way at once, and each stage holds them all.
+        `before` lists the predecessors of each stage. If it allows several orders, the one with the least maximum of
+        `excess(stage, number held)` is chosen, such as bytes over a capacity. Positions are assigned from the first
+        stage on. The ready stage of least excess comes next [Lawler, Management Science 1973].
+
+        If tensors flow in a cycle, stages have no positions. Each stage then holds one micro-batch per device.
         """
         if not self.by_position:
             return (self.held_at(1),) * len(before)
@@ -80,4 +83,4 @@ class InFlight:
 
 
 USUAL = InFlight()
-"""What holds where nothing is said."""
+"""The default: 1F1B."""

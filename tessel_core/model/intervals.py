@@ -1,4 +1,4 @@
-"""Stretches of time that do not overlap."""
+"""Intervals of time that do not overlap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 
 def worked_until(times: Numbers, start: Numbers, duration: Numbers) -> NDArray[np.float64]:
-    """Total work before each time, of disjoint stretches in order of start.
+    """Return the total length of the intervals before each of `times`. Intervals are disjoint and sorted by start.
 
     >>> worked_until(np.array([0, 1, 4, 9]), np.array([0, 3]), np.array([2, 2])).tolist()
     [0.0, 1.0, 3.0, 4.0]

@@ -1,4 +1,4 @@
-"""When what runs for one sample, derived from a placement with subgraphs alone."""
+"""Latency of one sample, derived from a placement with subgraphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.model.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A unit of execution: a subgraph of an accelerator, or one operator of a host; times in the graph's unit."""
+    """A unit of execution: a subgraph on an accelerator, or one operator on a host. Times are in the graph's unit."""
 
     operators: tuple[int, ...]
     device: int
@@ -24,34 +24,35 @@ class Step:
 
     @property
     def duration(self) -> float:
-        """Time of its operators and of the transfers that load its device."""
+        """Time of the step's operators and of the transfers that load its device."""
         return self.finish - self.start
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The steps of one sample, those that others wait for first, and when the last of them is done.
+    """The steps of one sample in an order in which each follows the steps that it waits for.
 
-    A host runs an operator as soon as its inputs are there, any number at once, and pays no transfers.  A subgraph
-    starts when all inputs from outside of it are there and the previous subgraph of its device is done; it takes
-    `sum of times + sum of costs of sources outside + sum of costs of outputs that leave it`, each source once, and
-    all its operators are done with it.  [Tarnawski et al., NeurIPS 2020, latency]  On a mesh a transfer costs what its
-    link takes, a sent one the slowest of its links, and nothing where it stays on the device; where transfers
-    overlap, they load nobody and each delays the start of its receiver.
+    A host runs an operator as soon as its inputs have arrived. It runs any number at once and pays no transfers. A
+    subgraph starts when its inputs have arrived and the previous subgraph of its device has finished. Its duration is
+    `sum of times + sum of costs of sources outside + sum of costs of outputs that leave it`, each source once. All
+    of its operators finish together. [Tarnawski et al., NeurIPS 2020, latency]
+
+    On a mesh, a received tensor costs the time of its link, and a sent one that of the slowest link used. A tensor
+    that stays on its device costs nothing. Overlapped transfers load no device, and delay the start of the receiver.
     """
 
     steps: tuple[Step, ...]
 
     @classmethod
     def of(cls, placement: Placement) -> Latency:
-        """The steps of a placement whose every operator has one device and that keeps the rule of its subgraphs.
+        """Compute the steps of a placement.
 
-        Raises InputError where operators have no single device, or steps wait for each other in a circle.
+        Raises InputError if an operator does not have exactly one device, or if steps wait for each other in a cycle.
         """
         parts = parts_of(placement)
         order = topological_order(waits(placement, parts, in_order=True))
         if len(order) < len(parts):
-            raise InputError("subgraphs", "wait for each other in a circle, so nothing can be said of their times")
+            raise InputError("subgraphs", "wait for each other in a cycle, so they have no start times")
         costs, done, steps = StepCosts(placement), [0.0] * len(placement.graph.operators), list[Step]()
         free = [0.0] * len(placement.devices)
         for part in order:
@@ -69,33 +70,36 @@ class Latency:
 
     @cached_property
     def total(self) -> float:
-        """When the last step is done: the latency of one sample."""
+        """Latency of one sample: the time at which the last step finishes."""
         return max(step.finish for step in self.steps)
 
     def busy(self, device: int) -> float:
-        """How long a device is busy; hosts run operators side by side, and all of them count."""
+        """Return the total duration of a device's steps. A host runs steps in parallel, and all of them count."""
         return sum(step.duration for step in self.steps if step.device == device)
 
 
 def parts_of(placement: Placement) -> tuple[tuple[int, ...], ...]:
-    """The operators that run as one: subgraphs of accelerators, and each operator of a host alone.
+    """Return the operators of each step: the subgraphs of accelerators, and single operators on hosts.
 
-    Raises InputError where the placement has no subgraphs, or an operator has no device or several.
+    Raises InputError if the placement has no subgraphs, or if an operator does not have exactly one device.
     """
     if placement.subgraphs is None:
         raise InputError("placement", "has no subgraphs, which a latency needs")
-    found: dict[tuple[int, int, int], list[int]] = {}
+    parts: dict[tuple[int, int, int], list[int]] = {}
     for operator, (on, subgraph) in enumerate(zip(placement.assignment, placement.subgraphs, strict=True)):
         if len(on) != 1:
             name = placement.graph.operators[operator].name
-            raise InputError(f"operator {name}", f"must have one device for a latency, it has {len(on)}")
+            raise InputError(f"operator {name}", f"must have one device for a latency, but has {len(on)}")
         alone = operator if placement.devices[on[0]].is_host else -1
-        found.setdefault((on[0], subgraph, alone), []).append(operator)
-    return tuple(map(tuple, found.values()))
+        parts.setdefault((on[0], subgraph, alone), []).append(operator)
+    return tuple(map(tuple, parts.values()))
 
 
 def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: bool) -> list[list[int]]:
-    """Per part, the parts that it waits for: for their outputs, and `in_order` for its device's previous subgraph."""
+    """Return the predecessors of each part: the parts whose outputs it takes.
+
+    With `in_order`, the previous subgraph of its device is a predecessor too.
+    """
     assert placement.subgraphs is not None, "parts come from subgraphs"
     part_of = {operator: part for part, operators in enumerate(parts) for operator in operators}
     arcs = [(part_of[source], part_of[target]) for source, target in placement.graph.arcs]
@@ -108,13 +112,13 @@ def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: b
 
 
 def circle_of(placement: Placement, *, in_order: bool) -> list[tuple[int, ...]]:
-    """Parts that wait for each other in a circle, the first named again at the end; empty where none do."""
+    """Return parts that wait for each other in a cycle, with the first again at the end. Empty if there is no cycle."""
     parts = parts_of(placement)
     return [parts[part] for part in find_cycle(waits(placement, parts, in_order=in_order))]
 
 
 class StepCosts:
-    """Times of a placement's steps and of the transfers at their ends, in the graph's unit."""
+    """Durations of steps and arrival times of their inputs, in the graph's unit."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement, self._graph = placement, placement.graph
@@ -122,7 +126,7 @@ class StepCosts:
         self._loads = placement.transfers.load_devices
 
     def duration(self, operators: Sequence[int], device: int) -> float:
-        """Times of the operators, and on an accelerator what is sent and received, each source once."""
+        """Return the time of the operators. On an accelerator, add the tensors sent and received, each source once."""
         kind = self._placement.devices[device]
         time = sum(self._graph.operators[each].time_on(kind.kind) or 0.0 for each in operators)
         if kind.is_host or not self._loads:
@@ -137,18 +141,22 @@ class StepCosts:
         return time + received + sent
 
     def ready(self, operators: Sequence[int], device: int, done: Sequence[float]) -> float:
-        """When the last input from outside is there, `done` being when each operator's output is."""
+        """Return when the last input from outside arrives. `done` has the finish time of each operator."""
         sources = self._sources(operators)
         if self._loads:
             return max((done[each] for each in sources), default=0.0)
         return max((done[each] + self._seconds(each, device) for each in sources), default=0.0)
 
     def _sources(self, operators: Sequence[int]) -> set[int]:
-        """Those outside whose outputs the operators take."""
+        """Return the operators outside the step whose outputs it takes."""
         return {source for each in operators for source in self._graph.predecessors[each]}.difference(operators)
 
     def _seconds(self, source: int, device: int) -> float:
-        """A graph's own costs are those of the way through the host, which two subgraphs of a device take as well."""
+        """Return the time to move the output of `source` to `device`.
+
+        On a mesh it is 0 within one device. Costs stated by the graph are for the way through the host, which a tensor
+        between two subgraphs of one device also takes.
+        """
         transfers, home = self._placement.transfers, self._device_of[source]
         if transfers.mesh is not None and home == device:
             return 0.0
@@ -156,11 +164,14 @@ class StepCosts:
 
 
 LATENCY = "latency"
-"""The objective: least time from a sample's start to its end, of a placement with subgraphs."""
+"""Name of the objective that minimises the time from a sample's start to its end, for placements with subgraphs."""
 
 
 def measure_placement(placement: Placement, objective: str) -> float | None:
-    """The objective's value of a valid placement; None for an unknown objective, or a latency without subgraphs."""
+    """Return the value of an objective for a valid placement.
+
+    The result is None if the objective is unknown, or if it is the latency and the placement has no subgraphs.
+    """
     if objective == LATENCY:
         return None if placement.subgraphs is None else Latency.of(placement).total
     measure = OBJECTIVES.get(objective)

@@ -1,4 +1,4 @@
-"""Layers by name: the first steps of operators' names, which are paths."""
+"""Layers of operators, read from their names, which are paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tessel_core.model import Operator
 
 
 def layer_of(operator: Operator, depth: int = 1) -> str:
-    """The first `depth` steps of an operator's name; a backward operator's layer is that of its forward one.
+    """Return the first `depth` parts of an operator's path. A backward operator has the layer of its forward operator.
 
     >>> layer_of(Operator("layer3/mlp/up"), 2)
     'layer3/mlp'

@@ -1,4 +1,4 @@
-"""Layouts with several pipeline stages per device, and the memory that their usual schedules hold."""
+"""Layouts with several pipeline stages per device, and the memory that devices hold under their usual schedules."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tessel_core.model.checks import check_integer
 from tessel_core.model.in_flight import InFlight
 from tessel_core.model.operator_graph import OperatorGraph
 
-MOST_STAGES_PER_DEVICE = 64
+MAX_STAGES_PER_DEVICE = 64
 
 
 class LayoutShape(StrEnum):
-    """The way of a chain of stages over the devices."""
+    """Order in which consecutive stages visit the devices."""
 
     LOOP = "loop"
-    """From the last device to the first, and round again."""
+    """From the first device to the last, then from the first again."""
     V = "v"
-    """Down the devices and up again."""
+    """From the first device to the last, then back to the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLayout:
-    """Equally many pipeline stages per device, as a loop or as a V; stages and devices are numbered from 0."""
+    """The same number of pipeline stages on each device, in a loop or a V. Stages and devices are numbered from 0."""
 
     stages_per_device: int
     shape: LayoutShape = LayoutShape.LOOP
@@ -34,7 +34,7 @@ class StageLayout:
         check_integer("layout", "the number of stages per device", self.stages_per_device, least=2)
 
     def device_of(self, stage: int, devices: int) -> int:
-        """The device of a stage.
+        """Return the device of a stage.
 
         >>> [StageLayout(2, LayoutShape.V).device_of(stage, 3) for stage in range(6)]
         [0, 1, 2, 2, 1, 0]
@@ -42,15 +42,15 @@ class StageLayout:
         return stage_device(stage, devices, returns=self.shape is LayoutShape.V)
 
     def stages_of(self, device: int, devices: int) -> tuple[int, ...]:
-        """The stages of a device, along the chain."""
+        """Return the stages of a device, in pipeline order."""
         return tuple(s for s in range(self.stages_per_device * devices) if self.device_of(s, devices) == device)
 
     def in_flight(self, device: int, devices: int) -> tuple[tuple[int, ...], ...]:
-        """How many micro-batches each stage of a device holds at once, in the fullest moments of training.
+        """Return how many micro-batches each stage of a device holds, at each moment when memory may peak.
 
-        Each entry is one moment, with a number per stage of the device.  A loop is run by interleaved 1F1B
-        [Narayanan 2021], a V of two stages per device by ZB-V [Qi 2024].  No order is published for longer Vs; each
-        stage then holds as many micro-batches as there are devices.  On one device the two shapes are the same.
+        Each entry is one moment, with one number per stage of the device. A loop runs interleaved 1F1B
+        [Narayanan 2021], and a V of two stages per device runs ZB-V [Qi 2024]. No order is published for longer Vs:
+        each of their stages holds one micro-batch per device. On one device, both shapes are the same.
 
         >>> StageLayout(2).in_flight(1, 2)
         ((2, 1), (3, 0))
@@ -62,7 +62,7 @@ class StageLayout:
         return ((devices,) * self.stages_per_device,)
 
     def moments(self, device: int, devices: int, rule: InFlight) -> tuple[tuple[int, ...], ...]:
-        """As `in_flight`, for the schedules of a rule; `1f1b` is interleaved 1F1B or ZB-V, of so many micro-batches."""
+        """Return the moments of `in_flight` under a rule. `1f1b` means interleaved 1F1B or ZB-V."""
         if not rule.by_position:
             return ((rule.held_at(1),) * self.stages_per_device,)
         moments = self.in_flight(device, devices)
@@ -70,21 +70,21 @@ class StageLayout:
 
 
 def stage_device(stage: int, devices: int, *, returns: bool) -> int:
-    """The device of a stage in a chain that goes round the devices, or with `returns` down and up again."""
+    """Return the device of a stage in a loop over the devices, or in a V if `returns` is set."""
     turn, place = divmod(stage, devices)
     return devices - 1 - place if returns and turn % 2 else place
 
 
 def _interleaved(device: int, devices: int, rounds: int) -> tuple[tuple[int, ...], ...]:
-    """The moments in which no stage could hold more without another one holding less.
+    """Return the moments of interleaved 1F1B that no other moment dominates.
 
-    Forward passes go through a device's stages in groups of as many micro-batches as there are devices, and backward
-    passes in reverse.  `ahead` forward passes run before the first backward pass, and after that the two alternate.
+    Forward passes visit a device's stages in groups of one micro-batch per device, and backward passes do so in
+    reverse. `ahead` forward passes run before the first backward pass. After that the two alternate.
     """
     ahead = 2 * (devices - 1 - device) + (rounds - 1) * devices
 
     def passes(stage: int, ended: int) -> int:
-        """How many of the first `ended` passes are of a stage."""
+        """Return how many of the first `ended` passes belong to a stage."""
         whole, rest = divmod(ended, rounds * devices)
         return whole * devices + min(max(rest - stage * devices, 0), devices)
 
@@ -100,7 +100,7 @@ def _dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 class StagedPlacement(Protocol):
-    """The part of a `Placement` that its layout follows from."""
+    """The part of `Placement` that this module needs. Importing the class itself would form an import cycle."""
 
     @property
     def graph(self) -> OperatorGraph: ...
@@ -117,7 +117,7 @@ class StagedPlacement(Protocol):
 
 
 def layout_of(placement: StagedPlacement) -> StageLayout | None:
-    """The layout of a placement in stages; None where it has no stages, or they are neither a loop nor a V."""
+    """Return the layout of a placement, or None if it has no stages or they form neither a loop nor a V."""
     if placement.stages is None:
         return None
     on = dict(zip(placement.stages, placement.assignment, strict=True))
@@ -135,9 +135,10 @@ def layout_of(placement: StagedPlacement) -> StageLayout | None:
 
 
 def stages_after_move(placement: StagedPlacement, operators: Collection[int], device: int) -> tuple[int, ...] | None:
-    """Per operator its stage once these are on the device: there, the nearest to the stage that they had.
+    """Return the stage of each operator after `operators` have moved to a device.
 
-    None for a placement without stages; on a device without any, operators keep their stages.
+    A moved operator joins the stage of that device which is nearest to its old stage. It keeps its old stage if the
+    device has none. The result is None for a placement without stages.
     """
     if placement.stages is None:
         return None
@@ -150,17 +151,17 @@ def stages_after_move(placement: StagedPlacement, operators: Collection[int], de
 
 
 def layout_memory(placement: StagedPlacement, layout: StageLayout) -> tuple[float, ...]:
-    """Bytes that each device holds in its fullest moment, all of its stages together."""
+    """Return the peak bytes of each device, over all of its stages."""
     assert placement.stages is not None, "a layout has stages"
     stage_of, kept = placement.stages, placement.graph.kept_bytes
     activations = [0.0] * (1 + max(stage_of))
     for bytes_, stage in zip(kept, stage_of, strict=True):
         activations[stage] += bytes_
-    found = [sum(placement.lasting_bytes[i] for i in sorted(on)) for on in placement.operators_on]
+    peaks = [sum(placement.lasting_bytes[i] for i in sorted(on)) for on in placement.operators_on]
     chain = [placement.assignment[stage_of.index(stage)][0] for stage in range(len(activations))]
     devices = tuple(dict.fromkeys(chain))
     for place, device in enumerate(devices):
         stages = layout.stages_of(place, len(devices))
         moments = layout.moments(place, len(devices), placement.in_flight)
-        found[device] += max(sum(n * activations[s] for n, s in zip(each, stages, strict=True)) for each in moments)
-    return tuple(found)
+        peaks[device] += max(sum(n * activations[s] for n, s in zip(each, stages, strict=True)) for each in moments)
+    return tuple(peaks)

@@ -1,4 +1,4 @@
-"""Loads of devices and transfers between them, derived from a placement alone."""
+"""Loads of devices and transfers between devices, derived from a placement."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from tessel_core.model.replicas import gradient_bytes
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """One operator's output on its way from the devices that have it to those that lack it."""
+    """The transfer of one operator's output from the devices that produce it to the other devices that consume it."""
 
     source: int
-    """The operator's index."""
+    """Index of the operator."""
     senders: tuple[int, ...]
     receivers: tuple[int, ...]
     sending: tuple[float, ...]
-    """Per sender, in the graph's time unit: its part of the output over the slowest of its links."""
+    """Time of each sender, in the graph's unit: its part of the output over the slowest of its links."""
     receiving: tuple[float, ...]
-    """Per receiver, in the graph's time unit: its part over the fastest of its links."""
+    """Time of each receiver, in the graph's unit: its part of the output over the fastest of its links."""
 
     def seconds_at(self, device: int) -> float:
-        """Time at one of the devices."""
+        """Return the time that the transfer takes a sender or a receiver."""
         if device in self.senders:
             return self.sending[self.senders.index(device)]
         return self.receiving[self.receivers.index(device)]
 
 
 def crossings(placement: Placement) -> Iterator[Crossing]:
-    """Outputs with a consumer on a device where the producer is not; free ones, and unplaced operators, are left out.
+    """Yield the outputs that have a consumer on a device without the producer.
 
-    Raises InputError where a link of a mesh is to carry an output of unknown size.
+    Free outputs and operators without a device are left out. Raises InputError if a link of a mesh carries an output
+    of unknown size.
     """
     graph, transfers = placement.graph, placement.transfers
     for source, consumers in enumerate(graph.consumers):
@@ -51,74 +52,75 @@ def crossings(placement: Placement) -> Iterator[Crossing]:
 
 
 def _parts_taken(placement: Placement, consumers: Iterable[int]) -> dict[int, int]:
-    """Per device of the consumers, into how many parts they divide what they take."""
-    found: dict[int, int] = {}
+    """Return the number of parts into which each consuming device and its replicas divide the tensor."""
+    parts_on: dict[int, int] = {}
     for consumer in consumers:
         parts = placement.replicas(consumer)
         for device in placement.assignment[consumer]:
-            found[device] = min(found.get(device, parts), parts)
-    return found
+            parts_on[device] = min(parts_on.get(device, parts), parts)
+    return parts_on
 
 
 def exposed_reductions(placement: Placement) -> dict[tuple[int, ...], float]:
-    """Per set of replicas, the time per micro-batch by which reducing their gradients prolongs their backward pass.
+    """Return the time per micro-batch by which reducing gradients prolongs the backward pass of each set of replicas.
 
-    All of it, or where it overlaps what is longer than their work.  In the graph's time unit.
+    That is the whole reduction, or with overlap the part that exceeds their work. Times are in the graph's unit.
     """
     replication, gradients = placement.replication, gradient_bytes(placement.graph)
-    found: dict[tuple[int, ...], float] = {}
+    exposed: dict[tuple[int, ...], float] = {}
     for devices, operators in placement.replicated.items():
         assert replication is not None, "there are no replicas without one"
         seconds = replication.reductions.seconds(devices, sum(gradients[i] for i in operators))
         kind, hidden = placement.devices[devices[0]].kind, 0.0
         if replication.overlapped:
             hidden = sum(placement.graph.operators[i].time_on(kind) or 0.0 for i in operators) / len(devices)
-        found[devices] = max(0.0, seconds - hidden)
-    return found
+        exposed[devices] = max(0.0, seconds - hidden)
+    return exposed
 
 
 THROUGHPUT = "throughput"
-"""The objective: least largest load of a device, which is the time per sample in a pipeline."""
+"""Name of the objective that minimises the largest load of a device, which is the time per sample in a pipeline."""
 FORWARD_BACKWARD = "forward-backward"
-"""The objective: least sum of the largest forward load and the largest backward load of a device."""
+"""Name of the objective that minimises the sum of the largest forward load and the largest backward load."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassLoads:
-    """Per device, what one pass of a sample takes: time of its operators, and of the transfers of their outputs."""
+    """Time that one pass of a sample takes each device: for its operators, and for the transfers of their outputs."""
 
     work: tuple[float, ...]
     communication: tuple[float, ...]
 
     @property
     def load(self) -> tuple[float, ...]:
-        """Work and communication together."""
+        """Sum of work and communication of each device."""
         return _sums(self.work, self.communication)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementLoads:
-    """Per device: time of its operators, time of its transfers (both in the graph's unit), and bytes held.
+    """Work, communication (both in the graph's time unit) and bytes of each device.
 
     An accelerator with operator set S spends `sum of times in S + sum over u of cost(u) * [e(u) meets S and its
-    complement]` where e(u) is u with its consumers: a sender pays once however many take its output, a receiving
-    device once per distinct source.  Hosts pay nothing.  [Tarnawski et al., NeurIPS 2020]  On a mesh whose transfers
-    block, cost(u) is that of the link, for a sender the slowest of those it uses; where they overlap it is 0.
-    An output is moved in the pass of its producer.
+    complement]`, where e(u) is u with its consumers. So a sender pays once per output, however many devices receive
+    it, and a receiver pays once per output. Hosts pay nothing. [Tarnawski et al., NeurIPS 2020]
 
-    Each of r replicas spends 1/r of the times and moves 1/r of the outputs, and `communication` of its backward pass
-    has the reduction of its gradients as `Replication` counts it.
+    On a mesh with blocking transfers, cost(u) is the time of the link, for a sender that of the slowest link it uses.
+    With overlapped transfers it is 0. An output is moved in the pass of its producer.
+
+    Each of r replicas spends 1/r of the times and moves 1/r of the outputs. The reduction of its gradients counts as
+    `communication` of its backward pass, as `Replication` describes.
     """
 
     forward: PassLoads
     backward: PassLoads
     memory: tuple[float, ...]
     reduction: tuple[float, ...]
-    """Of the backward communication, what reducing the gradients of replicas takes."""
+    """Part of each device's backward communication that reduces the gradients of replicas."""
 
     @classmethod
     def of(cls, placement: Placement) -> PlacementLoads:
-        """The loads; an operator without a time on its device counts as 0, which the referee refuses."""
+        """Compute the loads. An operator without a time on its device counts as 0; the referee rejects it."""
         moved, reduction = _communication(placement), _reduction(placement)
         moved[True] = _sums(moved[True], reduction)
         forward, backward = (PassLoads(_work(placement, backward=way), moved[way]) for way in (False, True))
@@ -126,33 +128,33 @@ class PlacementLoads:
 
     @property
     def work(self) -> tuple[float, ...]:
-        """Time of the operators of both passes."""
+        """Time of each device's operators in both passes."""
         return _sums(self.forward.work, self.backward.work)
 
     @property
     def communication(self) -> tuple[float, ...]:
-        """Time of the transfers of both passes."""
+        """Time of each device's communication in both passes."""
         return _sums(self.forward.communication, self.backward.communication)
 
     @property
     def transfers(self) -> tuple[float, ...]:
-        """Of the communication, what is no reduction."""
+        """Communication of each device without the reduction of gradients."""
         pairs = zip(self.communication, self.reduction, strict=True)
         return tuple(max(0.0, moved - reduced) for moved, reduced in pairs)
 
     @property
     def load(self) -> tuple[float, ...]:
-        """Work and communication together."""
+        """Sum of work and communication of each device."""
         return _sums(self.work, self.communication)
 
     @property
     def largest(self) -> float:
-        """The busiest device's load: time per sample in a pipeline, the throughput objective."""
+        """Load of the busiest device: the time per sample in a pipeline, which the throughput objective minimises."""
         return max(self.load)
 
     @property
     def largest_passes(self) -> float:
-        """The largest forward load and the largest backward load together, be they on one device or on two."""
+        """Sum of the largest forward load and the largest backward load, which may be on different devices."""
         return max(self.forward.load) + max(self.backward.load)
 
 
@@ -160,7 +162,7 @@ OBJECTIVES: dict[str, Callable[[PlacementLoads], float]] = {
     THROUGHPUT: lambda loads: loads.largest,
     FORWARD_BACKWARD: lambda loads: loads.largest_passes,
 }
-"""Functions to minimise, by the names that reports carry."""
+"""Functions to minimise, by the name that a report gives as its objective."""
 
 
 def _work(placement: Placement, *, backward: bool) -> tuple[float, ...]:
@@ -176,24 +178,24 @@ def _work(placement: Placement, *, backward: bool) -> tuple[float, ...]:
 
 
 def _communication(placement: Placement) -> dict[bool, tuple[float, ...]]:
-    """Per device, by whether the producer is a backward operator."""
-    found = {backward: [0.0] * len(placement.devices) for backward in (False, True)}
+    """Return the transfer time of each device in the forward pass (key False) and the backward pass (key True)."""
+    seconds = {backward: [0.0] * len(placement.devices) for backward in (False, True)}
     if placement.transfers.load_devices:
         for each in crossings(placement):
-            pays = found[placement.graph.operators[each.source].backward]
+            of_pass = seconds[placement.graph.operators[each.source].backward]
             for device in (*each.senders, *each.receivers):
                 if not placement.devices[device].is_host:
-                    pays[device] += each.seconds_at(device)
-    return {backward: tuple(each) for backward, each in found.items()}
+                    of_pass[device] += each.seconds_at(device)
+    return {backward: tuple(each) for backward, each in seconds.items()}
 
 
 def _reduction(placement: Placement) -> tuple[float, ...]:
-    """Per device, the reductions that it takes part in."""
-    found = [0.0] * len(placement.devices)
+    """Return the time of the reductions in which each device takes part."""
+    total = [0.0] * len(placement.devices)
     for devices, seconds in exposed_reductions(placement).items():
         for device in devices:
-            found[device] += seconds
-    return tuple(found)
+            total[device] += seconds
+    return tuple(total)
 
 
 def _sums(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""How much each device holds over time."""
+"""Memory that each device holds over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class MemoryProfile:
     """Memory held per device as a step function of time, static memory included.
 
     On device d, `levels[d][i]` is held from `times[d][i]` until `times[d][i + 1]`; `times[d][0]` is 0.
-    A positive block acquires at its start and a negative one releases at its end, releases first on a tie.
+    A block with positive memory acquires it at its start, and one with negative memory releases it at its end.
+    Releases come before acquisitions at the same tick.
     """
 
     plan: MicroBatchPlan
@@ -24,7 +25,7 @@ class MemoryProfile:
 
     @classmethod
     def of(cls, schedule: Schedule) -> MemoryProfile:
-        """The profile of any schedule, legal or not."""
+        """Compute the profile of a schedule, which may break the rules."""
         memory = np.array([block.memory for block in schedule.plan.blocks], dtype=np.int64)[schedule.block]
         when = np.where(memory > 0, schedule.start, schedule.end)
         times, levels = [], []
@@ -41,24 +42,24 @@ class MemoryProfile:
 
     @property
     def peaks(self) -> tuple[int, ...]:
-        """Most that each device holds at any time, static memory included."""
+        """Largest memory that each device holds at any time, static memory included."""
         return tuple(int(level.max()) for level in self.levels)
 
     @property
     def excess(self) -> tuple[int, ...]:
-        """How far each device's peak is above its capacity, 0 where it fits."""
+        """Amount by which each device's peak exceeds its capacity, or 0 if it fits."""
         return tuple(
             0 if device.memory_capacity is None else max(0, peak - device.memory_capacity)
             for device, peak in zip(self.plan.devices, self.peaks, strict=True)
         )
 
     def at(self, device: int, times: IntColumn) -> IntColumn:
-        """What `device` holds at each of `times`, changes at that very tick included."""
-        found = np.searchsorted(self.times[device], times, side="right") - 1
-        return self.levels[device][found]
+        """Return the memory that `device` holds at each of `times`, after the changes at that tick."""
+        step = np.searchsorted(self.times[device], times, side="right") - 1
+        return self.levels[device][step]
 
     def most_between(self, device: int, edges: IntColumn) -> IntColumn:
-        """Most that `device` holds in each [edges[i], edges[i + 1]), edges increasing."""
+        """Return the largest memory that `device` holds in each interval [edges[i], edges[i + 1]). Edges increase."""
         first = np.searchsorted(self.times[device], edges[:-1], side="right") - 1
         beyond = np.searchsorted(self.times[device], edges[1:], side="left")
         levels = np.append(self.levels[device], np.iinfo(np.int64).min)
@@ -66,7 +67,10 @@ class MemoryProfile:
         return most[::2]
 
     def after_runs(self, schedule: Schedule, device: int, rows: IntColumn | None = None) -> IntColumn:
-        """What `device` holds when each run on it, or of those in `rows`, has ended, before the next one acquires."""
+        """Return the memory that `device` holds after each run on it, before the next run acquires any.
+
+        `rows` selects some of the runs; all runs of the device are the default.
+        """
         rows = schedule.runs_on(device) if rows is None else rows
         memory = np.array([block.memory for block in self.plan.blocks], dtype=np.int64)[schedule.block[rows]]
         return self.at(device, schedule.start[rows]) + np.minimum(memory, 0)

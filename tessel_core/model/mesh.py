@@ -1,4 +1,4 @@
-"""The devices that a network runs on, as placements see them and with the links between them."""
+"""Devices, the links between them, and the reduced view of a device that placements need."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
 from tessel_core.model.operator_graph import CPU
 
-MOST_DEVICES = 16_384
+MAX_DEVICES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementDevice:
-    """A device as a placement sees it; None is unlimited memory."""
+    """A device as a placement sees it. A capacity of None means unlimited memory."""
 
     name: str
     kind: str
@@ -30,13 +30,13 @@ class PlacementDevice:
 
     @property
     def is_host(self) -> bool:
-        """Hosts pay no communication."""
+        """Whether the device is a host, which pays no communication."""
         return self.kind == CPU
 
 
 @dataclass(frozen=True, slots=True)
 class PeakRate:
-    """The most operations per second that a device does in one number format, such as bf16."""
+    """Peak floating-point operations per second of a device in one number format, such as bf16."""
 
     dtype: str
     flops: float
@@ -44,12 +44,12 @@ class PeakRate:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device; None is "not known", and for `memory_capacity` unlimited."""
+    """One device. None means unknown, but a `memory_capacity` of None means unlimited."""
 
     name: str
     kind: str
     node: int = 0
-    """Devices of one node share its faster links."""
+    """Number of the node. Devices of one node are linked by `DeviceMesh.same_node_link`."""
     memory_capacity: int | None = None
     """Bytes."""
     flops: tuple[PeakRate, ...] = ()
@@ -71,16 +71,16 @@ class Device:
             check_rate(where, "memory_bandwidth", self.memory_bandwidth)
 
     def peak(self, dtype: str) -> float | None:
-        """FLOP/s in that number format; None where it is not known."""
+        """Return the peak FLOP/s in a number format, or None if it is unknown."""
         return next((each.flops for each in self.flops if each.dtype == dtype), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What carries bytes between two devices, full-duplex and the same both ways."""
+    """A full-duplex link between two devices, equally fast in both directions."""
 
     bandwidth: float
-    """Bytes per second each way."""
+    """Bytes per second in each direction."""
     latency: float = 0.0
     """Seconds until the first byte arrives."""
 
@@ -89,13 +89,13 @@ class Link:
         check_amount("a link", "latency", self.latency)
 
     def seconds(self, amount: float) -> float:
-        """`amount` bytes from one end to the other: latency + amount / bandwidth."""
+        """Return the time to move `amount` bytes: latency + amount / bandwidth."""
         return self.latency + amount / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A link of its own between two devices."""
+    """A link between two named devices, which replaces the default link."""
 
     between: tuple[str, str]
     link: Link
@@ -103,28 +103,28 @@ class Connection:
 
 @dataclass(frozen=True)
 class DeviceMesh:
-    """Devices on one or several nodes, every two of them linked.
+    """Devices on one or several nodes, with a link between every two devices.
 
-    Raises InputError naming the device or link and what is wrong, such as two devices that nothing links.
+    Raises InputError, which names the device or link, if the mesh is malformed or two devices have no link.
     """
 
     name: str
     devices: tuple[Device, ...]
     connections: tuple[Connection, ...] = ()
     same_node_link: Link | None = None
-    """Between devices of one node that have no connection of their own."""
+    """Link between devices of one node that have no connection of their own."""
     default_link: Link | None = None
-    """Between devices of different nodes that have no connection of their own."""
+    """Link between devices of different nodes that have no connection of their own."""
     node_uplink: float | None = None
-    """Bytes per second that a node's devices share on the way to other nodes; None where each has its own."""
+    """Bytes per second that a node's devices share on the way to other nodes. None if each has its own uplink."""
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("mesh", self.name)
         if not self.devices:
-            raise InputError("devices", "the mesh has none, it needs at least one")
-        if len(self.devices) > MOST_DEVICES:
-            raise InputError("devices", f"there are {len(self.devices):,}, more than the {MOST_DEVICES:,} allowed")
+            raise InputError("devices", "the mesh has none, but needs at least one")
+        if len(self.devices) > MAX_DEVICES:
+            raise InputError("devices", f"there are {len(self.devices):,}, more than the {MAX_DEVICES:,} allowed")
         check_unique("devices", (device.name for device in self.devices))
         object.__setattr__(self, "_index", {device.name: i for i, device in enumerate(self.devices)})
         if self.node_uplink is not None:
@@ -134,12 +134,12 @@ class DeviceMesh:
         self._check_linked()
 
     def _check_kinds(self) -> None:
-        """Times are given per kind, so devices of one kind are equally fast."""
+        """Raise InputError if devices of one kind differ in speed, because times are given per kind."""
         first: dict[str, Device] = {}
         for device in self.devices:
             alike = first.setdefault(device.kind, device)
             if (set(device.flops), device.memory_bandwidth) != (set(alike.flops), alike.memory_bandwidth):
-                why = f"is of the kind {device.kind} as {alike.name} is, but has other flops or memory_bandwidth"
+                why = f"is of kind {device.kind} like {alike.name}, but has different flops or memory_bandwidth"
                 raise InputError(f"device {device.name}", why)
 
     def _check_connections(self) -> None:
@@ -157,25 +157,27 @@ class DeviceMesh:
         nodes = defaultdict[int, list[int]](list)
         for i, device in enumerate(self.devices):
             nodes[device.node].append(i)
-        within = (pair for mine in nodes.values() for pair in combinations(mine, 2))
+        within = (pair for members in nodes.values() for pair in combinations(members, 2))
         across = (pair for groups in combinations(nodes.values(), 2) for pair in product(*groups))
-        unsure = [each for each, link in ((within, self.same_node_link), (across, self.default_link)) if link is None]
-        for one, other in chain(*unsure):
+        without_default = [
+            pairs for pairs, link in ((within, self.same_node_link), (across, self.default_link)) if link is None
+        ]
+        for one, other in chain(*without_default):
             if self._link(one, other) is None:
                 a, b = self.devices[one], self.devices[other]
                 missing = "same_node_link" if a.node == b.node else "default_link"
                 raise InputError("links", f"nothing links {a.name} and {b.name}: list the link or give {missing}")
 
     def with_capacity(self, capacity: int) -> DeviceMesh:
-        """The same mesh with the `memory_capacity` of every device that is not a host replaced."""
+        """Return the mesh with another `memory_capacity` for every device that is not a host."""
         devices = (each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices)
         return replace(self, devices=tuple(devices))
 
     def link(self, one: int, other: int) -> Link:
-        """The link between two different devices, by position."""
-        found = self._link(one, other)
-        assert found is not None, "every two devices are linked"
-        return found
+        """Return the link between two different devices, given by position."""
+        link = self._link(one, other)
+        assert link is not None, "every two devices are linked"
+        return link
 
     def _link(self, one: int, other: int) -> Link | None:
         own = self._own_links.get(frozenset((one, other)))
@@ -188,7 +190,7 @@ class DeviceMesh:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """The different links that there are between devices."""
+        """Distinct links between devices."""
         nodes = {device.node for device in self.devices}
         near = self.same_node_link if len(nodes) < len(self.devices) else None
         far = self.default_link if len(nodes) > 1 else None
@@ -197,10 +199,10 @@ class DeviceMesh:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The devices' kinds, each once, in the order in which they come."""
+        """Distinct kinds of the devices, in order of first appearance."""
         return tuple(dict.fromkeys(device.kind for device in self.devices))
 
     @cached_property
     def placement_devices(self) -> tuple[PlacementDevice, ...]:
-        """The devices as placements see them, at the same positions."""
+        """The devices as placements see them, in the same order."""
         return tuple(PlacementDevice(each.name, each.kind, each.memory_capacity) for each in self.devices)

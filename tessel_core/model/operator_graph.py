@@ -1,4 +1,4 @@
-"""What a network computes: operators with their costs, and the tensors that pass between them."""
+"""Operator graphs: operators with their costs, and edges for the tensors that pass between them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tessel_core.model.checks import (
 from tessel_core.shown import Shown
 
 CPU = "cpu"
-"""The device kind of hosts: they pay no communication and their memory is not counted."""
+"""Device kind of hosts, which pay no communication and whose memory is not counted."""
 
-MOST_OPERATORS = 20_000
+MAX_OPERATORS = 20_000
 _COST_SLACK = 1e-6
-"""Out-edges of one operator may differ by so much, as the published program allows."""
+"""Largest difference between the costs of one operator's out-edges. The published program allows the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """How long an operator takes on one kind of device, in the graph's time unit."""
+    """Time of an operator on one kind of device, in the graph's time unit."""
 
     kind: str
     time: float
@@ -38,12 +38,12 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One vertex: a layer, an operator, or its backward.  None is "not known"."""
+    """A vertex of the graph: a forward or backward operator, or a whole layer. None means unknown."""
 
     name: str
     kind: str = ""
     times: tuple[DeviceTime, ...] = ()
-    """Kinds of devices that are not here do not support the operator."""
+    """Kinds of devices without a time here do not support the operator."""
     flops: float | None = None
     bytes: float | None = None
     """Bytes moved between the device's memory and its processors."""
@@ -51,12 +51,12 @@ class Operator:
     activation_bytes: int | None = None
     output_bytes: int | None = None
     size: float | None = None
-    """Bytes that it holds on an accelerator, where a file says so in one number."""
+    """Bytes that the operator holds on an accelerator, if its file gives one number for all of them."""
     backward: bool = False
     colour: str | None = None
-    """Operators of one colour share a device."""
+    """Operators of the same colour share a device."""
     forward_of: str | None = None
-    """For a backward operator, the forward operator that it belongs to; it runs on the same device."""
+    """Name of a backward operator's forward operator, which runs on the same device."""
 
     def __post_init__(self) -> None:
         check_name("an operator", self.name)
@@ -73,24 +73,24 @@ class Operator:
                 check_integer(where, what, getattr(self, what), least=0)
 
     def time_on(self, kind: str) -> float | None:
-        """Time on a device of this kind; None where the operator is not supported there."""
+        """Return the time on a kind of device, or None if it does not support the operator."""
         return next((each.time for each in self.times if each.kind == kind), None)
 
     @property
     def memory(self) -> float:
-        """Bytes that it holds on an accelerator with one micro-batch: `size`, else weights and activations."""
+        """Bytes held on an accelerator with one micro-batch: `size` if it is given, else weights plus activations."""
         return (self.weight_bytes or 0) + (self.activation_bytes or 0) if self.size is None else self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The output of `source` is an input of `target`."""
+    """An edge from an operator to one that takes its output as input."""
 
     source: str
     target: str
     bytes: int | None = None
     cost: float | None = None
-    """Time to move it between an accelerator and the host, where a file says so: the transfer then loads both."""
+    """Time to move the output between an accelerator and the host, if the file gives it. The transfer loads both."""
 
     def __post_init__(self) -> None:
         where = f"edge {self.source} -> {self.target}"
@@ -102,12 +102,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class OperatorGraph(Shown):
-    """A directed acyclic graph of operators; forward operators never wait for backward ones.
+    """A directed acyclic graph of operators, in which forward operators never wait for backward ones.
 
-    Every graph that exists is well-formed: what must share a device (a colour, a backward operator and its forward
-    one) does not force a cycle among the forward operators, and one output costs the same wherever it goes.
+    Every instance is well-formed. All out-edges of one operator have the same cost. Operators that must share a device
+    (by colour, or as backward and forward operator) form no cycle along forward edges.
 
-    Raises InputError naming the operator or edge and what is wrong with it.
+    Raises InputError, which names the operator or edge at fault.
     """
 
     name: str
@@ -116,7 +116,7 @@ class OperatorGraph(Shown):
     time_unit: str = "s"
     batch_size: int = 1
     network: str = ""
-    """The network whose program it shows, as a family and its options: `gpt layers=3 training=True`; else empty."""
+    """Network family and options that the graph was built from, such as `gpt layers=3 training=True`, else empty."""
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -124,9 +124,9 @@ class OperatorGraph(Shown):
         check_name("time_unit", self.time_unit)
         check_integer("graph", "batch_size", self.batch_size, least=1)
         if not self.operators:
-            raise InputError("operators", "the graph has none, it needs at least one")
-        if len(self.operators) > MOST_OPERATORS:
-            why = f"there are {len(self.operators):,}, more than the {MOST_OPERATORS:,} allowed"
+            raise InputError("operators", "the graph has none, but needs at least one")
+        if len(self.operators) > MAX_OPERATORS:
+            why = f"there are {len(self.operators):,}, more than the {MAX_OPERATORS:,} allowed"
             raise InputError("operators", why)
         check_unique("operators", (operator.name for operator in self.operators))
         object.__setattr__(self, "_index", {operator.name: i for i, operator in enumerate(self.operators)})
@@ -146,7 +146,7 @@ class OperatorGraph(Shown):
                 if name not in self._index:
                     raise InputError(where, f"unknown operator {name!r}")
             if self.operator(edge.source).backward and not self.operator(edge.target).backward:
-                raise InputError(where, "leads from a backward operator to a forward one")
+                raise InputError(where, "leads from a backward operator to a forward operator")
             known = first.setdefault(edge.source, edge)
             if (known.cost is None) != (edge.cost is None) or abs((known.cost or 0) - (edge.cost or 0)) > _COST_SLACK:
                 cost = f"costs {edge.cost}, but another edge from {edge.source} costs {known.cost}"
@@ -163,71 +163,75 @@ class OperatorGraph(Shown):
             if operator.forward_of not in self._index:
                 raise InputError(where, f"forward_of names an unknown operator {operator.forward_of!r}")
             if not operator.backward or self.operator(operator.forward_of).backward:
-                raise InputError(where, "forward_of is for a backward operator and names its forward one")
+                raise InputError(where, "forward_of must name the forward operator of a backward operator")
 
     def _check_colocation(self) -> None:
-        """Groups that must share a device form no cycle through forward edges: no split could run as a pipeline."""
+        """Raise InputError if groups that must share a device form a cycle along forward edges.
+
+        No placement of such a graph could run as a pipeline.
+        """
         forward = ((one, other) for one, other in self.arcs if not self.operators[other].backward)
         between = ((self.group_of[one], self.group_of[other]) for one, other in forward)
         cycle = find_cycle(quotient(len(self.colocated), between))
         if cycle:
             names = path_text(self.operators[self.colocated[group][0]].name for group in cycle)
-            raise InputError("operators", f"what must share a device (colour, forward_of) forms a cycle: {names}")
+            raise InputError("operators", f"sets that must share a device (colour, forward_of) form a cycle: {names}")
 
     @property
     def names(self) -> KeysView[str]:
-        """The operators' names, to look one up in."""
+        """Names of the operators, in order, as a set-like view."""
         return self._index.keys()
 
     def operator(self, name: str) -> Operator:
-        """The operator called `name`; raises KeyError where there is none."""
+        """Return the operator called `name`. Raises KeyError if there is none."""
         return self.operators[self._index[name]]
 
     def operator_index(self, name: str) -> int:
-        """Position of the operator called `name`; raises KeyError where there is none."""
+        """Return the position of the operator called `name`. Raises KeyError if there is none."""
         return self._index[name]
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int], ...]:
-        """Edges as (source, target) in operator indices."""
+        """Edges as pairs (source, target) of operator indices."""
         return tuple((self._index[edge.source], self._index[edge.target]) for edge in self.edges)
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """Per operator, those whose output it takes."""
+        """Indices of the operators whose outputs each operator takes."""
         return grouped(len(self.operators), ((target, source) for source, target in self.arcs))
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """Per operator, those that take its output."""
+        """Indices of the operators that take each operator's output."""
         return grouped(len(self.operators), self.arcs)
 
     @cached_property
     def output_cost(self) -> tuple[float, ...]:
-        """Per operator, the time to move its output between an accelerator and the host; 0 where no edge has one."""
+        """Time to move each operator's output between an accelerator and the host, or 0 if no edge has a cost."""
         costs = {edge.source: edge.cost or 0.0 for edge in reversed(self.edges)}
         return tuple(costs.get(name, 0.0) for name in self.names)
 
     @cached_property
     def edge_bytes(self) -> tuple[int | None, ...]:
-        """Per operator, the bytes that each of its out-edges carries; None where no edge says it."""
+        """Bytes on the out-edges of each operator, or None if no edge has them."""
         return tuple(map({edge.source: edge.bytes for edge in self.edges}.get, self.names))
 
     @cached_property
     def is_training(self) -> bool:
-        """Whether it has backward operators."""
+        """Whether the graph has backward operators."""
         return any(operator.backward for operator in self.operators)
 
     @cached_property
     def kept_bytes(self) -> tuple[int, ...]:
-        """Per operator, the activations that each micro-batch in flight keeps until the backward; 0 where none does."""
+        """Bytes of each operator's activations that a micro-batch keeps until its backward pass, or 0 without one."""
         waited_for = {operator.forward_of for operator in self.operators}
         return tuple((each.activation_bytes or 0) if each.name in waited_for else 0 for each in self.operators)
 
     def lasting_bytes(self, included: int, replicas: int = 1) -> tuple[float, ...]:
-        """Per operator, what it holds besides, where its `memory` has the kept bytes of so many micro-batches in it.
+        """Return the bytes that each operator holds for any number of micro-batches in flight.
 
-        On one of several `replicas`, which divide micro-batches: activations that no backward waits for are divided.
+        That is its `memory` without the kept bytes of the `included` micro-batches. On one of several `replicas`, the
+        activations that no backward operator needs are divided by their number.
         """
 
         def lasting(each: Operator, kept: int) -> float:
@@ -240,12 +244,12 @@ class OperatorGraph(Shown):
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Device kinds that any operator has a time for, in alphabetical order."""
+        """Device kinds for which some operator has a time, in alphabetical order."""
         return tuple(sorted({each.kind for operator in self.operators for each in operator.times}))
 
     @cached_property
     def colocated(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of operators that must share a device, by their first operators; most are of one."""
+        """Sets of operators that must share a device, ordered by their first operators. Most have one operator."""
         links = [(i, self._index[each.forward_of]) for i, each in enumerate(self.operators) if each.forward_of]
         first: dict[str, int] = {}
         for i, operator in enumerate(self.operators):
@@ -255,30 +259,30 @@ class OperatorGraph(Shown):
 
     @cached_property
     def group_of(self) -> tuple[int, ...]:
-        """Per operator, its set among `colocated`."""
-        found = {member: group for group, members in enumerate(self.colocated) for member in members}
-        return tuple(found[i] for i in range(len(self.operators)))
+        """Index of each operator's set in `colocated`."""
+        group_of = {member: group for group, members in enumerate(self.colocated) for member in members}
+        return tuple(group_of[i] for i in range(len(self.operators)))
 
     def together(self, operators: Iterable[int]) -> tuple[int, ...]:
-        """The operators and whatever must share a device with them, ascending."""
+        """Return the operators and all that must share a device with them, in ascending order."""
         groups = {self.group_of[i] for i in operators}
         return tuple(sorted(member for group in groups for member in self.colocated[group]))
 
     @cached_property
     def flow(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of `colocated` sets, the first of which runs no later on a pipeline's way forward.
+        """Pairs of `colocated` sets of which the first belongs to the same stage of a pipeline or an earlier one.
 
-        Forward edges, and the mirror images of backward edges at sets that have no forward operator: the backward
-        pass takes the way back, so a set that only has a place there has one on the way forward too.
+        These are the forward edges, and the reversed backward edges of sets without a forward operator. The backward
+        pass visits the stages in reverse, so its edges give such sets a place in the forward order.
         """
         forward = {self.group_of[i] for i, operator in enumerate(self.operators) if not operator.backward}
-        found = dict[tuple[int, int], None]()
+        pairs = dict[tuple[int, int], None]()
         for source, target in self.arcs:
             one, other = self.group_of[source], self.group_of[target]
             if one == other:
                 continue
             if not self.operators[target].backward:
-                found[one, other] = None
+                pairs[one, other] = None
             elif self.operators[source].backward and not (one in forward and other in forward):
-                found[other, one] = None
-        return tuple(found)
+                pairs[other, one] = None
+        return tuple(pairs)

@@ -1,4 +1,4 @@
-"""Which operator runs on which device."""
+"""Placements: the device or devices of each operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped, quotient
 from tessel_core.model.in_flight import USUAL, InFlight
 from tessel_core.model.layout import layout_memory, layout_of
-from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
+from tessel_core.model.mesh import MAX_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.replicas import Replication
 from tessel_core.model.transfers import OWN_COSTS, Transfers
@@ -20,7 +20,7 @@ from tessel_core.shown import Shown
 
 @dataclass(frozen=True, slots=True)
 class DevicePool:
-    """Identical accelerators `acc0 …` and hosts `cpu0 …`; `memory` is one accelerator's, None is unlimited."""
+    """Identical accelerators `acc0 …` and hosts `cpu0 …`. `memory` is per accelerator, and None means unlimited."""
 
     accelerators: int
     cpus: int = 0
@@ -29,21 +29,21 @@ class DevicePool:
     def __post_init__(self) -> None:
         for what, count in (("accelerators", self.accelerators), ("cpus", self.cpus)):
             check_integer("devices", what, count, least=0)
-            if count > MOST_DEVICES:
-                raise InputError("devices", f"{what} must be at most {MOST_DEVICES}, got {count}")
+            if count > MAX_DEVICES:
+                raise InputError("devices", f"{what} must be at most {MAX_DEVICES}, got {count}")
         if self.accelerators + self.cpus == 0:
-            raise InputError("devices", "there are none, a placement needs at least one")
+            raise InputError("devices", "there are none, but a placement needs at least one")
         if self.memory is not None:
             check_amount("devices", "memory", self.memory)
 
     def devices(self, graph: OperatorGraph) -> tuple[PlacementDevice, ...]:
-        """The devices, accelerators first, of the one kind that the graph has accelerator times for.
+        """Return the devices, accelerators first. Their kind is the one for which the graph has accelerator times.
 
-        Raises InputError where operators have times for several kinds of accelerators.
+        Raises InputError if operators have times for several kinds of accelerators.
         """
         kinds = [kind for kind in graph.kinds if kind != CPU] or ["accelerator"]
         if len(kinds) > 1:
-            why = f"operators have times for {', '.join(kinds)}; which of them the accelerators are is not said"
+            why = f"operators have times for {', '.join(kinds)}: a pool needs times for one kind of accelerator"
             raise InputError(f"graph {graph.name}", why)
         return (
             *(PlacementDevice(f"acc{i}", kinds[0], self.memory) for i in range(self.accelerators)),
@@ -53,7 +53,7 @@ class DevicePool:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """An operator that may only go to some of the devices, by name: pinned to one, or kept away from the others."""
+    """The names of the devices on which an operator may be placed: one if it is pinned, or all but some."""
 
     operator: str
     devices: tuple[str, ...]
@@ -61,9 +61,10 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Placement(Shown):
-    """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
+    """The device indices of each operator.
 
-    With a `replication`, several devices are replicas.  A placement may break rules; the referee says which.
+    An operator with several devices is shared by a tensor-parallel group, or by replicas if `replication` is set. An
+    operator without devices has not been placed. A placement may break the rules: the referee reports which.
     """
 
     graph: OperatorGraph
@@ -71,21 +72,21 @@ class Placement(Shown):
     assignment: tuple[tuple[int, ...], ...]
     transfers: Transfers = OWN_COSTS
     subgraphs: tuple[int, ...] | None = None
-    """For the latency of one sample: per operator, which of its device's subgraphs it is in, in the order in which the
-    device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
+    """Subgraph of each operator, for placements that minimise latency, else None. Each device runs its subgraphs in
+    ascending order. Operators on hosts run one by one, and their entry has no effect."""
     in_flight: InFlight = USUAL
-    """How many micro-batches' activations the stages of a pipeline hold in training."""
+    """Rule for the number of micro-batches whose activations each pipeline stage holds in training."""
     replication: Replication | None = None
-    """Where several devices of an operator divide its micro-batches; None where each does the same or its shard."""
+    """Cost of replicas, if the devices of an operator divide each micro-batch. None if they form a tensor group."""
     stages: tuple[int, ...] | None = None
-    """Where devices have several stages of a pipeline: per operator its stage, numbered along the flow from 0."""
+    """Pipeline stage of each operator, numbered from 0, if devices have several stages. Else None."""
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
         numbered = ("subgraphs", self.subgraphs), ("stages", self.stages)
         for what, entries in (("assignment", self.assignment), *numbered):
             if entries is not None and len(entries) != len(self.graph.operators):
-                why = f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
+                why = f"has {len(entries)} entries, but the graph has {len(self.graph.operators)} operators"
                 raise InputError(what, why)
         for operator, on in zip(self.graph.operators, self.assignment, strict=True):
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
@@ -97,30 +98,30 @@ class Placement(Shown):
 
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:
-        """Per device, the indices of its operators."""
-        found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
-        return tuple(map(frozenset, grouped(len(self.devices), found)))
+        """Indices of the operators on each device."""
+        pairs = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
+        return tuple(map(frozenset, grouped(len(self.devices), pairs)))
 
     def replicas(self, operator: int) -> int:
-        """Number of devices that divide an operator's micro-batches between them: 1 without a replication."""
+        """Return the number of devices that divide an operator's micro-batches: 1 without a replication."""
         return max(1, len(self.assignment[operator])) if self.replication is not None else 1
 
     @cached_property
     def replicated(self) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """Per set of replicas, in ascending order, the operators that they share."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        """Operators that each set of replicas shares. Keys are device indices in ascending order."""
+        shared: dict[tuple[int, ...], list[int]] = {}
         for operator, on in enumerate(self.assignment):
             if self.replicas(operator) > 1:
-                found.setdefault(tuple(sorted(on)), []).append(operator)
-        return {devices: tuple(operators) for devices, operators in found.items()}
+                shared.setdefault(tuple(sorted(on)), []).append(operator)
+        return {devices: tuple(operators) for devices, operators in shared.items()}
 
     def stage_at(self, device: int) -> tuple[int, ...]:
-        """The devices that share the stage of a device: itself and its replicas."""
+        """Return the devices that share the stage of a device: itself and its replicas."""
         return next((devices for devices in self.replicated if device in devices), (device,))
 
     @property
     def on_members(self) -> Placement:
-        """The placement on the devices of each tensor-parallel group, if its devices are groups."""
+        """The placement on the members of its tensor-parallel groups, or the placement itself if it has no groups."""
         groups = self.transfers.groups
         if groups is None:
             return self
@@ -135,12 +136,12 @@ class Placement(Shown):
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """Per device, the micro-batches whose activations it holds; one where there are subgraphs.
+        """Number of micro-batches whose activations each device holds. It is 1 if there are subgraphs.
 
-        A stage is what is on one device, or on one group of devices, and has its position among those in use.  Stages
-        that share a device, or between which tensors flow in a circle (placements that are not contiguous), count
-        together: each device holds as many micro-batches as there are devices, or groups, for all of its stages.  That
-        is enough for any schedule that lets no more of them be under way at once.
+        A stage consists of the operators on one device or one group of devices. Its position is counted among the
+        stages in use. If stages share a device, or tensors flow in a cycle between them (placements that are not
+        contiguous), stages have no position. Each device then holds one micro-batch per device, or per group. That is
+        enough for every schedule with at most this many micro-batches in flight.
         """
         rule = self.in_flight if self.subgraphs is None else InFlight(self.in_flight.included)
         stages = tuple(dict.fromkeys(map(frozenset, filter(None, self.assignment))))
@@ -157,7 +158,7 @@ class Placement(Shown):
 
     @cached_property
     def memory(self) -> tuple[float, ...]:
-        """Per device, the bytes that its operators hold, with the activations of the micro-batches in flight."""
+        """Bytes that each device holds, with the activations of all micro-batches in flight."""
         layout = layout_of(self)
         if layout is not None:
             return layout_memory(self, layout)
@@ -165,18 +166,21 @@ class Placement(Shown):
 
     @cached_property
     def lasting_bytes(self) -> tuple[float, ...]:
-        """Per operator, the bytes that it holds on each of its devices however many micro-batches are in flight."""
+        """Bytes of each operator on each of its devices, without the activations that micro-batches in flight keep."""
         numbers = set(map(self.replicas, range(len(self.assignment))))
-        found = {replicas: self.graph.lasting_bytes(self.in_flight.included, replicas) for replicas in numbers}
-        return tuple(found[self.replicas(i)][i] for i in range(len(self.assignment)))
+        lasting = {replicas: self.graph.lasting_bytes(self.in_flight.included, replicas) for replicas in numbers}
+        return tuple(lasting[self.replicas(i)][i] for i in range(len(self.assignment)))
 
     def bytes_on_each(self, operator: int) -> float:
-        """Bytes of an operator on each of its devices, with one micro-batch, or the number in flight."""
+        """Return the bytes of an operator on each of its devices, with `in_flight.included` micro-batches."""
         kept = self.in_flight.included * self.graph.kept_bytes[operator] / self.replicas(operator)
         return self.lasting_bytes[operator] + kept
 
     def most_bytes(self, operators: Iterable[int]) -> float:
-        """What a device with these operators holds at most, wherever it is in the pipeline, alone on its stage."""
+        """Return the largest number of bytes that a device with these operators holds at any position in a pipeline.
+
+        The device has no replicas.
+        """
         on, count = sorted(operators), self.in_flight.held_at(len(self.devices))
         lasting = self.graph.lasting_bytes(self.in_flight.included)
         return sum(lasting[i] for i in on) + count * sum(self.graph.kept_bytes[i] for i in on)
@@ -187,7 +191,7 @@ class Placement(Shown):
         return sum(self.lasting_bytes[i] for i in on) + count * kept
 
     def _excess(self, stage: frozenset[int], count: int) -> float:
-        """The most that a device of the stage holds over its capacity."""
+        """Return the largest excess over capacity of the stage's devices. It is negative if all fit."""
         limits = ((device, self.devices[device].memory_capacity) for device in stage)
         on = self.operators_on
         return max(-inf if most is None else self._bytes(on[device], count) - most for device, most in limits)

@@ -1,4 +1,4 @@
-"""What one micro-batch does, and on which devices."""
+"""Micro-batch plans: the work of one micro-batch, as blocks on devices with dependencies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from tessel_core.shown import Shown
 from tessel_core.units import MAGNITUDE
 
 _NUMBERED = re.compile(r"(.*?[^\d\W_])[ _.-]?(\d{1,9})")
-_LABELLED, _LABEL_PART = 5, 30
-"""Parts of a label, and their letters, at most."""
+_MAX_LABEL_PARTS, _MAX_PART_CHARACTERS = 5, 30
 
 
 class BlockKind(StrEnum):
-    """The computation of a block; decides its colour and its place in the published schedules."""
+    """Kind of a block's computation. It decides the colour of the block and its place in published schedules."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -30,11 +29,11 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanDevice:
-    """A device as the schedule sees it: a name and memory, in the plan's memory unit."""
+    """A device as a schedule sees it: its name, and its memory in the plan's unit."""
 
     name: str
     memory_capacity: int | None = None
-    """None is unlimited; `static_memory` counts inside it."""
+    """Capacity, of which `static_memory` is a part. None means unlimited."""
     static_memory: int = 0
 
     def __post_init__(self) -> None:
@@ -46,26 +45,26 @@ class PlanDevice:
 
     @property
     def activation_capacity(self) -> int | None:
-        """Capacity left for micro-batches, possibly negative; None is unlimited."""
+        """Capacity that is left for micro-batches. It may be negative; None means unlimited."""
         return None if self.memory_capacity is None else self.memory_capacity - self.static_memory
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Work that one micro-batch does on a set of devices, holding all of them for the same interval."""
+    """Work of one micro-batch that occupies a set of devices for the same interval."""
 
     name: str
     kind: BlockKind
     devices: tuple[int, ...]
     duration: int
     memory: int = 0
-    """> 0 acquires at the start, < 0 releases at the end, on each of its devices."""
+    """Memory on each of the block's devices: acquired at its start if positive, released at its end if negative."""
     label: str = ""
-    """What it runs in the network's words, such as "layers 0–11"; searches ignore it."""
+    """Readable name of the block's layers, such as "layers 0–11". Searches ignore it."""
 
     @property
     def title(self) -> str:
-        """The name and the label, or the name alone where it names the same layers."""
+        """Name and label, or the name alone if it names the same layers."""
         name, label = (re.findall(r"\d+|[^\W\d_]+|…", text.lower()) for text in (self.name, self.label))
         singular = [label[0], label[0].removesuffix("s")] if label else []
         said = "…" not in name and not {*singular}.isdisjoint(name) and label[-1] in name
@@ -79,7 +78,7 @@ class Block:
         if not isinstance(self.kind, BlockKind):
             raise InputError(where, f"kind must be one of {', '.join(BlockKind)}, got {self.kind!r}")
         if not self.devices:
-            raise InputError(where, "devices is empty, a block needs at least one")
+            raise InputError(where, "devices is empty, but a block needs at least one")
         if len(set(self.devices)) < len(self.devices):
             raise InputError(where, f"devices names a device twice: {list(self.devices)}")
         check_integer(where, "duration", self.duration, least=1)
@@ -100,12 +99,12 @@ class Dependency:
 
 @dataclass(frozen=True)
 class MicroBatchPlan(Shown):
-    """A directed acyclic graph of blocks on devices: one micro-batch's work.
+    """A directed acyclic graph of blocks on devices, which is the work of one micro-batch.
 
-    Every plan that exists is well-formed: names are unique, dependencies have no cycle, and on each device the
-    memory of the blocks sums to 0 and is never negative in any order that the dependencies allow.
+    Every instance is well-formed: names are unique and dependencies have no cycle. On each device, the memory of the
+    blocks sums to 0, and no order that the dependencies allow makes it negative.
 
-    Raises InputError naming the block, device or dependency and what is wrong with it.
+    Raises InputError, which names the block, device or dependency at fault.
     """
 
     name: str
@@ -115,10 +114,10 @@ class MicroBatchPlan(Shown):
     time_unit: str = "step"
     memory_unit: str = "slot"
     samples: int | None = None
-    """Of one micro-batch, where that is known; a plan whose micro-batch goes both ways has those of both."""
+    """Samples per micro-batch, or None if unknown. In a bidirectional pipeline, those of both directions count."""
     replicated: bool = False
-    """Whether a block on several devices is done by replicas, a part of the micro-batch each; else a tensor-parallel
-    group shares it.  Schedules do not depend on it."""
+    """Whether the devices of a block are replicas that divide the micro-batch, and not a tensor-parallel group.
+    Schedules do not depend on it."""
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -128,9 +127,9 @@ class MicroBatchPlan(Shown):
         if self.samples is not None:
             check_integer(f"plan {self.name}", "samples", self.samples, least=1)
         if not self.devices:
-            raise InputError("devices", "the plan has none, it needs at least one")
+            raise InputError("devices", "the plan has none, but needs at least one")
         if not self.blocks:
-            raise InputError("blocks", "the plan has none, it needs at least one")
+            raise InputError("blocks", "the plan has none, but needs at least one")
         check_unique("devices", (device.name for device in self.devices))
         check_unique("blocks", (block.name for block in self.blocks))
         object.__setattr__(self, "_index", {block.name: i for i, block in enumerate(self.blocks)})
@@ -142,7 +141,7 @@ class MicroBatchPlan(Shown):
         for block in self.blocks:
             for device in block.devices:
                 if not 0 <= device < len(self.devices):
-                    why = f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}"
+                    why = f"unknown device {device}: the plan has devices 0 to {len(self.devices) - 1}"
                     raise InputError(f"block {block.name}", why)
         check_unique("dependencies", (f"{dep.predecessor} -> {dep.successor}" for dep in self.dependencies))
         for dep in self.dependencies:
@@ -162,45 +161,45 @@ class MicroBatchPlan(Shown):
                 raise InputError(f"device {device.name}", f"memory sums to {held}, more than 2^53")
 
     def block_index(self, name: str) -> int:
-        """Position of the block called `name`; raises KeyError where there is none."""
+        """Return the position of the block called `name`. Raises KeyError if there is none."""
         return self._index[name]
 
     def with_capacity(self, capacity: int | None) -> MicroBatchPlan:
-        """The same plan with every device's `memory_capacity` replaced."""
+        """Return the plan with another `memory_capacity` for every device."""
         return replace(self, devices=tuple(replace(device, memory_capacity=capacity) for device in self.devices))
 
     @property
     def unlabelled(self) -> MicroBatchPlan:
-        """The same plan as searches see it."""
+        """The plan as searches see it: without labels, samples and the kind of sharing."""
         return replace(
             self, blocks=tuple(replace(block, label="") for block in self.blocks), samples=None, replicated=False
         )
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int, int], ...]:
-        """Dependencies as (predecessor, successor, lag) in block indices."""
+        """Dependencies as (predecessor, successor, lag), with block indices."""
         return tuple((self._index[d.predecessor], self._index[d.successor], d.lag) for d in self.dependencies)
 
     @cached_property
     def predecessors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Per block, its direct (predecessor, lag) pairs."""
+        """Pairs (predecessor, lag) of each block, for its direct predecessors."""
         return grouped(len(self.blocks), ((after, (before, lag)) for before, after, lag in self.arcs))
 
     @cached_property
     def successors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Per block, its direct (successor, lag) pairs."""
+        """Pairs (successor, lag) of each block, for its direct successors."""
         return grouped(len(self.blocks), ((before, (after, lag)) for before, after, lag in self.arcs))
 
     @cached_property
     def blocks_on(self) -> tuple[tuple[int, ...], ...]:
-        """Per device, the indices of its blocks in file order."""
+        """Block indices of each device, in the plan's order."""
         return tuple(
             tuple(b for b, block in enumerate(self.blocks) if d in block.devices) for d in range(len(self.devices))
         )
 
     @cached_property
     def topological_order(self) -> tuple[int, ...]:
-        """Block indices with predecessors first, ties in file order."""
+        """Block indices with predecessors first, ties in the plan's order."""
         return topological_order(self._before)
 
     @property
@@ -209,7 +208,7 @@ class MicroBatchPlan(Shown):
 
     @cached_property
     def ancestors(self) -> tuple[int, ...]:
-        """Per block, the set of blocks that must run before it, as a bit mask over block indices."""
+        """Blocks that must run before each block, as a bit mask over block indices."""
         masks = [0] * len(self.blocks)
         for block in self.topological_order:
             for before, _ in self.predecessors[block]:
@@ -218,22 +217,22 @@ class MicroBatchPlan(Shown):
 
     @cached_property
     def total_time(self) -> int:
-        """Durations and lags together: ticks in which one micro-batch ends, whatever it waits for."""
+        """Sum of all durations and lags: one micro-batch alone never takes more ticks."""
         return sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
 
     @cached_property
     def work(self) -> tuple[int, ...]:
-        """Ticks that one micro-batch occupies each device."""
+        """Ticks for which one micro-batch occupies each device."""
         return tuple(sum(self.blocks[b].duration for b in on) for on in self.blocks_on)
 
     @property
     def busiest_work(self) -> int:
-        """Work of the busiest device: no schedule can finish micro-batches faster than one per this many ticks."""
+        """Work of the busiest device in ticks. No schedule has a shorter period per micro-batch."""
         return max(self.work)
 
 
 def label_of(layers: Iterable[str]) -> str:
-    """Layers as people say them, numbered ones of one name joined, the first of many.
+    """Write a short list of layers. Numbered layers of one name are joined, and a long list is cut.
 
     >>> label_of(["embedding", "layer0", "layer1", "layer2", "layer4", "head"])
     'embedding, layers 0–2, 4, head'
@@ -243,32 +242,33 @@ def label_of(layers: Iterable[str]) -> str:
         match = _NUMBERED.fullmatch(layer)
         groups.setdefault(match[1] if match else layer, []).append(int(match[2]) if match else None)
     texts = []
-    for stem, found in groups.items():
-        numbers = sorted(number for number in found if number is not None)
+    for stem, members in groups.items():
+        numbers = sorted(number for number in members if number is not None)
         spans = _spans(numbers)
-        texts += [stem] if None in found else []
+        texts += [stem] if None in members else []
         texts += [f"{stem}{'s' if len(numbers) > 1 else ''} {spans}"] if numbers else []
-    most = f", and {len(texts) - _LABELLED} more" if len(texts) > _LABELLED else ""
-    return ", ".join(text[:_LABEL_PART] for text in texts[:_LABELLED]) + most
+    most = f", and {len(texts) - _MAX_LABEL_PARTS} more" if len(texts) > _MAX_LABEL_PARTS else ""
+    return ", ".join(text[:_MAX_PART_CHARACTERS] for text in texts[:_MAX_LABEL_PARTS]) + most
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers with runs of neighbours joined, as in "0–2, 4"."""
+    """Write ascending numbers with consecutive ones joined, as in "0–2, 4"."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and spans[-1][-1] == number - 1:
             spans[-1][1:] = [number]
         else:
             spans.append([number])
-    return ", ".join("–".join(map(str, span)) for span in spans[:_LABELLED]) + (", …" if len(spans) > _LABELLED else "")
+    texts = ["–".join(map(str, span)) for span in spans[:_MAX_LABEL_PARTS]]
+    return ", ".join([*texts, "…"] if len(spans) > _MAX_LABEL_PARTS else texts)
 
 
 def check_memory_returns(plan: MicroBatchPlan) -> None:
-    """Raise InputError unless every device's memory sums to 0 and can never go negative.
+    """Raise InputError unless every device's memory sums to 0 and never becomes negative.
 
-    The least that any order can hold is a minimum closure: each set of releases needs at least as much acquired
-    by their ancestors on that device (Hall), which holds exactly when a flow from acquiring blocks to the releasing
-    blocks that they precede saturates the releases [Picard 1976].
+    The least memory over all orders is a minimum closure. It is not negative if and only if the ancestors of each set
+    of releases acquire at least what the set releases (Hall's condition). Equivalently, a flow from acquiring blocks
+    to the releasing blocks after them saturates the releases [Picard 1976].
     """
     for d, device in enumerate(plan.devices):
         acquires = [b for b in plan.blocks_on[d] if plan.blocks[b].memory > 0]
@@ -286,22 +286,22 @@ def _check_never_negative(plan: MicroBatchPlan, device: int, acquires: list[int]
         if available < -plan.blocks[release].memory:
             why = (
                 f"block {plan.blocks[release].name} can release {-plan.blocks[release].memory} when only {available} "
-                "is held: the dependencies do not make the blocks that acquire it come first"
+                "is held: no dependency makes it wait for the blocks that acquire this memory"
             )
             raise InputError(f"device {plan.devices[device].name}", why)
     if len(releases) < 2 or len(acquires) == 1:
         return
     short = sum(-plan.blocks[b].memory for b in releases) - _saturated(plan, acquires, releases)
     if short:
-        why = f"an order that the dependencies allow releases {short} more than is held"
+        why = f"in some order that the dependencies allow, blocks release {short} more than is held"
         raise InputError(f"device {plan.devices[device].name}", why)
 
 
 def _saturated(plan: MicroBatchPlan, acquires: list[int], releases: list[int]) -> int:
-    """The most that releases can give back of what is acquired before them."""
+    """Return the largest flow from acquiring blocks to the releasing blocks after them."""
     if all(plan.ancestors[r] >> a & 1 for a in acquires for r in releases):
         return min(sum(plan.blocks[a].memory for a in acquires), -sum(plan.blocks[r].memory for r in releases))
-    import networkx as nx  # late: in most plans every release comes after all that is acquired
+    import networkx as nx  # imported here: in most plans, every release follows all acquiring blocks
 
     graph: nx.DiGraph[object] = nx.DiGraph()
     for a in acquires:

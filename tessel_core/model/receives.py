@@ -1,4 +1,4 @@
-"""Holes that receives make, in orders that say their sends and receives."""
+"""Idle time that receives cause, for orders that list their sends and receives."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from enum import StrEnum
 
 
 class Receives(StrEnum):
-    """Who waits for a tensor that has not come yet."""
+    """Work of a rank that waits until a tensor has been received."""
 
     STREAM = "stream"
-    """The computing that needs it: each receive waits on a stream of its own, as PyTorch intends."""
+    """Only the computation that needs the tensor waits. Each receive has its own stream, as PyTorch intends."""
     IN_ORDER = "in-order"
-    """Everything that its rank does next: receives stand in line with computing, as where a kernel of the receive
-    occupies the device until the tensor comes."""
+    """All later work of the rank waits, as if the kernel of the receive occupied the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveWait:
-    """A hole in a rank's computing, and the receive that makes it; times are in the plan's unit."""
+    """Idle time of a rank, and the receive that causes it. Times are in the plan's unit."""
 
     rank: int
     receive: str
-    """As the file says it, such as 2RECV_F3; or 2WAIT_SEND_F3, where the rank waits until its send can be received."""
+    """The action as the file writes it, such as 2RECV_F3, or 2WAIT_SEND_F3 if a send waits for its receiver."""
     before: str
-    """The computing that starts late, such as 2F3; empty where none follows."""
+    """The computation that starts late, such as 2F3, or empty if none follows."""
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""The steady state as an object of its own: a modulo schedule."""
+"""Repetends: the repeating part of a schedule, as a modulo schedule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Repetend:
 
     @property
     def unroll(self) -> int:
-        """Micro-batches in one period."""
+        """Number of micro-batches in one period."""
         return int(self.first_start.shape[0])
 
     @property
@@ -48,7 +48,7 @@ class Repetend:
 
     @property
     def bubble_rate(self) -> float:
-        """Of the steady state: 1 - busiest device's work / period per micro-batch."""
+        """Idle share of the busiest device in the steady state: 1 - its work / period per micro-batch."""
         return float(1 - self.plan.busiest_work / self.period_per_micro_batch)
 
     @property
@@ -58,9 +58,9 @@ class Repetend:
         return int((self.first_start + durations).max())
 
     def expand(self, micro_batches: int) -> Schedule:
-        """Repeat for `micro_batches`: always valid, rarely shortest.
+        """Repeat the period for `micro_batches`. The schedule is always valid, but rarely the shortest.
 
-        Raises InputError when `micro_batches` is less than 1.
+        Raises InputError if `micro_batches` is less than 1.
         """
         if micro_batches < 1:
             raise InputError("micro_batches", f"must be at least 1, got {micro_batches}")

@@ -1,4 +1,4 @@
-"""Replicated stages: devices that each take their part of every micro-batch and reduce the gradients of its weights."""
+"""Replicated stages: devices that divide every micro-batch and reduce their gradients."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from tessel_core.model.operator_graph import OperatorGraph
 
 
 class Reductions(Protocol):
-    """The cost of reducing gradients over devices."""
+    """Cost of reducing gradients over devices."""
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
-        """Time per micro-batch, in the graph's unit, to reduce `amount` bytes that each of the devices holds."""
+        """Return the time per micro-batch, in the graph's unit, to reduce `amount` bytes of each device."""
 
 
 @dataclass(frozen=True)
 class Replication:
-    """How a placement counts stages that several devices share.
+    """Cost of stages that several devices share as replicas.
 
-    Each of r devices takes 1/r of every micro-batch: 1/r of the operators' times, of the outputs moved and of the
-    activations, but all of the weights.  In training the devices reduce the gradients of the stage's weights.
+    Each of r devices does 1/r of every micro-batch. So it has 1/r of the operators' times, of the outputs moved and
+    of the activations, but all of the weights. In training, the devices reduce the gradients of the stage's weights.
     """
 
     reductions: Reductions
     overlapped: bool = False
-    """Whether a reduction hides behind the device's work on a micro-batch: only what lasts longer counts.
-    [Harlap et al., PipeDream, 2018, has the larger of the two]  Otherwise all of it follows the backward pass."""
+    """Whether a reduction overlaps the device's work on a micro-batch, so that only the time beyond that work counts
+    [Harlap et al., PipeDream, 2018]. Otherwise the whole reduction follows the backward pass."""
 
 
 def gradient_bytes(graph: OperatorGraph) -> tuple[float, ...]:
-    """Per operator, the bytes of its weights' gradients; 0 for inference.
+    """Return the bytes of each operator's gradients, which are those of its weights. They are 0 for inference.
 
-    They take as many bytes as the weights.  For a forward operator of which a file says its memory in one number only,
-    that number counts as weights.
+    If a file gives the memory of a forward operator as one number, the number counts as weights.
     """
     if not graph.is_training:
         return (0.0,) * len(graph.operators)
-    found = []
+    gradients = []
     for each in graph.operators:
         unknown = each.weight_bytes is None and each.activation_bytes is None and not each.backward
-        found.append(float(each.size or 0) if unknown else float(each.weight_bytes or 0))
-    return tuple(found)
+        gradients.append(float(each.size or 0) if unknown else float(each.weight_bytes or 0))
+    return tuple(gradients)

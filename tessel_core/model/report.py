@@ -1,4 +1,4 @@
-"""Reports: the outcomes of solvers."""
+"""Reports, which are the results of solvers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tessel_core.shown import Shown
 T = TypeVar("T")
 
 MAKESPAN, PERIOD = "makespan", "period"
-"""Objectives of schedules: the least time until all micro-batches have ended, or from one to the next."""
+"""Names of the objectives of schedules: the time until all micro-batches have ended, and the time between two."""
 
 STOPPED = "cancelled: the best so far"
-"""The reason in a report of a search that was cancelled after it had found something."""
+"""The `reason` in the report of a search that was cancelled after it had found a solution."""
 
 
 class Status(StrEnum):
-    """How a solve ended.  Only `PROVED_OPTIMAL` claims that nothing is better, and only for the named objective."""
+    """Outcome of a search. Only `PROVED_OPTIMAL` claims that nothing is better, and only for the named objective."""
 
     PROVED_OPTIMAL = "PROVED_OPTIMAL"
     FEASIBLE = "FEASIBLE"
@@ -34,18 +34,17 @@ class Status(StrEnum):
 
     @property
     def label(self) -> str:
-        """As tables show it: proved optimal, feasible …"""
+        """The status as tables show it, such as "proved optimal"."""
         return self.value.replace("_", " ").lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolveReport(Shown, Generic[T]):
-    """The outcome of one solve.
+    """The result of one search.
 
-    `objective` and `bound` are in the unit of `objective_name` and None where there is none; no solution is better
-    than `bound`.  `relaxed_solution` breaks only the memory rule and comes with INFEASIBLE.
-    `config` is the frozen dataclass that the solver was given; it, the solver's name, time and history are filled in
-    by who asked (`Solver.ask`).
+    `objective` and `bound` are in the unit of `objective_name`, or None. No solution is better than `bound`. With
+    INFEASIBLE, `relaxed_solution` may give a solution that breaks only the memory rule. `Solver.ask` fills in the
+    config (the solver's frozen dataclass of options), the solver's name, the time and the history.
     """
 
     status: Status
@@ -59,43 +58,44 @@ class SolveReport(Shown, Generic[T]):
     config: object = None
     history: tuple[Progress, ...] = ()
     reason: str = ""
-    """Why there is no solution, or what limits the claim, in one sentence; empty where nothing needs saying."""
+    """One sentence on why there is no solution, or on what limits the claim. May be empty."""
 
     @property
     def gap(self) -> float | None:
-        """(objective - bound) / objective, a fraction."""
+        """(objective - bound) / objective, as a fraction."""
         return gap(self.objective, self.bound)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementReport(SolveReport[Placement]):
-    """The outcome of one placement search; with INFEASIBLE, what would do instead, where that was found."""
+    """The result of a placement search. If it is INFEASIBLE, it may say which devices would be enough."""
 
     least_memory: int | None = None
-    """The least memory of each accelerator at which as many of them do."""
+    """Least memory per accelerator, in bytes, at which the same number of accelerators is enough."""
     least_accelerators: int | None = None
-    """The least number of accelerators of the same memory that do."""
+    """Least number of accelerators of the same memory that is enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleReport(SolveReport[Schedule]):
-    """The outcome of one schedule search: the steady state and the makespan, each with its bound.
+    """The result of a schedule search: the steady state and the makespan, each with its bound.
 
-    A search for both finds the shortest and the steadiest schedule in one run; `solution` is the one of the objective
-    that the report speaks of, and `about` has it speak of the other.
+    One search may find both the shortest and the steadiest schedule. `solution` is the schedule of `objective_name`,
+    and `about` returns the report for the other objective.
     """
 
     shortest: Schedule | None = None
-    """Of least makespan; it keeps `repetend` where such a schedule is as short.  None where one schedule is all."""
+    """Schedule of least makespan, which keeps `repetend` if such a schedule is as short. None if the search returned
+    a single schedule."""
     steady: Schedule | None = None
-    """The shortest found that keeps `repetend`, or, where that needs more micro-batches, the steadiest that they can
-    keep; None where they are too few to repeat anything."""
+    """Shortest schedule found that keeps `repetend`. If `repetend` needs more micro-batches than there are, the
+    schedule that keeps the shortest period possible. None if there are too few micro-batches to repeat anything."""
     repetend: Repetend | None = None
-    """The steadiest state that was found, kept by `solution` or not; None for a schedule without one."""
+    """Repetend of the shortest period found, whether or not `solution` keeps it. None if there is none."""
     period_bound: Fraction
-    """Least period per micro-batch of any schedule at any unroll."""
+    """Lower bound on the period per micro-batch of any schedule at any unroll."""
     makespan_bound: int
-    """Least makespan of any schedule of this many micro-batches."""
+    """Lower bound on the makespan of any schedule of this many micro-batches."""
     repetend_s: float | None = None
     completion_s: float | None = None
     least_capacity: int | None = None
@@ -103,11 +103,11 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody ended the search, with or without a solution."""
+        """Whether the search was cancelled, with or without a solution."""
         return self.status is Status.CANCELLED or self.reason == STOPPED
 
     def about(self, objective_name: str) -> ScheduleReport:
-        """The same answer, speaking of the makespan or of the period; itself where it can speak of one only."""
+        """Return the report for the other objective, makespan or period, or itself if it covers only one objective."""
         if objective_name == self.objective_name or (self.drawable is not None and self.shortest is None):
             return self
         if objective_name == PERIOD:
@@ -129,40 +129,43 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def steady_costs(self) -> float | None:
-        """How much longer than the shortest schedule the steady one is, a fraction; None where there are not both."""
+        """Share by which the steady schedule is longer than the shortest one, or None if there are not both."""
         if self.shortest is None or self.steady is None or self.shortest is self.steady:
             return None
         return self.steady.makespan / self.shortest.makespan - 1
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """Every schedule that keeps the rules, each once, `solution` first."""
+        """Distinct schedules that keep the rules, with `solution` first."""
         known = (self.solution, self.shortest, self.steady)
         return tuple({id(each): each for each in known if each is not None}.values())
 
     @property
     def drawable(self) -> Schedule | None:
-        """The solution, or the schedule that does not fit where that is all there is."""
+        """The solution, or `relaxed_solution` if there is none."""
         return self.solution or self.relaxed_solution
 
     @property
     def period(self) -> int | None:
-        """Ticks after which the steady state repeats; None where nothing repeats."""
+        """Ticks after which the steady state repeats, or None if nothing repeats."""
         return None if self._repeated is None else self._repeated.period
 
     @property
     def unroll(self) -> int | None:
-        """Micro-batches in one period; None where nothing repeats."""
+        """Number of micro-batches in one period, or None if nothing repeats."""
         return None if self._repeated is None else self._repeated.unroll
 
     @property
     def period_per_micro_batch(self) -> Fraction | None:
-        """Ticks per micro-batch in the steady state; None where nothing repeats."""
+        """Ticks per micro-batch in the steady state, or None if nothing repeats."""
         return None if self._repeated is None else self._repeated.period_per_micro_batch
 
     @property
     def kept_period(self) -> Fraction | None:
-        """Ticks per micro-batch of what `steady` repeats: more than the period where that needs more micro-batches."""
+        """Ticks per micro-batch of the period that `steady` keeps.
+
+        It is longer than `period_per_micro_batch` if the shortest period needs more micro-batches than there are.
+        """
         kept = None if self.steady is None else self.steady.repetend
         return self.period_per_micro_batch if kept is None else kept.period_per_micro_batch
 
@@ -172,7 +175,7 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def repetend_makespan(self) -> int | None:
-        """Ticks until the micro-batches have ended in the schedule that keeps the steady state; None without one."""
+        """Makespan of the schedule that keeps the steady state, or None if there is no such schedule."""
         kept = self.steady if self.kept_period == self.period_per_micro_batch else None
         if self.steady is None and self.drawable is not None and self.drawable.repetend is not None:
             kept = self.drawable
@@ -180,21 +183,25 @@ class ScheduleReport(SolveReport[Schedule]):
 
     @property
     def steady_bubble_rate(self) -> float | None:
-        """1 - busiest device's work / period per micro-batch; None where nothing repeats."""
+        """Idle share of the busiest device in the steady state, or None if nothing repeats.
+
+        It is 1 - the device's work / period per micro-batch.
+        """
         if self.drawable is None or self.period_per_micro_batch is None:
             return None
         return float(1 - self.drawable.plan.busiest_work / self.period_per_micro_batch)
 
     @property
     def makespan(self) -> int | None:
+        """Makespan of `drawable`, or None without a schedule."""
         return None if self.drawable is None else self.drawable.makespan
 
     @property
     def bubble_rate(self) -> float | None:
-        """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
+        """Bubble rate of `drawable`, or None without a schedule. See `Schedule.bubble_rate`."""
         return None if self.drawable is None else self.drawable.bubble_rate
 
     @property
     def peak_memory(self) -> tuple[int, ...] | None:
-        """Most that each device holds, static memory included."""
+        """Largest memory that each device holds, static memory included, or None without a schedule."""
         return None if self.drawable is None else MemoryProfile.of(self.drawable).peaks

@@ -1,4 +1,4 @@
-"""When every block of every micro-batch runs."""
+"""Schedules: the start of every block of every micro-batch."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tessel_core.units import counted
 
 IntColumn = NDArray[np.int64]
 
-MOST_RUNS = 1_000_000
-"""Blocks times micro-batches of one schedule: what fits in memory and in a file that can be read back."""
+MAX_RUNS = 1_000_000
+"""Largest number of runs (blocks times micro-batches) of a schedule, so that it fits in memory and in a file."""
 
 
 def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
-    """Raise InputError for more runs than a schedule may have, naming the place where the number was given."""
-    runs, most = micro_batches * len(plan.blocks), hosting.MAX_SCHEDULE_RUNS if hosting.hosted() else MOST_RUNS
+    """Raise InputError if a schedule would have too many runs. `where` names the source of `micro_batches`."""
+    runs, most = micro_batches * len(plan.blocks), hosting.MAX_SCHEDULE_RUNS if hosting.hosted() else MAX_RUNS
     if runs > most:
         amount = f"{counted(micro_batches, 'micro-batch')} of {counted(len(plan.blocks), 'block')} are {runs:,} runs"
         raise InputError(where, f"{amount}, more than the {most:,} that a schedule may have")
 
 
 class Phase(StrEnum):
-    """Which part of a schedule a run belongs to."""
+    """Part of a schedule to which a run belongs."""
 
     WARMUP = "warmup"
     REPETEND = "repetend"
@@ -40,16 +40,16 @@ class Phase(StrEnum):
 
     @property
     def words(self) -> str:
-        """In plain words; files and searches say repetend."""
+        """Name of the phase for people. Files and searches use the value."""
         return "repeated stretch" if self is Phase.REPETEND else str(self)
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """The stretch of a schedule that repeats.
+    """The part of a schedule that keeps a period.
 
-    For every m with `first_micro_batch` <= m and m + `unroll` <= `last_micro_batch`, each block starts `period`
-    ticks later for micro-batch m + `unroll` than for m.
+    For each m with `first_micro_batch` <= m and m + `unroll` <= `last_micro_batch`, each block of micro-batch
+    m + `unroll` starts `period` ticks after the same block of micro-batch m.
     """
 
     period: int
@@ -75,9 +75,9 @@ class SteadyState:
 class Schedule(Shown):
     """A plan and the start of every run (block, micro-batch).
 
-    The columns `block`, `micro_batch` and `start` are int64, of one length, read-only and sorted by start, then
-    micro-batch, then block.  Ends, devices and kinds come from the plan, so they cannot disagree with it.
-    A Schedule may break the rules: `tessel_core.rules` judges it.
+    The columns `block`, `micro_batch` and `start` are read-only int64 arrays of equal length. They are sorted by
+    start, then micro-batch, then block. Ends, devices and kinds come from the plan, so they always agree with it.
+    A schedule may break the rules; `tessel_core.rules` checks it.
     """
 
     plan: MicroBatchPlan
@@ -101,7 +101,7 @@ class Schedule(Shown):
 
     @classmethod
     def empty(cls, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
-        """Before anything runs."""
+        """Return a schedule without runs."""
         none = np.zeros(0, dtype=np.int64)
         return cls(plan, micro_batches, none, none, none)
 
@@ -109,23 +109,23 @@ class Schedule(Shown):
     def from_starts(
         cls, plan: MicroBatchPlan, starts: NDArray[np.int64], repetend: SteadyState | None = None
     ) -> Schedule:
-        """From a complete matrix of starts, shaped (micro-batches, blocks), shifted so that the first is 0."""
+        """Build a schedule from all starts, shaped (micro-batches, blocks), and shift them so that the first is 0."""
         return cls.at_starts(plan, starts - starts.min(), repetend)
 
     @classmethod
     def at_starts(
         cls, plan: MicroBatchPlan, starts: NDArray[np.int64], repetend: SteadyState | None = None
     ) -> Schedule:
-        """As `from_starts`, not shifted."""
+        """Build a schedule from all starts, shaped (micro-batches, blocks), without a shift."""
         micro_batches, blocks = starts.shape
         micro_batch, block = np.divmod(np.arange(starts.size), blocks)
         return cls(plan, micro_batches, block, micro_batch, starts.ravel(), repetend)
 
     @cached_property
     def starts(self) -> IntColumn:
-        """Starts shaped (micro-batches, blocks); only a schedule that runs each exactly once has it.
+        """Starts, shaped (micro-batches, blocks).
 
-        Raises ValueError where runs are missing, repeated or out of range.
+        Raises ValueError unless the schedule runs every block of every micro-batch exactly once.
         """
         matrix = np.full((self.micro_batches, len(self.plan.blocks)), -1, dtype=np.int64)
         if matrix.size == len(self.start):
@@ -137,7 +137,7 @@ class Schedule(Shown):
 
     @cached_property
     def duration(self) -> IntColumn:
-        """Ticks that each run lasts."""
+        """Duration of each run in ticks."""
         return np.array([block.duration for block in self.plan.blocks], dtype=np.int64)[self.block]
 
     @cached_property
@@ -147,24 +147,27 @@ class Schedule(Shown):
 
     @property
     def makespan(self) -> int:
-        """Ticks from 0 to the end of the last run; 0 for a schedule without runs."""
+        """Ticks from 0 to the end of the last run, or 0 for a schedule without runs."""
         return int(self.end.max()) if len(self.end) else 0
 
     @property
     def time_per_micro_batch(self) -> Fraction:
-        """Ticks per micro-batch: those of the period that it keeps, else makespan / micro-batches."""
+        """Ticks per micro-batch in the steady state, or makespan / micro-batches without a steady state."""
         if self.repetend is None:
             return Fraction(self.makespan, self.micro_batches)
         return Fraction(self.repetend.period, self.repetend.unroll)
 
     @property
     def bubble_rate(self) -> float:
-        """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
+        """Idle share of the busiest device in the whole schedule: 1 - its work for all micro-batches / makespan."""
         return float(1 - Fraction(self.micro_batches * self.plan.busiest_work, self.makespan)) if self.makespan else 0.0
 
     @cached_property
     def repetend_windows(self) -> tuple[tuple[int, int], ...]:
-        """Per device, when its first block of the repetend starts and its last one ends; 0 and the makespan without."""
+        """First start and last end of the runs of the repetend on each device.
+
+        A device without such runs has 0 and the makespan.
+        """
         in_repetend = self.phase == Phase.REPETEND
         windows = []
         for d in range(len(self.plan.devices)):
@@ -175,18 +178,18 @@ class Schedule(Shown):
         return tuple(windows)
 
     def runs_on(self, device: int) -> IntColumn:
-        """Row numbers of the runs on `device`, in order of start."""
+        """Return the row numbers of the runs on `device`, in order of start."""
         on = np.zeros(len(self.plan.blocks), dtype=bool)
         on[list(self.plan.blocks_on[device])] = True
         return np.flatnonzero(on[self.block])
 
     @cached_property
     def phase(self) -> NDArray[np.object_]:
-        """Phase of each run: instances of the repetend that are complete, what comes before and what comes after.
+        """Phase of each run. Complete instances of the repetend are the steady phase.
 
-        With k = first start of a block's copy div period, counted inside the steady state, run (b, m) belongs to
-        instance m div unroll + k, and it completes that instance only where it starts on the beat; without a steady
-        state all runs count as repetend.
+        Let k be the start of a block in the first period of the steady state, divided by the period and rounded down.
+        Run (b, m) then belongs to instance m div unroll + k. An instance is complete if all its runs start when the
+        steady state would start them. Without a steady state, all runs count as repetend.
         """
         number = np.ones(len(self.start), dtype=np.int64)
         if self.repetend is not None:
@@ -200,7 +203,7 @@ class Schedule(Shown):
         return phases
 
     def _instances(self) -> tuple[IntColumn, NDArray[np.bool_]]:
-        """Per run, its instance, and whether it starts when the steady state, continued to there, would start it."""
+        """Return the instance of each run, and whether it starts at the time given by the extended steady state."""
         assert self.repetend is not None
         first, unroll, period = self.repetend.first_micro_batch, self.repetend.unroll, self.repetend.period
         pattern = self.starts[first : first + unroll]
@@ -211,5 +214,5 @@ class Schedule(Shown):
 
 
 def runs_in_order(schedule: Schedule) -> Iterable[tuple[int, int, int]]:
-    """The runs as (block, micro-batch, start) of plain integers, in order of start."""
+    """Return the runs as (block, micro-batch, start), with Python integers and in order of start."""
     return zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)

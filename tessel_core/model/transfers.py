@@ -1,4 +1,4 @@
-"""What it costs to move an operator's output from device to device."""
+"""Costs of moving an operator's output between devices."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from tessel_core.model.operator_graph import OperatorGraph
 
 
 class Communication(StrEnum):
-    """Whether a transfer keeps the devices busy that it connects."""
+    """Whether transfers occupy the devices that they connect."""
 
     BLOCKING = "blocking"
-    """A transfer loads its sender once, however many receive it, and each receiving device once."""
+    """A transfer occupies its sender once, for any number of receivers, and each receiving device once."""
     OVERLAPPED = "overlapped"
-    """A transfer loads no device, and is a lag between the blocks at its ends."""
+    """A transfer occupies no device, and is a lag between the blocks that it connects."""
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """Costs of a graph's own (published files, always blocking), or those of a mesh's links."""
+    """Costs of transfers: those of a mesh's links, or without a mesh those stated by the graph, which always block."""
 
     mesh: DeviceMesh | None = None
     communication: Communication = Communication.BLOCKING
     groups: DeviceGroups | None = None
-    """The tensor-parallel groups that the devices of `mesh` are, if they are."""
+    """Tensor-parallel groups, if each device of `mesh` stands for one."""
 
     @property
     def load_devices(self) -> bool:
-        """Whether transfers count as work of devices."""
+        """Whether transfers occupy devices."""
         return self.mesh is None or self.communication is Communication.BLOCKING
 
     def seconds(self, graph: OperatorGraph, source: int, one: int, other: int, parts: int = 1) -> float:
-        """Time, in the graph's unit, to move one of so many parts of the output of `source` between two devices.
+        """Return the time to move one of `parts` equal parts of an operator's output between two devices.
 
-        Raises InputError where the size of the output is not known.
+        It is in the graph's unit. Raises InputError if the size of the output is unknown.
         """
         if self.mesh is None:
             return graph.output_cost[source] / parts
@@ -47,16 +47,16 @@ class Transfers:
     def loads(
         self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float], parts: int = 1
     ) -> tuple[float, ...]:
-        """Per operator, what moving one of so many parts of its output loads a device with.
+        """Return the time for which moving one of `parts` parts of each operator's output occupies a device.
 
-        `choose` takes one of the links' answers.
+        `choose` reduces the times of all links to one, such as `min` for a lower bound.
         """
         return self.over_links(graph, choose, parts) if self.load_devices else (0.0,) * len(graph.operators)
 
     def over_links(
         self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float], parts: int = 1
     ) -> tuple[float, ...]:
-        """As `loads`, what it takes to move the output, whether that loads devices or not."""
+        """Return the times of `loads` even if transfers occupy no device."""
         if self.mesh is None:
             return graph.output_cost if parts == 1 else tuple(cost / parts for cost in graph.output_cost)
         links = self.mesh.links
@@ -67,17 +67,17 @@ class Transfers:
 
 
 OWN_COSTS = Transfers()
-"""The transfers of graphs whose edges state their costs."""
+"""Transfers of graphs whose edges state their costs."""
 
 
 def sent_bytes(graph: OperatorGraph, source: int) -> int:
-    """The size of an operator's output: what its edges say, else what it says itself.
+    """Return the bytes of an operator's output, as its edges or else the operator itself state them.
 
-    Raises InputError where neither says it.
+    Raises InputError if neither states them.
     """
     operator = graph.operators[source]
-    found = operator.output_bytes if graph.edge_bytes[source] is None else graph.edge_bytes[source]
-    if found is None:
+    size = operator.output_bytes if graph.edge_bytes[source] is None else graph.edge_bytes[source]
+    if size is None:
         target = graph.operators[graph.consumers[source][0]].name
         raise InputError(f"edge {operator.name} -> {target}", "has no bytes, and links of a mesh need them")
-    return found
+    return size

@@ -16,7 +16,7 @@ from tessel_core.ir.program import Op
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
-from tessel_core.model.operator_graph import MOST_OPERATORS
+from tessel_core.model.operator_graph import MAX_OPERATORS
 
 _DEVICE = 1
 """Device of a tensor-parallel group whose operators the graph shows."""
@@ -77,8 +77,8 @@ class _View:
             self._index.append(len(self._ops) if here and not is_view else None)
             if self._index[-1] is not None:
                 self._ops.append(op)
-        if len(self._ops) > MOST_OPERATORS:
-            raise InputError("operators", f"the network has more than the {MOST_OPERATORS:,} allowed")
+        if len(self._ops) > MAX_OPERATORS:
+            raise InputError("operators", f"the network has more than the {MAX_OPERATORS:,} allowed")
         nameless = next((number for number, op in enumerate(self._ops) if not op.tag.name), None)
         if nameless is not None:
             raise InputError(

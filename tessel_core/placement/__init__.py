@@ -1,4 +1,4 @@
-"""The placers, behind one table and one front door."""
+"""Placement searches and baselines. `PLACERS` lists them, and `solve_placement` runs them."""
 
 from tessel_core.placement.placers import (
     PLACERS,

@@ -1,8 +1,8 @@
 """Simulated annealing of splits by moves of one group and swaps of two, compiled by numba.
 
-The energy is, per part of the objective, a norm of the loads that is close to the largest, so that smaller loads count
-a little: most moves leave the largest load alone.  A call does a bounded number of steps, because nothing can interrupt
-it, and releases the interpreter's lock.
+The energy is a norm of the loads, summed over the parts of the objective. It is close to the largest load, but smaller
+loads count a little, because most moves do not change the largest load. A call does a bounded number of steps, because
+nothing can interrupt it. It releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from tessel_core.placement.pipeline import Floats, Pipeline
 
 Ints = NDArray[np.int64]
 
-_MOST_STEPS = 250_000
-"""Steps per call of the kernel: 0.02 to 0.2 seconds."""
+_MAX_STEPS_PER_CALL = 250_000
+"""Largest number of steps per call of the kernel. They take 0.02 to 0.2 seconds."""
 _POWER = 12
-"""Of the norm of the loads that is minimised."""
-_SWAPS, _ALONG_NETS = 0.3, 0.7
-"""Shares of steps that swap two groups, and that follow a net."""
-_LARGEST = 1e20
-"""Loads above so many units count as that many: their twelfth powers still fit a float."""
-_OVERFULL = 2.0
-"""A device that holds 10 % more than its capacity counts as 20 % of a unit more loaded."""
+"""Exponent of the norm of the loads."""
+_SWAP_SHARE, _NET_SHARE = 0.3, 0.7
+"""Shares of steps that swap two groups, and that move a group to a device with a group of the same net."""
+_MAX_UNITS = 1e20
+"""Loads above this many units count as this many, so that their twelfth powers fit a float."""
+_EXCESS_WEIGHT = 2.0
+"""Load added per share of capacity that is exceeded: a device 10 % over its capacity counts 20 % of a unit more."""
 
 
 class Tables(NamedTuple):
-    """Groups, devices and nets as arrays.  The nets of group v are `nets[net_row[v]:net_row[v + 1]]`."""
+    """Groups, devices and nets as arrays. The nets of group v are `nets[net_row[v]:net_row[v + 1]]`."""
 
     time: Floats
-    """Shape (parts, groups, devices); infinite where a device does not support a group."""
+    """Times, shaped (parts, groups, devices). Infinite if a device does not support a group."""
     cost: Floats
-    """Shape (parts, nets)."""
+    """Costs of nets, shaped (parts, nets)."""
     pays: NDArray[np.bool_]
-    """Per device, whether nets that are cut load it."""
+    """Whether cut nets load each device."""
     capacity: Floats
     memory: Floats
     net_row: Ints
@@ -51,14 +51,14 @@ class Tables(NamedTuple):
 
     @property
     def members(self) -> list[tuple[int, ...]]:
-        """Per net, its groups."""
+        """Groups of each net."""
         rows = self.group_row.tolist()
         groups = self.groups.tolist()
         return [tuple(groups[first:last]) for first, last in pairwise(rows)]
 
 
 def tables_of(parts: Sequence[Pipeline]) -> Tables:
-    """The tables of a pipeline that is given in the parts of the objective."""
+    """Build the tables of a pipeline, given as the parts of the objective."""
     pipeline = parts[0]
     class_at = {device: c for c, each in enumerate(pipeline.classes) for device in each.devices}
     classes = [class_at[device] for device in sorted(class_at)]
@@ -73,7 +73,7 @@ def tables_of(parts: Sequence[Pipeline]) -> Tables:
 
 
 def coarsened(tables: Tables, cluster_of: Ints) -> Tables:
-    """The tables of clusters of groups, numbered from 0; nets of the same clusters are joined."""
+    """Return the tables of clusters of groups, numbered from 0. Nets with the same clusters are merged."""
     count, (parts, _, devices) = int(cluster_of.max()) + 1, tables.time.shape
     time = np.zeros((parts, count, devices))
     for part in range(parts):
@@ -107,50 +107,51 @@ def _tables(
 
 
 class Heat(NamedTuple):
-    """The first and the last temperature, as shares of a known objective."""
+    """First and last temperature, as shares of a known objective."""
 
     first: float
     last: float
 
     def after(self, share: float) -> float:
-        """The temperature when a share of all steps is done."""
+        """Return the temperature after a share of all steps."""
         return float(self.first * (self.last / self.first) ** share)
 
 
 def anneal(tables: Tables, on: Ints, unit: float, heat: Heat, steps: int, seed: int, control: Control) -> Ints:
-    """The best split met in so many steps from `on`, per group its device; the same seed gives the same.
+    """Anneal for `steps` steps from the split `on` (the device of each group) and return the best split.
 
-    `unit` is about the objective.  The result exceeds a capacity only where no split that was met keeps it.
+    `unit` is roughly the objective. The result exceeds a capacity only if no visited split fits. The same seed gives
+    the same result.
     """
-    calls = -(-steps // _MOST_STEPS)
+    calls = -(-steps // _MAX_STEPS_PER_CALL)
     on, best, least = on.copy(), on.copy(), np.inf
     for call in range(calls):
         if control.stopped:
             break
         ends = Heat(heat.after(call / calls), heat.after((call + 1) / calls))
-        found, state = on.copy(), state_of(tables, on, unit)
-        reached = walk(tables, state, on, found, unit, ends, min(steps, _MOST_STEPS), (seed + call) % 2**31)
+        visited, state = on.copy(), state_of(tables, on, unit)
+        reached = walk(tables, state, on, visited, unit, ends, min(steps, _MAX_STEPS_PER_CALL), (seed + call) % 2**31)
         if reached < least:
-            best, least = found, reached
+            best, least = visited, reached
     return best
 
 
 class State(NamedTuple):
-    """All that follows from where the groups are."""
+    """Loads and memory that follow from the devices of the groups."""
 
     load: Floats
-    """Shape (parts, devices)."""
+    """Loads, shaped (parts, devices)."""
     power: Floats
-    """The twelfth powers of the loads in units, same shape."""
+    """Twelfth powers of the loads in units, shaped (parts, devices)."""
     used: Floats
-    """Memory, per device."""
+    """Memory of each device."""
     held: NDArray[np.int32]
-    """Groups of each net on each device, shape (nets, devices)."""
+    """Number of groups of each net on each device, shaped (nets, devices)."""
 
 
 @compiled
 def state_of(tables: Tables, on: Ints, unit: float) -> State:
-    """The state of groups on devices; `unit` is about the objective."""
+    """Compute the state of a split. `unit` is roughly the objective."""
     parts, _, devices = tables.time.shape
     load, power, used = np.zeros((parts, devices)), np.zeros((parts, devices)), np.zeros(devices)
     held = np.zeros((tables.group_row.size - 1, devices), np.int32)
@@ -171,7 +172,7 @@ def state_of(tables: Tables, on: Ints, unit: float) -> State:
 
 @inlined
 def _largest(state):  # type: ignore[no-untyped-def]
-    """The objective: the sum over the parts of the largest load."""
+    """Return the objective: the sum over the parts of the largest load."""
     found = 0.0
     for p in range(state.load.shape[0]):
         most = 0.0
@@ -183,7 +184,7 @@ def _largest(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _fits(tables, state):  # type: ignore[no-untyped-def]
-    """Whether no device exceeds its capacity."""
+    """Return whether no device exceeds its capacity."""
     over = 0
     for d in range(state.used.size):
         over += state.used[d] > tables.capacity[d]
@@ -192,7 +193,7 @@ def _fits(tables, state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _energy(state):  # type: ignore[no-untyped-def]
-    """Sum over the parts of the norm of the loads in units."""
+    """Return the sum over the parts of the norm of the loads in units."""
     found = 0.0
     for p in range(state.load.shape[0]):
         total = 0.0
@@ -204,18 +205,18 @@ def _energy(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
-    """A random group, one to swap it with or -1, and a device that can take it; that is -1 where nothing may be done.
+    """Draw a group, a group to swap it with or -1, and a target device, which is -1 if the move is not allowed.
 
-    Mostly to a device that one of the group's nets is on.
+    The target is mostly a device with another group of one of the group's nets.
     """
     group, other = np.random.randint(on.size), -1
     first, end = tables.net_row[group], tables.net_row[group + 1]
     device, source = np.random.randint(tables.pays.size), on[group]
-    if first < end and np.random.random() < _ALONG_NETS:
+    if first < end and np.random.random() < _NET_SHARE:
         e = tables.nets[np.random.randint(first, end)]
         device = on[tables.groups[np.random.randint(tables.group_row[e], tables.group_row[e + 1])]]
     may, came = device != source and tables.time[0, group, device] < np.inf, tables.memory[group]
-    if may and np.random.random() < _SWAPS:
+    if may and np.random.random() < _SWAP_SHARE:
         other = np.random.randint(on.size)
         came -= tables.memory[other]
         may = on[other] == device and tables.time[0, other, source] < np.inf
@@ -228,7 +229,7 @@ def _proposal(tables, state, on):  # type: ignore[no-untyped-def]
 
 @inlined
 def _move(tables, state, group, other, source, device):  # type: ignore[no-untyped-def]
-    """Move a group, and another one the other way unless that is -1."""
+    """Move a group to `device`, and the group `other` back to `source` unless it is -1."""
     _shift(tables, state, group, source, device)
     if other >= 0:
         _shift(tables, state, other, device, source)
@@ -236,7 +237,7 @@ def _move(tables, state, group, other, source, device):  # type: ignore[no-untyp
 
 @inlined
 def _settle(tables, state, device, came, unit):  # type: ignore[no-untyped-def]
-    """Keep what a move has changed on a device."""
+    """Update memory and powers of a device after a move."""
     state.used[device] += came
     for p in range(state.load.shape[0]):
         state.power[p, device] = _power(tables, state.load[p, device], device, state.used[device], unit)
@@ -244,7 +245,7 @@ def _settle(tables, state, device, came, unit):  # type: ignore[no-untyped-def]
 
 @inlined
 def _shift(tables, state, group, source, device):  # type: ignore[no-untyped-def]
-    """Move a group: what the two devices hold of its nets, and their loads."""
+    """Move a group: update the loads of both devices, and the counts of its nets on them."""
     load, held = state.load, state.held
     for p in range(load.shape[0]):
         load[p, source] -= tables.time[p, group, source]
@@ -264,7 +265,7 @@ def _shift(tables, state, group, source, device):  # type: ignore[no-untyped-def
 
 @inlined
 def _energy_after(tables, state, source, device, came, unit):  # type: ignore[no-untyped-def]
-    """Sum over the parts of the norm of the loads, with `came` more memory on the device."""
+    """Return the energy after a move that adds `came` bytes to `device`."""
     found = 0.0
     for p in range(state.load.shape[0]):
         total = _power(tables, state.load[p, source], source, state.used[source] - came, unit)
@@ -277,17 +278,17 @@ def _energy_after(tables, state, source, device, came, unit):  # type: ignore[no
 
 @inlined
 def _power(tables, load, device, used, unit):  # type: ignore[no-untyped-def]
-    """The twelfth power of a device's load in units."""
+    """Return the twelfth power of a device's load in units, with the penalty for exceeding its capacity."""
     capacity = tables.capacity[device]
-    over = _OVERFULL * (used / capacity - 1.0) if used > capacity else 0.0
-    share = min(load / unit + over, _LARGEST)
+    over = _EXCESS_WEIGHT * (used / capacity - 1.0) if used > capacity else 0.0
+    share = min(load / unit + over, _MAX_UNITS)
     cube = share * share * share
     return cube * cube * cube * cube
 
 
 @unmanaged
 def walk(tables: Tables, state: State, on: Ints, best: Ints, unit: float, heat: Heat, steps: int, seed: int) -> float:
-    """Change `on` step by step and keep the best split in `best`; returns its objective, infinite if none fits."""
+    """Anneal `on` in place and write the best split to `best`. Return its objective, or infinity if none fits."""
     np.random.seed(seed)
     energy, least, now = _energy(state), _largest(state) if _fits(tables, state) else np.inf, heat.first
     for step in range(steps):
@@ -318,7 +319,7 @@ def walk(tables: Tables, state: State, on: Ints, best: Ints, unit: float, heat: 
 
 
 def warm() -> None:
-    """Compile the kernel, or load it; some seconds the first time on a machine."""
+    """Compile or load the kernel. Compiling takes some seconds once per machine."""
     one = _tables(np.ones((1, 2, 2)), np.ones((1, 1)), np.ones(2, np.bool_), np.ones(2), np.ones(2), [(0, 1)])
     anneal(one, np.array([0, 1]), 1.0, Heat(1.0, 1.0), 1, 0, Control())
 
@@ -331,7 +332,7 @@ def _warming() -> Abandonable:
 
 
 def warm_in_time(control: Control) -> bool:
-    """Whether the kernel is ready before the control stops."""
+    """Wait for the kernel, and return whether it is ready before the control stops."""
     while _warming().is_alive() and not control.stopped:
         _warming().join(0.02)
     return not _warming().is_alive()

@@ -1,4 +1,4 @@
-"""From a placement that was searched for, or made otherwise, to the report on it."""
+"""Reports on placements."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def answer(
     complete: bool = True,
     equal: float = EQUAL_LOADS,
 ) -> PlacementReport:
-    """The report on the best placement found, or on none; `reason` is for one that is not proved.
+    """Return the report on the best placement found, or on none. `reason` says why it is not proved.
 
-    The objective is computed anew.  It is proved where the search was `complete` and the bound is lower by a share of
-    `equal` at most.
+    The objective is computed anew. It is proved if the search was `complete` and the bound is lower by at most a share
+    of `equal`.
     """
     stopped = control is not None and control.cancelled
     if placement is None:
@@ -48,7 +48,7 @@ def answer(
 def answer_split(
     problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str
 ) -> PlacementReport:
-    """As `answer`, for the best split of a pipeline."""
+    """Return the report of `answer` for the best split of a pipeline."""
     placement = None if best.split is None else pipeline.placement(problem, best.split.device_of, best.split.replicas)
     return answer(problem, placement, best.bound, reason, control, complete=best.complete)
 
@@ -60,7 +60,11 @@ def infeasible(
     least_accelerators: int | None = None,
     relaxed: Placement | None = None,
 ) -> PlacementReport:
-    """The report where there is no placement, with the least that would do and one that exceeds only the memory."""
+    """Return the report on a problem without a placement.
+
+    It may have the least memory or number of accelerators that would be enough, and a placement that exceeds only the
+    memory (`relaxed`).
+    """
     return PlacementReport(
         status=Status.INFEASIBLE,
         objective_name=problem.objective,
@@ -72,12 +76,12 @@ def infeasible(
 
 
 def evaluate_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Sequence[int]) -> PlacementReport:
-    """As `evaluate`, for a split of groups."""
+    """Evaluate the placement of a split."""
     return evaluate(problem, pipeline.placement(problem, device_of))
 
 
 def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport:
-    """The placement with its objective and a bound; INFEASIBLE with the first rule that it breaks, if it does."""
+    """Return a report on a given placement, with a bound. It is INFEASIBLE if the placement breaks a rule."""
     broken = problem.violations(placement)
     if broken:
         only_memory = all(each.rule == "memory" for each in broken)

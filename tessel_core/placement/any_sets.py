@@ -1,14 +1,14 @@
-"""Any sets of groups per device: multilevel annealing and exact neighbourhoods, chosen by what they gain per second.
+"""Search over any sets of groups per device, by multilevel annealing and exact neighbourhoods.
 
-Annealing group by group does not get past tensors that cost much: whatever shares one would have to move at once.  So
-clusters of groups are annealed first, then smaller ones, down to single groups [Karypis et al., Multilevel hypergraph
-partitioning, IEEE Trans. VLSI 1999].  Clusters grow along the nets, mostly along those that cost most.  There are four
-ways to a further split:
+Annealing of single groups gets stuck at costly tensors, because all groups that share one would have to move at once.
+So clusters of groups are annealed first, then smaller ones, down to single groups [Karypis et al., Multilevel
+hypergraph partitioning, IEEE Trans. VLSI 1999]. Clusters grow along nets, mostly along costly ones. There are four
+ways to find another split, and those with more improvements per second are used more often:
 
 fresh       clusters of any groups, from a random split
 refine      clusters within the devices of a good split, from that split
 combine     clusters within the devices of two good splits, from the better one
-exact       the most loaded device and one to three others are freed, and CP-SAT places their groups again
+exact       CP-SAT places the groups of the most loaded device and of one to three other devices again
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from tessel_core.placement.moves import Moves, fits_memory, measured
 from tessel_core.placement.pipeline import EQUAL_LOADS, DeviceClass, Floats, Net, Pipeline, Split
 from tessel_core.placement.split_model import Resolution, SplitModel
 
-_STEPS = 300_000
-"""Annealing steps per level of clusters, at first."""
-_MOST_STEPS = 8_000_000
+_FIRST_STEPS = 300_000
+"""Annealing steps per level of clusters, until the search stalls."""
+_MAX_STEPS = 8_000_000
 _STALLED_CYCLES = 10
-"""Cycles without a better split after which each level gets half as many steps again."""
+"""After this many cycles without a better split, levels get 50 % more steps."""
 _STEPS_PER_SECOND = 4_000_000.0
-"""Fewer than usual machines do.  A search that is to be repeatable counts its time in steps."""
+"""A repeatable search counts its time in steps, at this rate. Usual machines do more."""
 _EXACT_SECONDS = 4.0
-_MOST_FREED = 300
-"""Groups that CP-SAT places again at once."""
-_MOST_KEPT = 8
-"""Good splits that are kept, each with another load."""
-_FEWEST_KEPT = 4
-"""Fresh splits before any other way is tried."""
-_FEWEST_CLUSTERS = 30
-_LESS_PER_LEVEL = 0.6
-"""Clusters of a level per cluster of the next finer one."""
-_PATIENCE, _LEAST_SECONDS = 4.0, 4.0
-"""The search ends after so many times the seconds that the best split took, and so many more."""
+_MAX_FREED_GROUPS = 300
+"""Largest number of groups that CP-SAT places again at once."""
+_MAX_KEPT_SPLITS = 8
+"""Number of good splits that are kept. Their loads differ."""
+_MIN_FRESH_SPLITS = 4
+"""Number of splits found by the way "fresh" before any other way is tried."""
+_MIN_CLUSTERS = 30
+_CLUSTERS_PER_LEVEL_RATIO = 0.6
+"""A level is kept if it has at most this share of the clusters of the level before."""
+_PATIENCE_FACTOR, _MIN_PATIENCE_SECONDS = 4.0, 4.0
+"""The search ends after the first number times the seconds that the best split took, plus the second number."""
 _OUTSIDE = -1
-"""The device that stands for all that are not freed."""
+"""Device that stands for all devices that are not freed."""
 
 
 class Way(Enum):
-    """How to come to a further split."""
+    """Way to find another split, as the module's docstring describes."""
 
     FRESH = "fresh"
     REFINE = "refine"
@@ -64,20 +64,22 @@ class Way(Enum):
 
 @dataclass
 class _Record:
-    """What a way has gained so far."""
+    """Time and improvements of a way so far."""
 
     seconds: float
-    """Spent, and those of one further try."""
+    """Seconds spent, plus those of one try."""
     gains: int = 1
+    """Number of improvements, plus one."""
 
     @property
     def rate(self) -> float:
+        """Improvements per second."""
         return self.gains / self.seconds
 
 
 @dataclass
 class AnySetSearch:
-    """A search that can be continued; `kept` has the best splits, best first, all within memory."""
+    """A search that can be continued. `kept` has the best splits, in order of load. All of them fit in memory."""
 
     parts: Sequence[Pipeline]
     start: Split
@@ -87,11 +89,11 @@ class AnySetSearch:
     _records: dict[Way, _Record] = field(init=False)
     _cycles: int = field(init=False, default=0)
     _stalled: int = field(init=False, default=0)
-    _steps: int = field(init=False, default=_STEPS)
+    _steps: int = field(init=False, default=_FIRST_STEPS)
 
     def __post_init__(self) -> None:
         self.kept, self._tables = [self.start], tables_of(self.parts)
-        tries = dict.fromkeys(Way, 5 * _STEPS / _STEPS_PER_SECOND) | {Way.EXACT: _EXACT_SECONDS}
+        tries = dict.fromkeys(Way, 5 * _FIRST_STEPS / _STEPS_PER_SECOND) | {Way.EXACT: _EXACT_SECONDS}
         self._records = {way: _Record(seconds) for way, seconds in tries.items()}
 
     @property
@@ -100,12 +102,12 @@ class AnySetSearch:
         return self.kept[0]
 
     def run(self, seconds: float, bound: float, control: Control) -> float:
-        """Search for about so many seconds, less if the best meets the bound or little is gained; returns how many."""
+        """Search for about `seconds` seconds, less at the bound or if the search stalls. Return the time spent."""
         spent = last = 0.0
         if not warm_in_time(control.part(seconds)):
             return spent
         with ThreadPoolExecutor(self.effort.workers) as threads:
-            while spent < min(seconds, _PATIENCE * last + _LEAST_SECONDS) and not control.stopped:
+            while spent < min(seconds, _PATIENCE_FACTOR * last + _MIN_PATIENCE_SECONDS) and not control.stopped:
                 if self.best.load <= bound * (1 + EQUAL_LOADS):
                     break
                 before, began = self.best.load, control.elapsed_s
@@ -119,7 +121,7 @@ class AnySetSearch:
         return spent
 
     def _cycle(self, threads: ThreadPoolExecutor, control: Control) -> tuple[Way, float]:
-        """Try one way on every thread, and return it and the seconds that it counts for."""
+        """Try one way on every thread. Return the way and the seconds that count."""
         choose = np.random.default_rng((self.effort.seed, self._cycles))
         self._cycles += 1
         way = self._way(choose)
@@ -128,33 +130,33 @@ class AnySetSearch:
         else:
             jobs = [threads.submit(self.attempt, way, each, control) for each in choose.spawn(self.effort.workers)]
             tried = [job.result() for job in jobs]
-        found, seconds = [split for split, _ in tried], max(seconds for _, seconds in tried)
-        better = [self.keep(split) for split in found if split is not None]
+        splits, seconds = [split for split, _ in tried], max(seconds for _, seconds in tried)
+        better = [self.keep(split) for split in splits if split is not None]
         self._records[way].seconds += seconds
         self._records[way].gains += any(better)
         self._stalled = 0 if any(better) else self._stalled + 1
         if self._stalled == _STALLED_CYCLES:
-            self._steps, self._stalled = min(_MOST_STEPS, self._steps * 3 // 2), 0
+            self._steps, self._stalled = min(_MAX_STEPS, self._steps * 3 // 2), 0
         return way, seconds
 
     def _way(self, choose: Generator) -> Way:
-        """A way that gains much per second is chosen often."""
-        if len(self.kept) < _FEWEST_KEPT and self._cycles <= 2 * _FEWEST_KEPT:
+        """Draw a way with a probability proportional to its improvements per second."""
+        if len(self.kept) < _MIN_FRESH_SPLITS and self._cycles <= 2 * _MIN_FRESH_SPLITS:
             return Way.FRESH
         rates = np.array([record.rate for record in self._records.values()])
         return list(self._records)[int(choose.choice(len(rates), p=rates / rates.sum()))]
 
     def keep(self, split: Split) -> bool:
-        """Add a split to those that are kept, unless it does not fit or its load is known; whether it is the best."""
+        """Keep a split if it fits and its load is new. Return whether it is the best."""
         if any(abs(split.load - each.load) <= EQUAL_LOADS * each.load for each in self.kept):
             return False
         if not fits_memory(self.parts, split.device_of):
             return False
-        self.kept = sorted([*self.kept, split], key=lambda each: each.load)[:_MOST_KEPT]
+        self.kept = sorted([*self.kept, split], key=lambda each: each.load)[:_MAX_KEPT_SPLITS]
         return self.best is split
 
     def attempt(self, way: Way, choose: Generator, control: Control) -> tuple[Split | None, float]:
-        """A split, if this way finds one, and the seconds that the attempt counts for."""
+        """Return a split, if this way finds one, and the seconds that count for the attempt."""
         if way is Way.EXACT:
             return self._exactly(choose, control), _EXACT_SECONDS
         within, on = self._origin(way, choose)
@@ -163,13 +165,13 @@ class AnySetSearch:
         for cluster_of in _levels(self.parts[0], self.best.load, within, choose):
             tables = coarsened(self._tables, cluster_of)
             start = _at_random(tables, choose) if on is None else _of_clusters(on, cluster_of)
-            found = anneal(tables, start, self.best.load, heat, self._steps, int(choose.integers(2**31)), control)
-            on, seconds = found[cluster_of], seconds + self._steps / _STEPS_PER_SECOND
+            annealed = anneal(tables, start, self.best.load, heat, self._steps, int(choose.integers(2**31)), control)
+            on, seconds = annealed[cluster_of], seconds + self._steps / _STEPS_PER_SECOND
         assert on is not None, "the last level has every group"
         return measured(self.parts, on.tolist()), seconds
 
     def _origin(self, way: Way, choose: Generator) -> tuple[Ints, Ints | None]:
-        """Per group what its cluster must have in common, and the devices to begin with."""
+        """Return a label per group, which must be equal within a cluster, and the devices of the first split."""
         if way is Way.FRESH:
             return np.zeros(len(self.start.device_of), dtype=np.int64), None
         count = min(2 if way is Way.COMBINE else 1, len(self.kept))
@@ -178,7 +180,7 @@ class AnySetSearch:
         return devices[0] * self._tables.pays.size + devices[-1], devices[0]
 
     def _exactly(self, choose: Generator, control: Control) -> Split | None:
-        """A good split with some devices' groups placed again by CP-SAT; None where it finds none."""
+        """Let CP-SAT place the groups of some devices of a good split again. Return None if it finds no split."""
         known = self.kept[int(choose.integers(len(self.kept)))]
         moves = Moves(self.parts, known.device_of)
         freed = _freed(moves, choose)
@@ -201,20 +203,20 @@ class AnySetSearch:
 
 
 def _freed(moves: Moves, choose: Generator) -> set[int]:
-    """The most loaded device of a part and one to three others, fewer where they have too many groups."""
+    """Draw the devices to free: the most loaded one and one to three others, or fewer if they have too many groups."""
     load = moves.load[int(choose.integers(len(moves.load)))]
     top = int(np.argmax(load))
     others = [d for d in moves.devices if d != top]
     count = min(len(others), int(choose.integers(1, 4)))
     freed = {top}
     for device in choose.permutation(others)[:count].tolist():
-        if sum(on in freed or on == device for on in moves.on) <= _MOST_FREED:
+        if sum(on in freed or on == device for on in moves.on) <= _MAX_FREED_GROUPS:
             freed.add(device)
     return freed
 
 
 def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
-    """The groups on freed devices; one more group, on a device of its own, stands for all others."""
+    """Return the pipeline of the groups on freed devices. One more group on its own device stands for all others."""
     number, outside = {v: i for i, v in enumerate(groups)}, len(groups)
     classes = [
         replace(
@@ -239,7 +241,7 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
         (*(part.members[v] for v in groups), ()),
         ((),) * (len(groups) + 1),
         np.append(part.memory[groups], 0.0),
-        np.zeros(len(groups) + 1),  # positions are those of the whole split, which is checked when it is kept
+        np.zeros(len(groups) + 1),  # `keep` checks the memory by positions of the whole split
         part.in_flight,
         tuple(classes),
         tuple(nets),
@@ -247,10 +249,10 @@ def _inside(part: Pipeline, groups: Sequence[int], freed: set[int]) -> Pipeline:
 
 
 def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) -> Iterator[Ints]:
-    """Per group its cluster, for ever more clusters, single groups at last.
+    """Yield the cluster of each group, for levels with more and more clusters. The last level has single groups.
 
-    Two clusters become one if `within` is the same there, some device can take both, and their work is a small part of
-    the load; nets that cost much come first, to a random degree.
+    Two clusters are merged if `within` is equal, some device can take both, and their work is a small part of the load.
+    Costly nets mostly come first.
     """
     fine = np.arange(len(pipeline.members))
     clusters, levels, count = _Clusters(pipeline, load / choose.uniform(2.0, 6.0)), [fine], len(fine)
@@ -260,15 +262,15 @@ def _levels(pipeline: Pipeline, load: float, within: Ints, choose: Generator) ->
         for one, other in pairwise(members):
             if within[one] == within[other] and clusters.join(one, other):
                 count -= 1
-        if count <= _LESS_PER_LEVEL * (levels[-1].max() + 1):
+        if count <= _CLUSTERS_PER_LEVEL_RATIO * (levels[-1].max() + 1):
             levels.append(clusters.numbers())
-        if count <= _FEWEST_CLUSTERS:
+        if count <= _MIN_CLUSTERS:
             break
     yield from reversed(levels)
 
 
 class _Clusters:
-    """Disjoint sets of groups that some device can take, with at most so much work each."""
+    """Disjoint sets of groups with a limit on the work of each. Some device can take each set."""
 
     def __init__(self, pipeline: Pipeline, most: float) -> None:
         self._above, self._most = list(range(len(pipeline.members))), most
@@ -283,7 +285,7 @@ class _Clusters:
         return group
 
     def join(self, one: int, other: int) -> bool:
-        """Join the clusters of two groups if that may be, and say whether they were joined."""
+        """Merge the clusters of two groups if that is allowed. Return whether they were merged."""
         one, other = self._top(one), self._top(other)
         if one == other:
             return False
@@ -295,20 +297,20 @@ class _Clusters:
         return True
 
     def numbers(self) -> Ints:
-        """Per group the number of its cluster."""
+        """Return the number of each group's cluster."""
         return np.unique([self._top(v) for v in range(len(self._above))], return_inverse=True)[1]
 
 
 def _of_clusters(on: Ints, cluster_of: Ints) -> Ints:
-    """The device of each cluster, whose groups share one."""
-    found = np.zeros(int(cluster_of.max()) + 1, dtype=np.int64)
-    found[cluster_of] = on
-    return found
+    """Return the device of each cluster, whose groups share a device."""
+    devices = np.zeros(int(cluster_of.max()) + 1, dtype=np.int64)
+    devices[cluster_of] = on
+    return devices
 
 
 def _at_random(tables: Tables, choose: Generator) -> Ints:
-    """Per group a random device, one that takes less time for it more often."""
+    """Draw a device for each group. Devices on which it takes less time are more likely."""
     time = tables.time.sum(axis=0)
     least = np.min(time[time > 0], initial=1.0)
-    found: Ints = np.argmin((time + least) * choose.exponential(size=time.shape), axis=1)
-    return found
+    devices: Ints = np.argmin((time + least) * choose.exponential(size=time.shape), axis=1)
+    return devices

@@ -1,9 +1,10 @@
-"""Lower bounds on the objective, which hold for every placement.
+"""Lower bounds on the objective that hold for every placement.
 
-Three arguments, each of which also holds for the forward and the backward part of a load alone:
+There are three arguments. Each also holds for the forward and the backward part of a load alone.
+
 - The devices together do all the work (`priced_work`).
-- Some device has group v, and the least load of a device with v is a minimum cut (`cut_bound`).
-- Some device has several of many groups; the least load with those is a minimum cut, too (`pigeonhole_bound`).
+- Some device has group v. The least load of a device with v is a minimum cut (`cut_bound`).
+- Some device has several of many groups. The least load with them is a minimum cut too (`pigeonhole_bound`).
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 
-_MOST_PRICES = 256
+_MAX_PRICES = 256
 _UNITS = 2.0**48
-"""Units in the sum of all capacities of a minimum cut; they are rounded down, so the bound holds."""
-_MOST_CANDIDATES = 32
-"""Groups among which those of the pigeonhole argument are chosen."""
-_MOST_CUT_VERTICES, _LEAST_CUT_VERTICES = 4_000_000, 1_000
-"""Vertices of all minimum cuts for one r, which take a second, and those that a small one counts for."""
+"""Integer units in the sum of all capacities of a minimum cut. Capacities are rounded down, so the bound holds."""
+_MAX_CANDIDATES = 32
+"""Largest number of groups from which the pigeonhole argument chooses."""
+_MAX_CUT_VERTICES, _MIN_CUT_VERTICES = 4_000_000, 1_000
+"""Largest total number of vertices of the minimum cuts for one r, which take a second. A small cut counts as 1,000."""
 
 
 @dataclass(frozen=True)
 class PricedWork:
-    """A valuation of groups under which a device of class c does at most `price[c]` work per unit of load.
+    """A value ("work") of each group such that a device of class c does at most `price[c]` work per unit of load.
 
-    work(group) <= price[c] * time[c](group) for every class c, so devices whose loads are at most U do at most
-    U * sum of their prices: `average` = total work / sum of all prices is a bound on the largest load, and so is
-    `bound`, the larger of it and of the time of a group where it is fastest.
+    work(group) <= price[c] * time[c](group) for every class c. So devices with loads of at most U do at most
+    U * (sum of their prices) work. Hence `average`, the total work / sum of all prices, is a lower bound on the largest
+    load. `bound` is the larger of it and of the longest group's time on its fastest class.
     """
 
     work: Floats
@@ -43,28 +44,28 @@ class PricedWork:
 
 
 def priced_work(pipeline: Pipeline) -> PricedWork:
-    """The best valuation with a price of 1 for the first class and one common price for the others.
+    """Return the best values with a price of 1 for the first class and one common price for the others.
 
-    With two classes it is the best of all, the dual of spreading every group freely over the classes; its price is
+    With two classes, they are the best of all: the dual of spreading every group freely over the classes. The price is
     then the ratio of some group's two times.
     """
     first, *others = pipeline.classes
     if not others:
         return _valued(pipeline, 1.0)
     ratios = [_ratios(first.time, each.time) for each in others]
-    tried = np.unique(np.concatenate(ratios))
-    if len(tried) > _MOST_PRICES:
-        tried = np.quantile(tried, np.linspace(0, 1, _MOST_PRICES))
-    valued = (_valued(pipeline, float(price)) for price in (0.0, *tried))
-    finite = (found for found in valued if math.isfinite(found.average))
-    return max(finite, key=lambda found: found.average, default=_valued(pipeline, 0.0))
+    prices = np.unique(np.concatenate(ratios))
+    if len(prices) > _MAX_PRICES:
+        prices = np.quantile(prices, np.linspace(0, 1, _MAX_PRICES))
+    valued = (_valued(pipeline, float(price)) for price in (0.0, *prices))
+    finite = (each for each in valued if math.isfinite(each.average))
+    return max(finite, key=lambda each: each.average, default=_valued(pipeline, 0.0))
 
 
 def _ratios(one: Floats, other: Floats) -> Floats:
     both = np.isfinite(one) & np.isfinite(other) & (other > 0)
     with np.errstate(over="ignore"):
-        found = one[both] / other[both]
-    return found[np.isfinite(found)]
+        ratios = one[both] / other[both]
+    return ratios[np.isfinite(ratios)]
 
 
 def _valued(pipeline: Pipeline, price: float) -> PricedWork:
@@ -80,68 +81,72 @@ def _valued(pipeline: Pipeline, price: float) -> PricedWork:
 
 
 def highest_load(pipeline: Pipeline) -> float:
-    """A load that no device can exceed, whatever it is given."""
+    """Return an upper bound on the load of a device with any groups."""
     first = (pipeline.time_at(kind, pipeline.stages) for kind in range(len(pipeline.classes)))
     times = sum(float(time[np.isfinite(time)].sum()) for time in first)
     return times + sum(net.cost for net in pipeline.nets)
 
 
 def lower_bound(pipeline: Pipeline, objective: str) -> float:
-    """No split, contiguous or not, has a lower objective: the sum of the bounds of its parts, or that of one load."""
+    """Return a lower bound on the objective of any split, contiguous or not.
+
+    It is the larger of the bound on the whole load and the sum of the bounds on its parts.
+    """
     parts = sum(priced_work(part).bound for part in pipeline.parts(objective))
     return max(parts, priced_work(pipeline).bound)
 
 
 def cut_bound(pipeline: Pipeline, known: float, control: Control) -> float:
-    """The largest over all groups v of the least load of a device with v, whatever else it takes; at least `known`.
+    """Return the maximum over groups v of the least load of a device with v, or `known` if that is larger.
 
-    Groups that some host takes in less than `known` are left out; the others are examined until `control` stops.
+    Groups with less time than that on some host are left out. The search ends early if `control` stops.
     """
     free = _on_hosts(pipeline)
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
-    found = known
+    bound = known
     for group in np.argsort(-free):
-        if free[group] <= found or control.stopped:
+        if free[group] <= bound or control.stopped:
             break
-        found = max(found, min([float(free[group]), *(each.least_load([int(group)]) for each in cuts)]))
-    return found
+        bound = max(bound, min([float(free[group]), *(each.least_load([int(group)]) for each in cuts)]))
+    return bound
 
 
 def pigeonhole_bound(pipeline: Pipeline, known: float, upper: float, control: Control) -> float:
-    """The least over all sets of r + 1 of r k + 1 groups of the least load of a device with them, for the best r.
+    """Return a lower bound from the pigeonhole principle: of r k + 1 groups on k devices, some device has r + 1.
 
-    On k devices some device has r + 1 of the groups.  It holds for splits of less load than `upper`: only groups that
-    no host takes in less are chosen, and k counts the devices that pay.  At least `known`, at most `upper`.
+    For some chosen groups, it is the minimum over sets of r + 1 of them of the least load of a device with the set. The
+    best r is used. It holds for splits with a load below `upper`: only groups that take at least `upper` on every host
+    are chosen, and k counts the devices that pay for transfers. The result is at least `known` and at most `upper`.
 
-    A linear relaxation does not give as much: it spreads each group evenly, so it cuts nothing and bounds by the
-    average work alone, also with the cut costs of every pair of devices counted.
+    A linear relaxation is weaker. It spreads each group evenly, so it cuts nothing and gives only the average work,
+    even if it counts the cut costs of every pair of devices.
     """
     devices = sum(len(each.devices) for each in pipeline.classes if each.pays)
     cuts = [MinimumCuts(pipeline, each) for each in pipeline.classes if each.pays]
     if not cuts or not math.isfinite(upper):
         return known
-    most = _MOST_CUT_VERTICES // max(cuts[0].size, _LEAST_CUT_VERTICES)
-    groups, found, r = _candidates(pipeline, cuts[0], upper, control), known, 1
+    most = _MAX_CUT_VERTICES // max(cuts[0].size, _MIN_CUT_VERTICES)
+    groups, bound, r = _candidates(pipeline, cuts[0], upper, control), known, 1
     while len(groups) > r * devices and len(groups) * math.comb(r * devices, r) <= most:
-        found, r = max(found, min(upper, _of_groups_apart(groups, r, r * devices + 1, found, cuts, control))), r + 1
-    return found
+        bound, r = max(bound, min(upper, _bound_of_sets(groups, r, r * devices + 1, bound, cuts, control))), r + 1
+    return bound
 
 
-def _of_groups_apart(
+def _bound_of_sets(
     groups: Sequence[int], r: int, count: int, known: float, cuts: Sequence[MinimumCuts], control: Control
 ) -> float:
-    """The least load of a device with r + 1 of `count` groups, which are chosen to make it large.
+    """Choose `count` groups, and return the least load of a device with r + 1 of them, or 0 if it is not above `known`.
 
-    Each is the one whose least load with up to r of those before is the largest; 0 where it is not above `known`.
+    The next group is the one with the largest least load in a set with up to r of the groups chosen before.
     """
     loads = {group: min([each.least_load([group]) for each in cuts]) for group in groups}
-    chosen, found = list[int](), math.inf
+    chosen, bound = list[int](), math.inf
     while True:
         group = max(loads, key=loads.__getitem__)
-        found = min(found, loads.pop(group)) if len(chosen) >= r else found
+        bound = min(bound, loads.pop(group)) if len(chosen) >= r else bound
         chosen.append(group)
         if len(chosen) == count:
-            return found
+            return bound
         for other in list(loads):
             if control.stopped:
                 return 0.0
@@ -157,35 +162,39 @@ def _of_groups_apart(
 
 
 def _on_hosts(pipeline: Pipeline) -> Floats:
-    """Per group the least time on a device that pays for no transfers."""
-    found: Floats = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
-    return found
+    """Return the least time of each group on a device that pays for no transfers."""
+    times: Floats = np.min([np.where(each.pays, np.inf, each.time) for each in pipeline.classes], axis=0)
+    return times
 
 
 def _candidates(pipeline: Pipeline, cuts: MinimumCuts, upper: float, control: Control) -> list[int]:
-    """Long groups that no host takes in less than `upper`, and that a device with a longer one leaves out."""
+    """Return long groups that take at least `upper` on every host.
+
+    A group is left out if it belongs to the least-load set of a longer candidate.
+    """
     time = np.min([each.time for each in pipeline.classes if each.pays], axis=0)
-    hosts, near, found = _on_hosts(pipeline), set[int](), list[int]()
+    hosts, near, candidates = _on_hosts(pipeline), set[int](), list[int]()
     for group in np.argsort(-time, kind="stable").tolist():
-        if control.stopped or len(found) == _MOST_CANDIDATES:
+        if control.stopped or len(candidates) == _MAX_CANDIDATES:
             break
         if hosts[group] >= upper and group not in near:
-            found.append(group)
+            candidates.append(group)
             near |= cuts.least_set([group])
-    return found
+    return candidates
 
 
 class MinimumCuts:
-    """The least load of a device of one class with some groups, whatever else it takes.
+    """The least load of a device of one class that has some given groups and any others.
 
-    min over sets S with the groups of time(S) + cost of the nets that meet S and its complement.  A cut of: the source
-    -> the groups, endless; v -> sink, capacity time(v), paid where v is in S; and per net two vertices, from the first
-    to the second its cost, paid where one of its groups is in S (which reaches the first) and one is not (which the
-    second reaches).
+    It is the minimum over sets S with the given groups of time(S) + cost of the nets with groups inside and outside S.
+    That is a minimum cut. Arcs of unlimited capacity lead from the source to the given groups. An arc of capacity
+    time(v) leads from each group v to the sink, and is cut if v is in S. Each net has two vertices and an arc of its
+    cost from the first to the second. Groups of the net reach the first vertex, and the second reaches them, so this
+    arc is cut if the net has groups inside and outside S.
     """
 
     def __init__(self, pipeline: Pipeline, each: DeviceClass) -> None:
-        from ortools.graph.python import max_flow  # late: only CP-SAT's searches ask
+        from ortools.graph.python import max_flow  # imported here: only searches by CP-SAT need it
 
         count = len(pipeline.members)
         self._source, self._sink, self._count = count, count + 1, count
@@ -207,7 +216,10 @@ class MinimumCuts:
         return math.floor(float(value) / self._unit)
 
     def least_load(self, groups: Sequence[int]) -> float:
-        """Rounded down by `size` units at most; infinite where a group is not supported."""
+        """Return the least load of a device with `groups`, rounded down by at most `size` units.
+
+        It is infinite if the class does not support one of the groups.
+        """
         if not np.isfinite(self._time[list(groups)]).all():
             return np.inf
         for group in groups:
@@ -219,6 +231,6 @@ class MinimumCuts:
         return float(self._flow.optimal_flow() * self._unit)
 
     def least_set(self, groups: Sequence[int]) -> set[int]:
-        """Groups of a device that has this least load."""
+        """Return the groups of a device with the least load."""
         self.least_load(groups)
         return {v for v in self._flow.get_source_side_min_cut() if v < self._count}

@@ -1,4 +1,4 @@
-"""Branches of a network: layers that run side by side, such as the two encoders of CLIP."""
+"""Parallel branches of a network, such as the two encoders of CLIP."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tessel_core.rules import Violation
 
 @lru_cache(maxsize=16)
 def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Per stretch of the flow with several branches, the operators of each branch.
+    """Return the operators of each branch, for each stretch of the flow with parallel branches.
 
-    Layers, by name, are the units.  The trunk are the layers that come before or after every other one; between two of
-    its layers, those that the flow connects are a branch.  Layers that share a device or lie on a cycle count as one.
+    Branches consist of layers, which operators' names give. The trunk consists of the layers that come before or after
+    every other layer. Between two layers of the trunk, each connected component is a branch. Layers that share a device
+    or lie on a cycle count as one.
     """
     names = [layer_of(operator) for operator in graph.operators]
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -32,12 +33,15 @@ def branches_of(graph: OperatorGraph) -> tuple[tuple[tuple[int, ...], ...], ...]
 
 
 def _parts(count: int, links: list[tuple[int, int]]) -> list[int]:
-    """Per layer, the least one that it is linked to."""
+    """Return the least layer in the connected component of each layer."""
     return [group[0] for _, group in sorted((each, group) for group in joined(count, links) for each in group)]
 
 
 def _stretches(before: list[list[int]], part_of: list[int]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """`before` has the parts that arcs lead from, per part; `part_of` the part of each operator."""
+    """Return the branches of each stretch, as `branches_of` describes.
+
+    `before` has the predecessors of each part (connected layers), and `part_of` the part of each operator.
+    """
     order, parts = topological_order(before), sorted(set(part_of))
     above, below = [0] * len(before), [1 << part for part in range(len(before))]
     for part in order:
@@ -55,11 +59,11 @@ def _stretches(before: list[list[int]], part_of: list[int]) -> tuple[tuple[tuple
         members = tuple(i for i, part in enumerate(part_of) if part in branch)
         if members and branch[0] not in trunk:
             stretches[(above[branch[0]] & ahead).bit_count()].append(members)
-    return tuple(tuple(found) for found in stretches.values() if len(found) > 1)
+    return tuple(tuple(branches) for branches in stretches.values() if len(branches) > 1)
 
 
 def branches_apart(placement: Placement) -> Iterator[Violation]:
-    """No device has operators of two branches that run side by side."""
+    """No device has operators of two parallel branches."""
     operators = placement.graph.operators
     for stretch in branches_of(placement.graph):
         on: dict[int, int] = {}
@@ -68,6 +72,6 @@ def branches_apart(placement: Placement) -> Iterator[Violation]:
                 for device in placement.assignment[i]:
                     other = on.setdefault(device, i)
                     if other not in branch:
-                        why = f"has {operators[other].name} and {operators[i].name}, of branches that run side by side"
+                        why = f"has {operators[other].name} and {operators[i].name}, which are on parallel branches"
                         yield Violation("branches", f"device {placement.devices[device].name}", why)
                         return

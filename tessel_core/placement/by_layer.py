@@ -1,4 +1,4 @@
-"""Placements that Megatron-LM's layouts describe: whole layers of a transformer in stages that go round the devices."""
+"""Conversion between placements and Megatron-LM's layouts, which put whole transformer layers into stages."""
 
 from __future__ import annotations
 
@@ -15,67 +15,70 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 
 
 def place_by_layer(graph: OperatorGraph, stages: Sequence[str], devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Per operator its device, for the letters of each stage, as `read_layout` has them; stage s is on device s modulo
-    their number, or on the first ones where there are fewer stages than devices.
+    """Return the device of each operator, for the letters of each stage as `read_layout` returns them.
 
-    Raises InputError as `stages_by_layer`, and for stages that do not go round evenly.
+    Stages loop over the devices. If there are fewer stages than devices, they use the first devices.
+
+    Raises InputError if the number of devices does not divide the number of stages, and in the cases of
+    `stages_by_layer`.
     """
     used = min(len(stages), len(devices))
     if len(stages) % used:
-        why = f"has {len(stages)} stages, which do not go round {len(devices)} devices evenly"
+        why = f"has {len(stages)} stages, which is not a multiple of the {len(devices)} devices"
         raise InputError("the layout", why)
     return tuple((devices[stage % used],) for stage in stages_by_layer(graph, stages))
 
 
 def stages_by_layer(graph: OperatorGraph, stages: Sequence[str]) -> tuple[int, ...]:
-    """Per operator its stage, for the letters of each stage.
+    """Return the stage of each operator, for the letters of each stage.
 
-    Layers are the first part of operators' names: numbered ones are t in order, others before them E and after them L.
+    The layer of an operator is the first part of its name. Numbered layers are the letters t, in order. Layers before
+    them belong to E, and layers after them to L.
 
-    Raises InputError for a graph without such layers, and another number of them.
+    Raises InputError if the graph has no such layers, or another number of them.
     """
     order, embedding, loss = _layers(graph)
     wanted, left = sum(stage.count("t") for stage in stages), deque(order)
     if wanted != len(order):
-        raise InputError("the layout", f"has {wanted} transformer layers, t, and the graph has {len(order)}")
+        raise InputError("the layout", f"has {wanted} transformer layers, t, but the graph has {len(order)}")
     if any("m" in stage for stage in stages):
-        raise InputError("the layout", "has layers of multi-token prediction, m, and the graph has none")
-    found = dict[str, int]()
+        raise InputError("the layout", "has layers of multi-token prediction, m, but the graph has none")
+    stage_of = dict[str, int]()
     for s, stage in enumerate(stages):
         layers = [*(embedding if "E" in stage else ()), *(left.popleft() for _ in range(stage.count("t")))]
-        found |= dict.fromkeys([*layers, *(loss if "L" in stage else ())], s)
-    return tuple(found[layer_of(operator)] for operator in graph.operators)
+        stage_of |= dict.fromkeys([*layers, *(loss if "L" in stage else ())], s)
+    return tuple(stage_of[layer_of(operator)] for operator in graph.operators)
 
 
 def stage_letters(placement: Placement) -> tuple[str, ...]:
-    """The letters of each stage of a placement in stages, as `layout_text` takes them; the inverse of `place_by_layer`.
+    """Return the letters of each stage of a placement, as `layout_text` takes them. The inverse of `place_by_layer`.
 
-    Raises InputError for a graph without such layers, stages that cut through a layer, and those that are no loop.
+    Raises InputError if the graph has no such layers, a stage cuts a layer, or the stages are no loop.
     """
     graph, layout = placement.graph, layout_of(placement)
     if placement.stages is None or layout is None:
         raise InputError("the placement", "has no layout with several stages per device")
     if layout.shape is not LayoutShape.LOOP:
-        raise InputError("the placement", "is a V, and Megatron's stages go round the ranks in loops")
+        raise InputError("the placement", "is a V, but Megatron's stages loop over the ranks")
     order, embedding, loss = _layers(graph)
     stages_of = dict[str, set[int]]()
     for operator, stage in zip(graph.operators, placement.stages, strict=True):
         stages_of.setdefault(layer_of(operator), set()).add(stage)
     apart = next((name for name, stages in stages_of.items() if len(stages) > 1), None)
     if apart is not None:
-        raise InputError(f"layer {apart}", "is cut by a stage; a layout is of whole layers, as --by-layer merges them")
+        raise InputError(f"layer {apart}", "is in several stages, but a layout has whole layers: merge with --by-layer")
     last = max(placement.stages)
     for names, stage, what in ((embedding, 0, "first"), (loss, last, "last")):
         away = next((name for name in names if stages_of[name] != {stage}), None)
         if away is not None:
-            raise InputError(f"layer {away}", f"is not in the {what} stage, where a layout has it")
+            raise InputError(f"layer {away}", f"is not in the {what} stage, where a layout needs it")
     counts = Counter(stage for name in order for stage in stages_of[name])
     letters = ["t" * counts[stage] for stage in range(last + 1)]
     return (f"E{letters[0]}", *letters[1:-1], f"{letters[-1]}L")
 
 
 def _layers(graph: OperatorGraph) -> tuple[list[str], list[str], list[str]]:
-    """The names of numbered layers in their order, and of what comes before and after them."""
+    """Return the names of the numbered layers in order, of the layers before them, and of the layers after them."""
     names = list(dict.fromkeys(layer_of(operator) for operator in graph.operators))
     numbered = {name: match for name in names if (match := _NUMBERED.fullmatch(name))}
     stems = sorted({match[1] for match in numbered.values()})
@@ -83,7 +86,7 @@ def _layers(graph: OperatorGraph) -> tuple[list[str], list[str], list[str]]:
         why = (
             f"has layers of several kinds, {' and '.join(stems)}" if stems else "has no numbered layers, such as layer0"
         )
-        raise InputError(f"graph {graph.name}", f"{why}; a layout is for one row of them")
+        raise InputError(f"graph {graph.name}", f"{why}; a layout needs one row of numbered layers")
     first = min(map(names.index, numbered))
     order = sorted(numbered, key=lambda name: int(numbered[name][2]))
     before = [name for name in names[:first] if name not in numbered]

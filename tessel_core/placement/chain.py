@@ -1,7 +1,7 @@
-"""The exact dynamic program over chains of ideals, asked under growing limits.  [Tarnawski et al., NeurIPS 2020]
+"""The exact dynamic program over chains of ideals, with growing limits on the load [Tarnawski et al., NeurIPS 2020].
 
-A search looks at little more than its answer needs: each limit on the load leaves few ideals within reach, and a limit
-under which there is no chain is a bound.
+Under each limit only few ideals can be part of a chain, so the search looks at little more than its answer needs. If
+there is no chain under a limit, the limit is a lower bound.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.steps import Fold, Rows, Steps
 
-_FIRST_STEP = 2e-3
-"""Distance of the first limit from the bound, as a share of it; each further step is twice as long."""
+_FIRST_STEP_SHARE = 2e-3
+"""Distance of the first limit from the bound, as a share of the bound. Each further step is twice as long."""
 SAME_SUMS = 1e-12
-"""Loads that differ by less, relatively, are the same: they are sums of floats."""
+"""Loads that differ by less than this share are equal, because they are rounded sums."""
 
 Counts = tuple[int, ...]
-"""Number of devices in use, per class; where a search counts stages as well, their number comes last."""
+"""Number of devices of each class in use. A search that also counts stages puts their number last."""
 
 
 FoldOf = Callable[[int], Fold]
-"""The fold for a stage with so many devices."""
+"""Returns the fold for a stage with a number of replicas."""
 
 
 class Stage(NamedTuple):
-    """One way to end a chain: the last stage is on so many devices of a class, and others are in use before it."""
+    """A last stage of a chain: the class and number of its devices, and the devices in use before it."""
 
     kind: int
     replicas: int
@@ -46,14 +46,14 @@ class Stage(NamedTuple):
 
 
 class ChainSearch:
-    """Least largest load over chains of given ideals, a stage between each ideal and the next.
+    """A search for the chain of least largest load. A chain is a sequence of ideals with a stage between neighbours.
 
     best[n][I] = min over classes c in n, ideals I' in I of fold(best[n less a c][I'], load of I less I' on a c)
 
-    where the fold is the larger one, or for the evenest chain the sum of squares.  A stage that ends after n devices
-    has as many behind it as are left, and one more is its position from the end, by which it holds micro-batches.  A
-    device may have nothing; it then comes before all others in some chain that is as good, so no stage is thought to
-    be further from the end than it is.
+    The fold is the maximum, or the sum of squares for the chain with the most even loads. The position of a stage from
+    the end is the number of remaining devices plus one. It decides how many micro-batches the stage holds. A device may
+    have no groups. It then comes before all others in some equally good chain, so no stage is counted as further from
+    the end than it is.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -61,13 +61,13 @@ class ChainSearch:
         self._counts = tuple(len(each.devices) for each in pipeline.classes)
 
     def below(self, limit: float, control: Control) -> Split | None:
-        """The best chain whose largest load is below `limit`; None where there is none, or when `control` stopped."""
+        """Return the best chain with a largest load below `limit`, or None if there is none or `control` stopped."""
         return self._best(lambda replicas: np.maximum, limit, limit, control)
 
     def evenest(self, limit: float, control: Control) -> Split | None:
-        """As `below`, but the chain whose squares of devices' loads sum to the least; the split's load is that sum.
+        """Return the chain with loads below `limit` and the least sum of squares. The split's load is that sum.
 
-        Squares are of shares of `limit`, which stay within the range of floats.
+        Loads are divided by `limit` first, so that squares stay within the range of floats.
         """
 
         def squares(replicas: int) -> Fold:
@@ -80,10 +80,10 @@ class ChainSearch:
         return self._best(squares, limit, np.inf, control)
 
     def _best(self, fold: FoldOf, limit: float, most: float, control: Control) -> Split | None:
-        """The chain of least fold, which is below `most`, of loads below `limit`.
+        """Return the chain of least fold below `most`, with loads below `limit`.
 
-        Invariant: an ideal is kept for some devices only if what is in it can fit under `limit` on those devices, and
-        what is not on the devices that are left.
+        Invariant: an ideal is kept for some devices only if its groups can fit under `limit` on those devices, and all
+        other groups on the remaining devices.
         """
         promising = {used: self._promising(used, limit) for used in self._states()}
         rows = np.flatnonzero(np.logical_or.reduce(list(promising.values())))
@@ -103,12 +103,12 @@ class ChainSearch:
         return self._chain(best, steps, rows) if np.isfinite(best[self._end][-1]) else None
 
     def _steps(self, rows: Rows, limit: float, fold: FoldOf) -> Callable[[Stage], Steps]:
-        """The stages between the ideals `rows` for each way to end a chain."""
+        """Return a function from the last stage of a chain to the stages between the ideals `rows`."""
         alike = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold(1))
         return lambda stage: alike
 
     def _last(self, used: Counts) -> Iterator[Stage]:
-        """The ways to end a chain on the `used` devices."""
+        """Yield the possible last stages of a chain on the `used` devices."""
         for kind, count in enumerate(used):
             if count:
                 yield Stage(kind, 1, fewer(used, kind, 1))
@@ -118,29 +118,29 @@ class ChainSearch:
 
     @property
     def _end(self) -> Counts:
-        """The state of a whole chain."""
+        """State of a complete chain."""
         return self._counts
 
     def _begins(self, used: Counts) -> bool:
-        """Whether a chain may begin in this state."""
+        """Return whether a chain may start in this state."""
         return not any(used)
 
     def _in_use(self, used: Counts) -> Counts:
-        """The number of devices in use, per class."""
+        """Return the number of devices of each class in use."""
         return used
 
     def _position(self, used: Counts) -> int:
-        """Of the last of the used devices, from the end."""
+        """Return the position of the last used device, counted from the end."""
         return sum(self._counts) - sum(used) + 1
 
     def _promising(self, used: Counts, limit: float) -> NDArray[np.bool_]:
-        """Ideals whose work, cut and memory leave them a chance on both sides of a cut after `used` devices."""
+        """Return which ideals may fit: their groups on the `used` devices, and all other groups on the rest."""
         in_use = self._in_use(used)
         left = tuple(all_of - some for all_of, some in zip(self._counts, in_use, strict=True))
         if not any(in_use) or not any(left):
-            found = np.zeros(len(self._ideals), dtype=bool)
-            found[-1 if any(in_use) else 0] = True
-            return found
+            only = np.zeros(len(self._ideals), dtype=bool)
+            only[-1 if any(in_use) else 0] = True
+            return only
         ideals = self._ideals
         held = ideals.memory + self._pipeline.further_at(self._position(used)) * ideals.kept
         inside = self._fits(in_use, ideals.work, held, limit)
@@ -148,19 +148,19 @@ class ChainSearch:
         return inside & outside
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
-        """Whether the devices suffice for the work and the memory, if both could be divided freely."""
+        """Return whether the devices are enough for the work and the memory, if both could be divided freely."""
         classes = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
         used = [(each, count, price) for each, count, price in classes if count]
         room = sum(count * price for _, count, price in used) * limit
         held = sum(count * each.capacity for each, count, _ in used)
-        # Where all devices on one side pay for transfers, they pay for the whole cut between them, at their prices.
+        # If all devices on one side pay for transfers, they pay for the whole cut at their prices.
         cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
 
     def _chain(self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], rows: Rows) -> Split:
-        """Walks back from the whole pipeline; devices of a class are given out in the order of the flow."""
+        """Build the split by walking back from the whole pipeline. Devices of a class are used in the order of flow."""
         used, at = self._end, len(rows) - 1
         total = float(best[used][at])
         device_of = np.zeros(len(self._pipeline.members), dtype=np.int64)
@@ -179,63 +179,63 @@ class ChainSearch:
     def _step_back(
         self, best: dict[Counts, Floats], steps: Callable[[Stage], Steps], used: Counts, at: int
     ) -> tuple[Stage, int]:
-        """The last stage on the used devices, and the row that is held before it."""
-        found = list[tuple[float, Stage, int]]()
+        """Return the last stage on the used devices, and the row of the ideal before it."""
+        ends = list[tuple[float, Stage, int]]()
         for stage in self._last(used):
             sources, load = steps(stage).sources_of(stage.kind, self._position(used), at)
             totals = steps(stage).fold(best[stage.before][sources], load)
             if len(totals):
                 least = int(totals.argmin())
-                found.append((float(totals[least]), stage, int(sources[least])))
-        return min(found)[1:]
+                ends.append((float(totals[least]), stage, int(sources[least])))
+        return min(ends)[1:]
 
 
 def fewer(used: Counts, kind: int, by: int) -> Counts:
-    """The devices in use without so many of a class."""
+    """Return the devices in use without `by` devices of a class."""
     return tuple(number - by * (each == kind) for each, number in enumerate(used))
 
 
 @dataclass(frozen=True)
 class Chains:
-    """The chains that a pipeline can be cut into, a stage a device, and what is known of their loads."""
+    """The chains of a pipeline with one stage per device, and bounds on their loads."""
 
     pipeline: Pipeline
 
     @cached_property
     def priced(self) -> PricedWork:
-        """The work of each group, priced."""
+        """Priced work of the groups."""
         return priced_work(self.pipeline)
 
     @property
     def bound(self) -> float:
-        """No chain has a lower load."""
+        """Lower bound on the load of any chain."""
         return self.priced.bound
 
     @property
     def highest(self) -> float:
-        """No chain has a higher load."""
+        """Upper bound on the load of any chain."""
         return highest_load(self.pipeline)
 
     def search(self, bits: Bits) -> ChainSearch:
-        """The search over chains of some ideals."""
+        """Return the search over chains of the given ideals."""
         return ChainSearch(self.pipeline, Ideals.of(self.pipeline, bits, self.priced.work), self.priced)
 
 
 def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None = None) -> Best:
-    """The chain of least largest load: from a few linear orders first, then over all ideals.
+    """Return the chain of least largest load, from a few linear orders and then from all ideals.
 
-    `known` is a chain to be beaten.  Where there are more ideals than `most_ideals`, or `control` stops, the best so
+    `known` is a chain to improve on. If there are more ideals than `most_ideals`, or `control` stops, the best chain so
     far is returned.
     """
 
-    def search(asked: Pipeline, beaten: Split | None) -> Best:
-        return best_of(Chains(asked), most_ideals, control, beaten)
+    def search(scaled: Pipeline, start: Split | None) -> Best:
+        return best_of(Chains(scaled), most_ideals, control, start)
 
     return rescaled_search(pipeline, THROUGHPUT, known, search)
 
 
 def best_of(chains: Chains, most_ideals: int, control: Control, known: Split | None = None) -> Best:
-    """As `best_chain`, for chains of any sort."""
+    """Return the result of `best_chain` for any kind of chains."""
     best = _best_along(chains, promising_orders(chains.pipeline), control, known)
     if control.stopped or best.complete:
         return best
@@ -246,26 +246,26 @@ def best_of(chains: Chains, most_ideals: int, control: Control, known: Split | N
 def best_in_orders(
     pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Split | None = None
 ) -> Best:
-    """The best of `known` and the chains whose ideals are prefixes of some orders; the bound is one on all chains."""
+    """Return the best of `known` and the chains along some orders. The bound holds for all chains."""
     return _best_along(Chains(pipeline), orders, control, known)
 
 
 def _best_along(chains: Chains, orders: Sequence[Sequence[int]], control: Control, known: Split | None) -> Best:
     bound = chains.bound
-    found = _deepen(chains, prefixes(orders), Best(known, bound, False), control.quiet()).split
-    return Best(found, bound, found is not None and found.load <= bound * (1 + SAME_SUMS))
+    split = _deepen(chains, prefixes(orders), Best(known, bound, False), control.quiet()).split
+    return Best(split, bound, split is not None and split.load <= bound * (1 + SAME_SUMS))
 
 
 def _deepen(chains: Chains, bits: Bits, best: Best, control: Control) -> Best:
-    """The best chain of the ideals `bits`, none below `best.bound` and none worse than `best.split`."""
+    """Return the best chain of the ideals `bits` between `best.bound` and `best.split`, by growing limits."""
     search = chains.search(bits)
     top = best.split.load if best.split else chains.highest * (1 + 1e-6) + 1e-300
-    bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
+    bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP_SHARE
     while bound < top * (1 - SAME_SUMS):
         limit = min(bound + step, top) if bound + step > bound else top
-        found = search.below(limit, control)
-        if found is not None:
-            return Best(found, found.load, True)
+        split = search.below(limit, control)
+        if split is not None:
+            return Best(split, split.load, True)
         if control.stopped:
             return Best(best.split, bound, False)
         bound, step = limit, 2 * step

@@ -1,4 +1,4 @@
-"""CP-SAT over splits: contiguous where there are too many ideals, of any sets, and with the passes counted apart."""
+"""The placer `cp-sat`: contiguous placements with too many ideals, any sets of operators, and separate passes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
 
 _START_IDEALS = 100_000
-"""Ideals that a contiguous split is sought among to start from: a few seconds."""
+"""Largest number of ideals in the search for a contiguous first split, which takes a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpSatConfig:
     """Limits of the search."""
 
-    time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
-    workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the random choices", 0, 2**31 - 1))
+    time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
+    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    seed: int = option(0, Option("Seed", "Seed of the random choices", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """The least objective over all splits, contiguous or not; where time runs out, with a bound.
+    """Search for the least objective over all splits, contiguous or not, with a bound.
 
-    Stages of any sets hold as many micro-batches as there are devices, those of a chain as many as their positions say.
-    So where that matters, the best of all is the better one of the best chain and the best of any sets.
+    A stage of any set holds one micro-batch per device, but a stage of a chain holds only as many as its position
+    requires. If memory may bind, the answer is the better one of the best chain and the best split of any sets.
     """
     if problem.contiguous or not _has_positions(problem):
         return _solve(problem, config, control)
@@ -48,14 +48,14 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
 
 
 def _has_positions(problem: PlacementProblem) -> bool:
-    """Whether chains may fit where any sets would not: they hold fewer micro-batches, and memory may bind."""
+    """Return whether memory may bind and chains hold fewer micro-batches, so that a chain may fit if others do not."""
     held = pipeline_of(problem)
     binds = any(held.memory.sum() > each.capacity for each in held.classes)
     return binds and bool(chain_of(problem).kept.any())
 
 
 def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
-    """The report with the lower objective, and the bound that holds for both kinds."""
+    """Return the report with the lower objective, and the bound that holds for both."""
     if Status.INFEASIBLE in (chain.status, other.status):
         left = other if chain.status is Status.INFEASIBLE else chain
         if left.status is not Status.INFEASIBLE:
@@ -65,8 +65,8 @@ def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
         return replace(other, least_memory=least, least_accelerators=None)
     assert chain.bound is not None
     assert other.bound is not None
-    found = [each for each in (chain, other) if each.objective is not None]
-    best = min(found, key=lambda each: each.objective or 0, default=other)
+    solved = [each for each in (chain, other) if each.objective is not None]
+    best = min(solved, key=lambda each: each.objective or 0, default=other)
     bound = min(chain.bound, other.bound)
     if best.objective is not None and bound >= best.objective * (1 - Fraction(EQUAL_LOADS)):
         return replace(best, status=Status.PROVED_OPTIMAL, bound=best.objective, reason="")
@@ -76,7 +76,7 @@ def _better(chain: PlacementReport, other: PlacementReport) -> PlacementReport:
 
 
 def _solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """As `solve`, for splits of one kind."""
+    """Search for the best split, either over chains or over any sets."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 
@@ -96,7 +96,7 @@ def _solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> 
 def splits(
     pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, config: CpSatConfig, control: Control
 ) -> Best:
-    """The best split by CP-SAT; without time, the start and the bound that needs no search."""
+    """Return the best split by CP-SAT. Without time, return the start and the bound that needs no search."""
     if control.stopped:
         return Best(start, priced_work(pipeline).bound, False)
     from tessel_core.cpsat import Effort
@@ -111,10 +111,10 @@ def splits(
 
 
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
-    """A contiguous split, by a few orders or by the dynamic program where placements need not be contiguous."""
+    """Return a contiguous first split: from a few orders, or for other placements from the dynamic program."""
     if problem.contiguous:
-        found = best_in_orders(fitting, promising_orders(fitting), control).split
-        return None if found is None else measured(fitting.parts(problem.objective), found.device_of)
+        split = best_in_orders(fitting, promising_orders(fitting), control).split
+        return None if split is None else measured(fitting.parts(problem.objective), split.device_of)
     chains = within_memory(chain_of(problem))
     if has_unplaceable(chains):
         return None
@@ -122,19 +122,19 @@ def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Sp
 
 
 def carried_over(source: Pipeline, split: Split | None, target: Pipeline, objective: str) -> Split | None:
-    """A split of other groups of the same operators; None where it does not fit them."""
+    """Convert a split to other groups of the same operators. Return None if it does not fit them."""
     if split is None:
         return None
     place = {i: device for group, device in zip(source.members, split.device_of, strict=True) for i in group}
     supported = {device: each.time for each in target.classes for device in each.devices}
-    found = []
+    converted = []
     for v, group in enumerate(target.members):
         device = next((place[i] for i in group if supported[place[i]][v] < float("inf")), None)
         if device is None:
             return None
-        found.append(device)
+        converted.append(device)
     parts = target.parts(objective)
-    return measured(parts, found) if fits_memory(parts, found) else None
+    return measured(parts, converted) if fits_memory(parts, converted) else None
 
 
 def _why_not_proved(problem: PlacementProblem, config: CpSatConfig, best: Best, control: Control) -> str:

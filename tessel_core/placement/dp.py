@@ -1,4 +1,4 @@
-"""The exact dynamic program over ideals: the contiguous placement of highest throughput, with proof."""
+"""The placer `dp`: the dynamic program over ideals, which proves the contiguous placement of highest throughput."""
 
 from __future__ import annotations
 
@@ -24,39 +24,42 @@ from tessel_core.placement.shortage import explain
 class DpConfig:
     """Limits of the dynamic program."""
 
-    time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
+    time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
     most_ideals: int = option(
         2_000_000,
         Option(
             "Most cuts",
-            "Sets of operators after which a stage can end (ideals); each that is looked at takes about 150 bytes",
+            "Largest number of possible cuts (ideals), of 150 bytes each. Beyond it CP-SAT takes over",
             1_000,
             20_000_000,
         ),
     )
-    workers: int = option(2, Option("Workers", "Threads of CP-SAT, which takes over beyond the most cuts", 1, 64))
-    seed: int = option(0, Option("Seed", "Of CP-SAT's random choices", 0, 2**31 - 1))
+    workers: int = option(2, Option("Workers", "Threads of CP-SAT, if it takes over", 1, 64))
+    seed: int = option(0, Option("Seed", "Seed of CP-SAT's random choices", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> PlacementReport:
-    """The least largest load over all contiguous placements; where links differ, one near the bound of the fastest."""
+    """Search for the least largest load over all contiguous placements.
+
+    If links differ, the bound holds for the fastest link, and the answer may stay above it.
+    """
     if problem.replicates:
         without = partial(_without_replicas, config)
         return solve_replicated(problem, config.most_ideals, without, control.part(config.time_limit))
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 
-    def in_chains(asked: Pipeline) -> Best:
-        return best_chain(asked, config.most_ideals, search)
+    def in_chains(given: Pipeline) -> Best:
+        return best_chain(given, config.most_ideals, search)
 
     if has_unplaceable(fitting):
         return explain(problem, pipeline, in_chains)
     best = in_chains(fitting)
-    in_full = best.complete
-    if search.stopped and not in_full:
+    searched_all = best.complete
+    if search.stopped and not searched_all:
         return answer_split(problem, pipeline, best, control, "the time limit came before the proof")
     reason = "the bound holds for the fastest link between any two devices"
-    if not in_full:
+    if not searched_all:
         reason = (
             f"there are more than {config.most_ideals:,} possible cuts, and the time limit came before CP-SAT's proof"
         )
@@ -65,7 +68,7 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
         return explain(problem, pipeline, in_chains)
     report = answer_split(problem, pipeline, best, control, reason)
     if not problem.has_equal_links:
-        return _wary_of_links(problem, report, config, search)
+        return _with_slow_links(problem, report, config, search)
     return rebalanced(problem, pipeline, report, search)
 
 
@@ -73,49 +76,49 @@ def _without_replicas(config: DpConfig, problem: PlacementProblem, control: Cont
     return solve(problem, config, control.quiet())
 
 
-def _wary_of_links(
+def _with_slow_links(
     problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
 ) -> PlacementReport:
-    """The better of a placement found as if all links were the fastest, and one as if all were the slowest."""
+    """Return the better of two placements: the report's, and one found as if all links were the slowest."""
     slowest = pipeline_of(problem, problem.transfers.loads(problem.graph, max))
-    found = best_chain(within_memory(slowest), config.most_ideals, control)
-    if found.split is None or report.objective is None or report.bound is None:
+    best = best_chain(within_memory(slowest), config.most_ideals, control)
+    if best.split is None or report.objective is None or report.bound is None:
         return report
-    wary = slowest.placement(problem, found.split.device_of)
-    other = answer(problem, wary, float(report.bound), report.reason, control)
+    placement = slowest.placement(problem, best.split.device_of)
+    other = answer(problem, placement, float(report.bound), report.reason, control)
     return other if other.objective is not None and other.objective < report.objective else report
 
 
 def _beyond_ideals(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """The best split of a problem with too many ideals: from fewer groups, then by CP-SAT unless that is proved."""
+    """Return the best split of a problem with too many ideals: from fewer groups, then by CP-SAT if not proved."""
     coarse, best = _coarsely(problem, pipeline, fine, config, control)
     if best.is_optimal:
         return coarse, best
-    asked = within_memory(pipeline)
-    start = carried_over(coarse, best.split, asked, problem.objective)
+    fitting = within_memory(pipeline)
+    start = carried_over(coarse, best.split, fitting, problem.objective)
     search = CpSatConfig(config.time_limit, config.workers, config.seed)
-    found = splits(asked, problem.objective, True, start, search, control)
-    return pipeline, replace(found, bound=max(found.bound, best.bound))
+    split = splits(fitting, problem.objective, True, start, search, control)
+    return pipeline, replace(split, bound=max(split.bound, best.bound))
 
 
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """A split and a bound of a problem with too many ideals, from fewer groups; proved where the two meet."""
+    """Return a split and a bound of a problem with too many ideals, from fewer groups. It is proved if they meet."""
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
         return pipeline, fine
     fitting = within_memory(coarse)
-    found = Best(None, fine.bound, False)
+    restricted = Best(None, fine.bound, False)
     if not has_unplaceable(fitting):
-        found = best_chain(fitting, config.most_ideals, control)
-    light = within_memory(coarse_pipeline(problem, keep_memory=False))
-    bound = best_chain(light, config.most_ideals, control, found.split).bound
-    if fine.split is not None and (found.split is None or fine.split.load < found.split.load):
+        restricted = best_chain(fitting, config.most_ideals, control)
+    relaxed = within_memory(coarse_pipeline(problem, keep_memory=False))
+    bound = best_chain(relaxed, config.most_ideals, control, restricted.split).bound
+    if fine.split is not None and (restricted.split is None or fine.split.load < restricted.split.load):
         return pipeline, Best(fine.split, max(bound, fine.bound), True)
-    return coarse, Best(found.split, max(bound, fine.bound), found.split is not None)
+    return coarse, Best(restricted.split, max(bound, fine.bound), restricted.split is not None)
 
 
 DP = Placer(

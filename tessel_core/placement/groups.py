@@ -1,4 +1,4 @@
-"""From a problem to its pipeline: which operators move together, and groups without cost contracted into neighbours."""
+"""Pipelines made from problems: groups of operators that move together, with free groups merged into neighbours."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tessel_core.rules.placement_referee import with_rounding
 
 
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
-    """The problem with operators grouped that share a device or lie on a cycle, and groups without cost contracted.
+    """Group operators that share a device or lie on a cycle, and merge groups without cost into neighbours.
 
-    `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.  Cycles do
-    not matter where placements need not be contiguous.
+    `costs` has the time to move each operator's output. The default is `problem.transfer_costs`. Cycles only matter if
+    placements must be contiguous.
 
-    Raises InputError where a group has no time on any device's kind.
+    Raises InputError if a group has no time on the kind of any device.
     """
     costs = problem.transfer_costs if costs is None else costs
     whole = whole_pipeline(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
     memory_binds = bool(whole.most_memory.sum() > capacity)
-    if problem.replicates:  # beside replicas, a group that has gradients adds loads where it is moved
+    if problem.replicates:  # with replicas, gradients of a group add load, so only groups without any may be merged
         held = group_gradients(problem, whole.members) + (whole.most_memory if memory_binds else 0.0)
         whole, memory_binds = replace(whole, memory=held, kept=np.zeros_like(held)), True
     sets = _contracted(whole, memory_binds=memory_binds)
@@ -37,20 +37,20 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
 
 
 def group_gradients(problem: PlacementProblem, groups: Groups, without: frozenset[int] = frozenset()) -> Floats:
-    """Per group, the bytes of its weights' gradients, some operators left out."""
+    """Return the gradient bytes of each group. The operators `without` are left out."""
     gradients = gradient_bytes(problem.graph)
     return np.array([sum(gradients[i] for i in members if i not in without) for members in groups], dtype=float)
 
 
 def chain_of(problem: PlacementProblem) -> Pipeline:
-    """The problem's groups in an order along the flow, also where placements need not be contiguous."""
+    """Return the pipeline with groups ordered along the flow, even if placements need not be contiguous."""
     return pipeline_of(replace(problem, contiguous=True))
 
 
 def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline:
-    """As `pipeline_of` with all groups without cost contracted, even where memory binds.
+    """Return the pipeline with all groups without cost merged into neighbours, even if memory binds.
 
-    With `keep_memory` they hold their memory there, which is a restriction of the problem; else they hold none,
+    With `keep_memory` they keep their memory there, which is a restriction of the problem. Otherwise they hold none,
     which is a relaxation.
     """
     whole = whole_pipeline(problem, problem.transfer_costs)
@@ -68,14 +68,14 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
 
 
 def contracted_operators(problem: PlacementProblem) -> frozenset[int]:
-    """The operators without cost that `coarse_pipeline` joins with others."""
+    """Return the operators without cost that `coarse_pipeline` merges into other groups."""
     whole = whole_pipeline(problem, problem.transfer_costs)
     sets, idle = _contracted(whole, memory_binds=False), _without_cost(whole)
     return frozenset(i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part])
 
 
 def whole_pipeline(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
-    """As `pipeline_of`, with no groups contracted: sets of operators that share a device or lie on a cycle."""
+    """Return the pipeline without merged groups: only operators that share a device or lie on a cycle are grouped."""
     graph = problem.graph
     cycles = circles(quotient(len(graph.colocated), graph.flow)) if problem.contiguous else []
     links = [(min(cycle), each) for cycle in cycles for each in cycle]
@@ -103,7 +103,7 @@ def _regrouped(groups: Groups, parts: Groups) -> Groups:
 
 
 def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> Pipeline:
-    """Numbers the groups along the flow."""
+    """Build the pipeline of the groups, numbered along the flow."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}
     group_at = [group_of[each[0]] for each in graph.colocated]
@@ -125,18 +125,20 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
 
 
 def sums_of(groups: Groups, amounts: Sequence[float] | Floats) -> Floats:
-    """Per group, the sum of what its operators have."""
+    """Return the sum of the amounts of each group's operators."""
     return np.array([sum(float(amounts[i]) for i in group) for group in groups])
 
 
 def _counts_by_position(problem: PlacementProblem) -> bool:
-    """Whether stages hold as many micro-batches as their positions say: only stages of a chain have positions."""
+    """Return whether positions decide how many micro-batches stages hold. Only stages of a chain have positions."""
     return problem.contiguous and problem.held.by_position
 
 
 def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
-    """Per operator, the bytes on one of its replicas: with one micro-batch where positions count, else with all in
-    flight."""
+    """Return the bytes of each operator on one replica.
+
+    They include one micro-batch if the number depends on positions, else all micro-batches in flight.
+    """
     graph, rule = problem.graph, problem.held
     count = 1 if _counts_by_position(problem) else rule.held_at(len(problem.devices))
     kept = np.array(graph.kept_bytes, dtype=np.float64) / replicas
@@ -144,13 +146,13 @@ def held_bytes(problem: PlacementProblem, replicas: int = 1) -> Floats:
 
 
 def kept_further(problem: PlacementProblem, replicas: int = 1) -> Floats:
-    """Per operator, the bytes that each further micro-batch adds to one of its replicas."""
+    """Return the bytes that each further micro-batch adds to an operator on one replica."""
     kept = np.array(problem.graph.kept_bytes, dtype=np.float64) / replicas
     return kept if _counts_by_position(problem) else np.zeros_like(kept)
 
 
 def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
-    """The branches that must be apart, in groups: each is in one branch or in none, since layers are."""
+    """Return the groups of each branch that must be kept apart. A group is in at most one branch."""
     if not problem.branches_apart:
         return ()
     first = {members[0]: group for group, members in enumerate(groups)}
@@ -159,23 +161,23 @@ def _branches(problem: PlacementProblem, groups: Groups) -> tuple[Groups, ...]:
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
-    """Devices of one kind and capacity are one class, unless an allowance tells them apart."""
+    """Return the classes of devices: those with the same kind, capacity and allowed groups."""
     alike: dict[tuple[str, float | None, tuple[int, ...]], list[int]] = {}
     for i, device in enumerate(problem.devices):
         alike.setdefault((device.kind, device.memory_capacity, _barred(problem, groups, device)), []).append(i)
-    found = []
+    classes = []
     for (kind, memory, barred), devices in alike.items():
         times = np.array([group_time(problem, group, kind) for group in groups])
         times[list(barred)] = np.inf
         capacity = np.inf if memory is None else with_rounding(memory)
         pays = not problem.devices[devices[0]].is_host
         back = np.array([group_time(problem, group, kind, only_backward=True) for group in groups])
-        found.append(DeviceClass(tuple(devices), times, pays, capacity, np.where(np.isfinite(times), back, 0.0)))
-    return tuple(found)
+        classes.append(DeviceClass(tuple(devices), times, pays, capacity, np.where(np.isfinite(times), back, 0.0)))
+    return tuple(classes)
 
 
 def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) -> tuple[int, ...]:
-    """The groups that an allowance keeps away from the device."""
+    """Return the groups that an allowance keeps away from the device."""
     if not problem.allowances:
         return ()
     kept_away = {i for i, on in enumerate(problem.allowed_on) if on is not None and device.name not in on}
@@ -183,32 +185,40 @@ def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) 
 
 
 def group_time(problem: PlacementProblem, group: Sequence[int], kind: str, *, only_backward: bool = False) -> float:
-    """Time of a group's operators, or of its backward ones, on a kind of device; infinite where one has none there."""
+    """Return the time of a group's operators on a kind of device. Infinite if an operator has no time there.
+
+    With `only_backward`, only backward operators count.
+    """
     operators = [problem.graph.operators[i] for i in group]
     times = [each.time_on(kind) for each in operators if each.backward or not only_backward]
     return float("inf") if None in times else float(sum(time or 0.0 for time in times))
 
 
 def nets_of(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
-    """Tensors that pass between groups; those between the same groups are one."""
+    """Return the nets: tensors that pass between groups. Tensors between the same groups are one net."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}
-    found: dict[tuple[int, ...], list[float]] = {}
+    sums_of_nets: dict[tuple[int, ...], list[float]] = {}
     for source, cost in enumerate(costs):
         meets = tuple(sorted({group_of[each] for each in (source, *graph.consumers[source])}))
         if cost > 0 and len(meets) > 1:
-            sums = found.setdefault(meets, [0.0, 0.0])
+            sums = sums_of_nets.setdefault(meets, [0.0, 0.0])
             sums[0] += cost
             sums[1] += cost if graph.operators[source].backward else 0.0
-    return tuple(Net(meets, *sums) for meets, sums in found.items())
+    return tuple(Net(meets, *sums) for meets, sums in sums_of_nets.items())
 
 
 def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
-    """The groups that may be joined, each set by its least group.
+    """Return the sets of groups that can be merged without loss, ordered by their least groups.
 
-    A group joins its only neighbour along the flow when it takes no time anywhere, every tensor that it touches
-    touches that neighbour too, and it may go wherever the neighbour may, in the same branch.  Moving it there then adds
-    no load to any device: no tensor is cut that was whole.  Where memory binds it must hold none.
+    A group is merged into its only neighbour along the flow if
+
+    - it takes no time on any device,
+    - every tensor of the group also touches the neighbour,
+    - the group is allowed wherever the neighbour is, and is in the same branch,
+    - it holds no memory, or memory does not bind.
+
+    Moving it to the neighbour then adds no load, because no more tensors are cut.
     """
     graph = _Neighbours(pipeline, memory_binds)
     links, waiting = [], list(range(len(pipeline.members)))
@@ -223,13 +233,13 @@ def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, .
 
 
 def _without_cost(pipeline: Pipeline) -> NDArray[np.bool_]:
-    """Per group, whether it takes no time wherever it is supported."""
+    """Return whether each group takes no time on all devices that support it."""
     times = np.where(pipeline.supported, [each.time for each in pipeline.classes], 0.0)
     return np.asarray(times.max(axis=0) == 0)
 
 
 class _Neighbours:
-    """Which groups are neighbours, while groups are contracted."""
+    """The neighbours of groups while groups are being merged."""
 
     def __init__(self, pipeline: Pipeline, memory_binds: bool) -> None:
         count = len(pipeline.members)
@@ -246,7 +256,7 @@ class _Neighbours:
         self._branch_of = {v: branch for stretch in pipeline.branches for branch in stretch for v in branch}
 
     def host_of(self, group: int) -> int | None:
-        """The neighbour that may take the group in, if it needs no place of its own."""
+        """Return the neighbour into which the group can be merged, or None."""
         if group not in self._left or not self._idle[group] or len(self._touches[group]) > 1:
             return None
         hosts: Iterable[int] = self._left
@@ -258,7 +268,7 @@ class _Neighbours:
         return next((host for host in alike if not (self._allowed[:, host] & elsewhere).any()), None)
 
     def remove(self, group: int) -> None:
-        """Remove a group that has joined another."""
+        """Remove a group that has been merged into another."""
         del self._left[group]
         for each in self._touches[group]:
             self._touches[each].discard(group)

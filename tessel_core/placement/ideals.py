@@ -1,6 +1,6 @@
-"""Ideals of a pipeline: sets of groups that hold all predecessors of their members, as bit sets, a row each.
+"""Ideals of a pipeline: sets of groups that contain all predecessors of their members, as rows of bits.
 
-The prefixes of a few orders along the flow are a small family of ideals that often holds the best chain.
+The prefixes of a few orders along the flow are a small family of ideals that often contains the best chain.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from tessel_core.placement.pipeline import Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 
 Bits = NDArray[np.uint64]
-"""Shape (ideals, words): group g is bit g % 64 of word g // 64."""
+"""Bit sets, shaped (ideals, words). Group g is bit g % 64 of word g // 64."""
 
 SMALL_PRODUCT = 1 << 18
-"""Multiplications in a product that OpenBLAS leaves to one thread; a larger one wakes all cores, which then spin."""
+"""Largest number of multiplications in a matrix product. Beyond it OpenBLAS uses all cores, which then wait busily."""
 
 
 def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
-    """Every ideal once, or None where there are more than `most`.
+    """Return all ideals, or None if there are more than `most`.
 
-    The ideals of groups 0 … v are those of 0 … v - 1, and those of them that hold v's predecessors, with v added.
+    The ideals of groups 0 … v are those of 0 … v - 1, plus those of them that contain v's predecessors, with v added.
     """
     count = len(pipeline.members)
-    found = np.zeros((1, _words(count)), dtype=np.uint64)
+    bits = np.zeros((1, _words(count)), dtype=np.uint64)
     for group, before in enumerate(pipeline.predecessors):
         needed = bit_set(before, count)
-        holds = np.ones(len(found), dtype=bool)
+        holds = np.ones(len(bits), dtype=bool)
         for word in np.flatnonzero(needed):
-            holds &= (found[:, word] & needed[word]) == needed[word]
-        grown = found[holds] | bit_set((group,), count)
-        if len(found) + len(grown) > most:
+            holds &= (bits[:, word] & needed[word]) == needed[word]
+        grown = bits[holds] | bit_set((group,), count)
+        if len(bits) + len(grown) > most:
             return None
-        found = np.concatenate([found, grown])
-    return found
+        bits = np.concatenate([bits, grown])
+    return bits
 
 
 def count_ideals(problem: PlacementProblem, most: int) -> int | None:
-    """The number of ideals of the problem's groups, from the empty one to the whole; None for more than `most`.
+    """Return the number of ideals of the problem's groups, or None if it exceeds `most`.
 
-    Groups without cost are contracted, as they are while a placement is searched.
+    Groups without cost are merged into neighbours, as in the search for placements.
 
     Raises InputError for an operator that no device supports.
     """
-    found = all_ideals(pipeline_of(problem), most)
-    return None if found is None else len(found)
+    bits = all_ideals(pipeline_of(problem), most)
+    return None if bits is None else len(bits)
 
 
 def prefixes(orders: Sequence[Sequence[int]]) -> Bits:
-    """The ideals that are prefixes of one of some orders along the flow."""
+    """Return the ideals that are prefixes of the given orders along the flow."""
     count = len(orders[0])
     steps = ([bit_set((), count), *(bit_set((group,), count) for group in order)] for order in orders)
     return np.unique(np.concatenate([np.bitwise_or.accumulate(each) for each in steps]), axis=0)
 
 
 def bit_set(groups: Sequence[int], count: int) -> Bits:
-    """One row of words with the bits of `groups`."""
+    """Return one row of words with the bits of `groups` set."""
     words = np.zeros(_words(count), dtype=np.uint64)
     for group in groups:
         words[group // 64] |= np.uint64(1) << np.uint64(group % 64)
@@ -72,7 +72,7 @@ def bit_set(groups: Sequence[int], count: int) -> Bits:
 
 
 def members_of(bits: Bits, count: int) -> NDArray[np.uint8]:
-    """Bit sets as 0 and 1, shape (ideals, count)."""
+    """Return bit sets as 0 and 1, shaped (ideals, count)."""
     return np.unpackbits(np.ascontiguousarray(bits).view(np.uint8), axis=-1, bitorder="little", count=count)
 
 
@@ -82,27 +82,27 @@ def _words(count: int) -> int:
 
 @dataclass(frozen=True)
 class Ideals:
-    """Ideals in order of their work, from the empty one to the whole pipeline, and what a search asks of them."""
+    """Ideals in order of their work, from the empty set to the whole pipeline, with sums over their groups."""
 
     bits: Bits
     work: Floats
-    """Sum of the groups' priced work, see `bounds.py`."""
+    """Priced work of each ideal, see `bounds.py`."""
     time: Floats
-    """Shape (classes, ideals): time of the groups that the class supports."""
+    """Time of the groups that a class supports, shaped (classes, ideals)."""
     banned: Floats
-    """Shape (classes, ideals): number of groups that the class does not support."""
+    """Number of groups that a class does not support, shaped (classes, ideals)."""
     memory: Floats
     kept: Floats
     cut: Floats
-    """Cost of the nets that an ideal meets and does not hold."""
+    """Cost of the nets with groups inside and outside each ideal."""
     cut_nets: Bits
-    """Those nets, as bit sets."""
+    """These nets, as bit sets."""
     branches: tuple[Floats, ...]
-    """Per stretch, shape (branches, ideals): number of groups of branches that must be apart."""
+    """For each stretch, the number of groups in branches that must be kept apart, shaped (branches, ideals)."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
-        """`work` is per group."""
+        """Compute the sums of the ideals `bits`. `work` has the priced work of each group."""
         apart = [_indicator(branch, len(work)) for stretch in pipeline.branches for branch in stretch]
         sums = sums_over(bits, np.vstack([work, np.ones(len(work)), *apart, *_costs(pipeline)]))
         order = np.lexsort((sums[1], sums[0]))
@@ -116,7 +116,7 @@ class Ideals:
         return cls(bits, sums[0], time, banned, memory, kept, cut, cut_nets, tuple(branches))
 
     def costing(self, pipeline: Pipeline) -> Ideals:
-        """The same ideals, work and branches with the times, memory and nets' costs of another pipeline."""
+        """Return the same ideals with the times, memory and costs of nets of another pipeline."""
         time, banned, memory, kept = _as_costs(pipeline, sums_over(self.bits, np.vstack(_costs(pipeline))))
         return replace(self, time=time, banned=banned, memory=memory, kept=kept, cut=_cuts(pipeline, self.bits)[0])
 
@@ -125,33 +125,33 @@ class Ideals:
 
 
 def sums_over(bits: Bits, values: Floats) -> Floats:
-    """Sums of values per group, shape (values, groups), over ideals, shape (values, ideals)."""
-    found = np.empty((len(values), len(bits)))
+    """Sum values of groups, shaped (values, groups), over ideals. The result is shaped (values, ideals)."""
+    sums = np.empty((len(values), len(bits)))
     columns = np.ascontiguousarray(values.T)
     chunk = max(64, SMALL_PRODUCT // values.size)
     for first in range(0, len(bits), chunk):
         holds = members_of(bits[first : first + chunk], values.shape[1]).astype(np.float64)
-        found[:, first : first + chunk] = (holds @ columns).T
-    return found
+        sums[:, first : first + chunk] = (holds @ columns).T
+    return sums
 
 
 def _costs(pipeline: Pipeline) -> list[Floats]:
-    """Per group its times, whether classes do not support it, its memory and what it keeps, a row for each."""
+    """Return rows of values per group: times per class, lack of support per class, memory, and kept bytes."""
     times, held = [each.time for each in pipeline.classes], (pipeline.memory, pipeline.kept)
     return [*(np.where(np.isfinite(time), time, 0.0) for time in times), *(~np.isfinite(times)), *held]
 
 
 def _as_costs(pipeline: Pipeline, sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Sums of `_costs` as `Ideals` has them: time and banned groups per class, memory, and what is kept."""
+    """Split sums of `_costs` into times per class, banned groups per class, memory, and kept bytes."""
     kinds = len(pipeline.classes)
     return sums[:kinds], sums[kinds : 2 * kinds], sums[-2], sums[-1]
 
 
 def _indicator(groups: Sequence[int], count: int) -> Floats:
-    """1 at `groups`, else 0."""
-    found = np.zeros(count)
-    found[list(groups)] = 1.0
-    return found
+    """Return an array with 1 at `groups`, else 0."""
+    indicator = np.zeros(count)
+    indicator[list(groups)] = 1.0
+    return indicator
 
 
 def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
@@ -171,7 +171,7 @@ def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
 
 
 def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
-    """By number, depth first, and always the group next that leaves the least to transfer."""
+    """Return three orders along the flow: by number, depth first, and greedily by the least cost of the cut."""
     count = len(pipeline.members)
     depth_first_order = depth_first(count, pipeline.arcs, lambda ready: ready[::-1])
     return tuple(range(count)), depth_first_order, _least_cut(pipeline)
@@ -180,9 +180,9 @@ def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
 def depth_first(
     count: int, arcs: Iterable[tuple[int, int]], arrange: Callable[[list[int]], list[int]]
 ) -> tuple[int, ...]:
-    """Vertices 0 … `count` - 1 after their predecessors, and soon after the last of them; those on cycles are left out.
+    """Order the vertices 0 … `count` - 1 so that each comes after its predecessors, and soon after the last of them.
 
-    `arrange` puts vertices that become ready at the same time in order, the next one last.
+    Vertices on cycles are left out. `arrange` sorts vertices that become ready at the same time, the next one last.
     """
     front = _Front(count, arcs)
     ready, order = arrange(front.first), list[int]()
@@ -193,7 +193,7 @@ def depth_first(
 
 
 class _Front:
-    """Vertices whose predecessors are all done."""
+    """The vertices whose predecessors are all done."""
 
     def __init__(self, count: int, arcs: Iterable[tuple[int, int]]) -> None:
         self._after = grouped(count, arcs)
@@ -202,7 +202,7 @@ class _Front:
         self.first = [vertex for vertex, waiting in enumerate(self._waiting) if waiting == 0]
 
     def done(self, vertex: int) -> list[int]:
-        """The vertices that `vertex` was the last to wait for."""
+        """Mark `vertex` as done, and return the vertices that become ready."""
         freed = []
         for after in self._after[vertex]:
             self._waiting[after] -= 1
@@ -212,7 +212,10 @@ class _Front:
 
 
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
-    """Greedy: adding a group opens its nets that have no group yet and closes those that it completes."""
+    """Return the greedy order that always adds the group with the least change of the cut cost.
+
+    Adding a group starts to cut its nets without a group so far, and stops cutting the nets that it completes.
+    """
     front = _Front(len(pipeline.members), pipeline.arcs)
     nets_of = pipeline.nets_of
     missing = [len(net.groups) for net in pipeline.nets]
@@ -226,7 +229,7 @@ def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
     while ready:
         value, _, group = heapq.heappop(ready)
         now = change(group)
-        # A value grows stale as nets open; it only falls, except where a net that it would complete has grown.
+        # The value may be out of date, because other groups have been added since. If so, insert the new value.
         if now != value:
             heapq.heappush(ready, (now, -age, group))
             continue

@@ -1,6 +1,6 @@
-"""A lower bound on the largest load of a layout: groups spread over the devices without regard to the flow.
+"""A lower bound on the largest load of a layout: groups are spread over the devices without regard to the flow.
 
-Where groups repeat, as the layers of a network do, a device's share is a number of each kind.
+If groups repeat, as the layers of a network do, the share of a device is given by the number of groups of each kind.
 """
 
 from __future__ import annotations
@@ -15,32 +15,31 @@ from tessel_core.control import Control
 from tessel_core.placement.layout_task import LayoutTask
 from tessel_core.placement.pipeline import EQUAL_LOADS, Floats
 
-_MOST_SHARES = 5_000
-"""Different shares of a device, beyond which the dynamic program takes longer than a second."""
+_MAX_SHARES = 5_000
+"""Largest number of shares of a device. With more, the dynamic program takes longer than a second."""
 
 Counts = tuple[tuple[int, ...], ...]
-"""Numbers of groups, shape (kinds, places)."""
+"""Numbers of groups, shaped (kinds, places)."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The least largest load, infinite where no spread fits, and numbers of groups that have it."""
+    """The least largest load of a spread, and its numbers of groups. Infinite and None if no spread fits."""
 
     load: float
     counts: Counts | None
-    """None where no spread fits."""
 
 
 def spread_freely(task: LayoutTask, most: float, control: Control) -> Spread | None:
-    """The best spread of load `most` or less; None where there are too many kinds, or `control` stopped.
+    """Return the best spread with a load of at most `most`. None if there are too many kinds, or `control` stopped.
 
     best[p][shares] = min over the share x of place p of max(best[p - 1][shares - x], time of x on p)
 
-    Groups that have one stage to go to are there.  Transfers do not count, and of activations only what every stage
-    of the device holds, so the load is a bound.
+    Groups with only one possible stage are fixed there. Transfers do not count, and activations only with the number
+    that every stage of the device holds. So the load is a lower bound.
     """
     shape = tuple(len(members) + 1 for members in _free(task))
-    if math.prod(shape) > _MOST_SHARES:
+    if math.prod(shape) > _MAX_SHARES:
         return None
     best = np.full(shape, np.inf)
     best[(0,) * len(shape)] = 0.0
@@ -56,18 +55,18 @@ def spread_freely(task: LayoutTask, most: float, control: Control) -> Spread | N
 
 
 def _free(task: LayoutTask) -> list[tuple[int, ...]]:
-    """The kinds of groups that have several stages to go to."""
+    """Return the kinds of groups with several possible stages."""
     return [members for members in task.kinds if _stage(task, members) is None]
 
 
 def _stage(task: LayoutTask, members: tuple[int, ...]) -> int | None:
-    """The only stage of a group that is alone; None for other kinds."""
+    """Return the only possible stage of a kind of groups, or None if there are several."""
     first, last = task.windows[members[0]]
     return first if first == last else None
 
 
 def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) -> Floats:
-    """Per share of the place its load; infinite where it is above `most`, holds too much or is not supported."""
+    """Return the load of each share of the place. Infinite above `most`, beyond the capacity, or without support."""
     time, held = task.time[place], task.static + task.least_in_flight[place] * task.activation
     fixed = [v for v, (first, last) in enumerate(task.windows) if first == last and task.place_of[first] == place]
     load, memory = np.full(shape, time[fixed].sum()), np.full(shape, held[fixed].sum())
@@ -79,23 +78,23 @@ def _loads(task: LayoutTask, place: int, shape: tuple[int, ...], most: float) ->
 
 
 def _shares(load: Floats) -> Iterator[tuple[tuple[int, ...], float]]:
-    """The shares that a place may have, with their loads."""
+    """Yield the possible shares of a place with their loads."""
     for share in np.argwhere(np.isfinite(load)).tolist():
         yield tuple(share), float(load[tuple(share)])
 
 
 def _with_one_more(best: Floats, load: Floats) -> Floats:
-    """`best` of the places so far and one with these loads."""
-    found = np.full(best.shape, np.inf)
+    """Return `best` after adding a place with these loads."""
+    extended = np.full(best.shape, np.inf)
     for share, time in _shares(load):
         more = tuple(slice(number, None) for number in share)
         before = best[tuple(slice(0, size - number) for size, number in zip(best.shape, share, strict=True))]
-        found[more] = np.minimum(found[more], np.maximum(before, time))
-    return found
+        extended[more] = np.minimum(extended[more], np.maximum(before, time))
+    return extended
 
 
 def _counts(task: LayoutTask, stack: list[Floats], loads: list[Floats]) -> Counts:
-    """Walks back from the whole."""
+    """Return the numbers of groups of the best spread, by walking back through the table."""
     left = tuple(size - 1 for size in stack[0].shape)
     shares = [left] * len(loads)
     for place in reversed(range(len(loads))):

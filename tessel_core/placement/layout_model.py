@@ -1,4 +1,4 @@
-"""The CP-SAT models of layouts: groups in the stages of a chain, and as a bound, groups spread over devices freely."""
+"""The CP-SAT model of layouts, which assigns groups to the stages of a chain."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tessel_core.placement.layout_task import LayoutTask
 Var = cp_model.IntVar
 
 
-_COARSE_HELD, _MOST_HELD = 2**18, 2**53
-"""Units in a capacity of a COARSE model, and in all that a device of a FINE model may hold."""
+_COARSE_MEMORY_UNITS, _MAX_MEMORY_UNITS = 2**18, 2**53
+"""Units in a capacity of a COARSE model, and in the most memory that a device of a FINE model may hold."""
 
 
 class Units(Enum):
-    """Units in a load, or in a capacity, that is known to be enough.
+    """Number of integer units in a load that is known to be enough.
 
-    Times are rounded down, so what a model proves is a bound.  CP-SAT presolves only COARSE models, whose bytes are
-    rounded down too: what they find may not fit.  FINE models lose rounding errors only.
+    Times are rounded down, so the model's bound is valid. CP-SAT presolves only COARSE models. Their bytes are rounded
+    down too, so their solutions may not fit. FINE models only lose rounding errors.
     """
 
     COARSE = 2**18
@@ -34,25 +34,25 @@ class Units(Enum):
 
 @dataclass(frozen=True)
 class Found:
-    """The stages of the groups that a model found, if it did, and the bound that it proved."""
+    """The stages of the groups in the solution of a model, or None, and the bound that it proved."""
 
     stage_of: tuple[int, ...] | None
     bound: float
 
 
 class LayoutModel:
-    """Groups into stages, whose time and memory sum up on each device.
+    """A model that assigns groups to stages, with the time and memory of each device.
 
     before[v, s]    group v is in stage s or an earlier one
-    count[k, p]     groups of kind k on the device at place p; groups of a kind have the same costs
-    kept[s]         bytes that stage s holds for each micro-batch in flight, where memory may not suffice
-    largest         the largest load, which is to be least
+    count[k, p]     number of groups of kind k on the device at place p; groups of a kind have equal costs
+    kept[s]         bytes that stage s holds for each micro-batch in flight, if memory may bind
+    largest         the largest load, which is minimised
     """
 
     def __init__(self, task: LayoutTask, upper: float, units: Units, room: float | None = None) -> None:
-        """`upper` is known to be enough for the largest load.
+        """Build the model. `upper` is an upper bound on the least largest load.
 
-        With `room`, bytes that are enough on every device, the least capacity of all devices is asked for instead.
+        With `room`, an upper bound on the least capacity in bytes, the model minimises the common capacity instead.
         """
         self._task, self._units, self._room_bytes = task, units, room
         self._unit = max(upper, 1e-300) / units.value
@@ -80,7 +80,7 @@ class LayoutModel:
         self._model.minimize(self._largest if room is None else self._room)
 
     def _stages_along_the_flow(self) -> None:
-        """before[v, s] => before[v, s + 1]; before[v, s] => before[u, s] for u before v; v is within its window."""
+        """before[v, s] => before[v, s + 1]; before[v, s] => before[u, s] for u before v. Each v is in its window."""
         for v in self._groups:
             first, last = self._task.windows[v]
             for s in range(self._task.stages - 1):
@@ -93,12 +93,12 @@ class LayoutModel:
                     self._model.add_implication(here, self._before[u, s])
 
     def _on(self, v: int, s: int) -> cp_model.LinearExprT:
-        """1 where group v is in stage s."""
+        """Return an expression that is 1 if group v is in stage s, else 0."""
         here = self._before[v, s] if s < self._task.stages - 1 else 1
         return here - self._before[v, s - 1] if s else here
 
     def _at(self, v: int, place: int) -> cp_model.LinearExprT:
-        """1 where group v is on the device at the place."""
+        """Return an expression that is 1 if group v is on the device at the place, else 0."""
         return cp_model.LinearExpr.sum([self._on(v, s) for s in self._task.stages_at[place]])
 
     def _no_empty_stage(self) -> None:
@@ -112,7 +112,7 @@ class LayoutModel:
             self._model.add(self._at(v, place) == 0)
 
     def _counts(self) -> None:
-        """count[k, p] = sum over v of kind k of at[v, p]: whole numbers, whose rounding CP-SAT makes use of."""
+        """count[k, p] = sum over v of kind k of at[v, p]. CP-SAT uses that these are integers."""
         for k, members in enumerate(self._kinds):
             for place in self._places:
                 count = self._count[k, place] = self._model.new_int_var(0, len(members), f"count {k} {place}")
@@ -122,9 +122,9 @@ class LayoutModel:
     def _memory(self) -> None:
         """static bytes of a device + sum over its stages s of in_flight[s] * kept[s] <= capacity, at every moment.
 
-        The same with the least of the mean numbers in flight, in counts of kinds, is implied and speeds up proofs.
-        Both are left out where the capacity cannot be exceeded.  FINE bytes are rounded up, which the rounding error
-        in the capacity makes up for.
+        A second constraint uses `least_in_flight` and the counts of kinds. It is implied and speeds up proofs. Devices
+        that cannot exceed their capacity have none. FINE bytes are rounded up, for which the allowance in the capacity
+        compensates.
         """
         task, within = self._task, self._room_bytes is None
         rounded = math.ceil if self._units is Units.FINE and within else math.floor
@@ -133,7 +133,8 @@ class LayoutModel:
             if within and most <= kind.capacity:
                 continue
             room = kind.capacity if self._room_bytes is None else self._room_bytes
-            limit = _COARSE_HELD if self._units is Units.COARSE else int(_MOST_HELD * min(1.0, room / most))
+            fine = int(_MAX_MEMORY_UNITS * min(1.0, room / most))
+            limit = _COARSE_MEMORY_UNITS if self._units is Units.COARSE else fine
             limit, top = (limit, limit) if within else (self._units.value, self._room)
             scale = limit / max(room, 1e-300)
             static = [rounded(task.static[members[0]] * scale) for members in self._kinds]
@@ -173,21 +174,21 @@ class LayoutModel:
         return cp_model.LinearExpr.sum(terms)
 
     def _in_units(self, value: float) -> int:
-        """Too much is as good as far too much, and sums stay small."""
+        """Convert a time to units. Large values are capped, so that sums stay small."""
         return math.floor(min(float(value) / self._unit, self._most + 1.0))
 
     def fix_counts(self, counts: Sequence[Sequence[int]]) -> None:
-        """Ask for so many groups of each kind at each place, shape (kinds, places)."""
+        """Fix the number of groups of each kind at each place. `counts` is shaped (kinds, places)."""
         for k, row in enumerate(counts):
             for place, count in enumerate(row):
                 self._model.add(self._count[k, place] == count)
 
     def bound_from_below(self, bound: float) -> None:
-        """A known bound on the largest load."""
+        """Add a known lower bound on the largest load."""
         self._model.add(self._largest >= max(0, self._in_units(bound) - self._slack))
 
     def hint(self, stage_of: Sequence[int]) -> None:
-        """Start from stages that are known."""
+        """Give CP-SAT a known solution as a hint."""
         for var, value in self._values(stage_of):
             self._model.add_hint(var, value)
 
@@ -203,9 +204,10 @@ class LayoutModel:
             yield all_, all(there)
 
     def even_out(self, most: float) -> None:
-        """Ask for even stages and loads, with no load above `most`, in place of the least largest load.
+        """Minimise the unevenness of stages and loads instead, with no load above `most`.
 
-        The longest time of a stage counts once per device, beside what each stage and each load is above the mean.
+        The objective is the longest time of a stage times the number of devices, plus the amounts by which stages and
+        loads exceed their means.
         """
         longest = self._model.new_int_var(0, self._most, "longest")
         self._model.add(self._largest <= self._in_units(most))
@@ -220,13 +222,13 @@ class LayoutModel:
         self._model.minimize(len(self._places) * longest + sum(above))
 
     def _above(self, amount: cp_model.LinearExprT, mean: int) -> Var:
-        """What the amount is above the mean, where an objective makes it as small as it can be."""
+        """Return a variable for the amount above the mean. The objective must minimise it."""
         above = self._model.new_int_var(0, self._most, "above")
         self._model.add(amount - mean <= above)
         return above
 
     def solve(self, effort: Effort, control: Control) -> Found:
-        """The best stages within the effort; the bound is one on the objective."""
+        """Solve the model within the effort. The bound in the result is on the objective."""
         answer = ask(self._model, effort, control)
         if answer.verdict is Verdict.IMPOSSIBLE:
             return Found(None, math.inf)

@@ -1,4 +1,4 @@
-"""Layouts with several stages per device as the searches see them: groups into the stages of a chain."""
+"""Layouts with several stages per device as the searches see them: groups are divided into the stages of a chain."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tessel_core.placement.groups import whole_pipeline
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 
-_LESS = 1e-12
-"""A cut must move for more than this share of the largest load."""
-_LONGEST_STEP = 64
-"""Groups that a cut moves over at once, at most."""
+_MIN_GAIN = 1e-12
+"""A cut moves only if it improves a value by more than this share."""
+_MAX_STEP_GROUPS = 64
+"""Largest number of groups by which a cut moves at once."""
 
 
 @dataclass(frozen=True)
 class LayoutTask:
-    """Groups 0 … n - 1, predecessors before successors, that are to be cut into stages 0 … S - 1 along the flow."""
+    """Groups 0 … n - 1 in topological order, to be divided into stages 0 … S - 1 along the flow."""
 
     pipeline: Pipeline
     layout: StageLayout
     devices: tuple[int, ...]
-    """The accelerators in their order; places below are positions here."""
+    """The accelerators in order. A place is a position in this tuple."""
     static: Floats
-    """Per group, the bytes that it always holds."""
+    """Bytes that each group always holds."""
     activation: Floats
-    """Per group, the bytes that it holds for each micro-batch in flight."""
+    """Bytes that each group holds per micro-batch in flight."""
     in_flight: InFlight
-    """How many micro-batches are in flight."""
+    """Rule for the number of micro-batches in flight."""
 
     @classmethod
     def of(cls, problem: PlacementProblem) -> LayoutTask:
-        """The task of a problem that asks for a layout.
+        """Build the task of a problem with a layout.
 
-        Raises InputError where a group has no time on any device's kind.
+        Raises InputError if a group has no time on the kind of any device.
         """
         assert problem.layout is not None, "the problem asks for a layout"
         pipeline = whole_pipeline(problem, problem.transfer_costs)
@@ -52,49 +52,47 @@ class LayoutTask:
 
     @property
     def stages(self) -> int:
-        """The number of stages."""
+        """Number of stages."""
         return self.layout.stages_per_device * len(self.devices)
 
     @cached_property
     def place_of(self) -> tuple[int, ...]:
-        """Per stage, the place of its device."""
+        """Place of each stage's device."""
         return tuple(self.layout.device_of(stage, len(self.devices)) for stage in range(self.stages))
 
     @cached_property
     def stages_at(self) -> tuple[tuple[int, ...], ...]:
-        """Per place, the stages of its device."""
+        """Stages of the device at each place."""
         return tuple(self.layout.stages_of(place, len(self.devices)) for place in range(len(self.devices)))
 
     @cached_property
     def moments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Per place, the micro-batches that each of its stages holds in the fullest moments."""
+        """Micro-batches that each stage at each place holds, at the moments when memory may peak."""
         return tuple(
             self.layout.moments(place, len(self.devices), self.in_flight) for place in range(len(self.devices))
         )
 
     @cached_property
     def least_in_flight(self) -> tuple[float, ...]:
-        """Per place, a number of micro-batches that all of its stages hold at one moment, or in the mean over moments.
+        """Least number of micro-batches that each stage at a place holds at its peak, whatever the cut.
 
-        The fullest moment holds no less than that, so this bounds the memory of groups wherever they are cut.
+        It is the larger of two numbers: the most that all stages hold at one moment, and the least mean over moments.
+        The peak is at least that, so this bounds the memory of groups from below.
         """
-        found = list[float]()
-        for moments in self.moments:
-            found.append(max(*map(min, moments), float(np.mean(moments, axis=0).min())))
-        return tuple(found)
+        return tuple(max(*map(min, each), float(np.mean(each, axis=0).min())) for each in self.moments)
 
     @cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """Groups with the same times and bytes, such as equal layers; one that has only one stage to go to is alone."""
-        found: dict[tuple[float, ...], list[int]] = {}
+        """Sets of groups with equal times and bytes, such as equal layers. A group with one possible stage is alone."""
+        kinds: dict[tuple[float, ...], list[int]] = {}
         for v, costs in enumerate(np.vstack([self.time, self.static, self.activation]).T.tolist()):
             first, last = self.windows[v]
-            found.setdefault(tuple(costs) if first < last else (v,), []).append(v)
-        return tuple(map(tuple, found.values()))
+            kinds.setdefault(tuple(costs) if first < last else (v,), []).append(v)
+        return tuple(map(tuple, kinds.values()))
 
     @cached_property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """Per group, the first and the last stage that it may be in, so that enough groups are left for the others."""
+        """First and last possible stage of each group, so that enough groups remain for the other stages."""
         count = len(self.pipeline.members)
         before = [0] * count
         after = [0] * count
@@ -112,54 +110,54 @@ class LayoutTask:
 
     @cached_property
     def class_at(self) -> tuple[DeviceClass, ...]:
-        """Per place, the class of its device."""
+        """Class of the device at each place."""
         class_of = {device: each for each in self.pipeline.classes for device in each.devices}
         return tuple(class_of[device] for device in self.devices)
 
     @cached_property
     def time(self) -> Floats:
-        """Shape (places, groups); infinite where a group is not supported."""
+        """Times, shaped (places, groups). Infinite if a group is not supported."""
         return np.array([each.time for each in self.class_at])
 
     def placement(self, problem: PlacementProblem, stage_of: Sequence[int]) -> Placement:
-        """The placement that has each group in its stage."""
+        """Return the placement with the given stage of each group."""
         on = [(self.devices[self.place_of[stage]],) for stage in range(self.stages)]
-        found = [0] * len(problem.graph.operators)
+        stages = [0] * len(problem.graph.operators)
         for group, stage in zip(self.pipeline.members, stage_of, strict=True):
             for operator in group:
-                found[operator] = stage
-        return problem.placement([on[stage] for stage in found], stages=found)
+                stages[operator] = stage
+        return problem.placement([on[stage] for stage in stages], stages=stages)
 
     def loads(self, stage_of: Sequence[int]) -> Floats:
-        """Per place, the time of its groups and the cost of the nets that its device has some groups of, but not all.
+        """Return the load of each place: the time of its groups plus the cost of the nets that its device cuts.
 
-        Infinite where a group is not supported.
+        It is infinite if a group is not supported.
         """
         at = np.array(self.place_of)[list(stage_of)]
-        found = np.zeros(len(self.devices))
-        np.add.at(found, at, self.time[at, np.arange(len(at))])
+        loads = np.zeros(len(self.devices))
+        np.add.at(loads, at, self.time[at, np.arange(len(at))])
         for net in self.pipeline.nets:
             touched = set(at[list(net.groups)].tolist())
             for place in touched if len(touched) > 1 else ():
-                found[place] += net.cost
-        return found
+                loads[place] += net.cost
+        return loads
 
     def held(self, stage_of: Sequence[int]) -> Floats:
-        """Per place, the bytes in the fullest moment."""
+        """Return the peak bytes of each place."""
         static, activation = np.zeros(self.stages), np.zeros(self.stages)
         np.add.at(static, list(stage_of), self.static)
         np.add.at(activation, list(stage_of), self.activation)
         return self.held_by(static, activation)
 
     def held_by(self, static: Floats, activation: Floats) -> Floats:
-        """As `held`, for the bytes of each stage."""
+        """Return the peak bytes of each place, given the bytes of each stage."""
         counts, first = self._counts_at_moments
         always = np.bincount(self.place_of, static, len(self.devices))
         return np.asarray(always + np.maximum.reduceat(counts @ activation, first))
 
     @cached_property
     def _counts_at_moments(self) -> tuple[Floats, NDArray[np.int64]]:
-        """Micro-batches per moment and stage, the moments place by place, and the first moment of each place."""
+        """Micro-batches held per moment and stage, and the first moment of each place. Moments are sorted by place."""
         rows, first = list[Floats](), list[int]()
         for stages, moments in zip(self.stages_at, self.moments, strict=True):
             first.append(len(rows))
@@ -170,22 +168,22 @@ class LayoutTask:
 
     @cached_property
     def capacity(self) -> Floats:
-        """Per place, in bytes, a rounding error added."""
+        """Capacity of each place in bytes, plus an allowance for rounding."""
         return np.array([each.capacity for each in self.class_at])
 
     def fits(self, stage_of: Sequence[int]) -> bool:
-        """Whether no device holds more than its capacity."""
+        """Return whether no device holds more than its capacity."""
         return bool((self.held(stage_of) <= self.capacity).all())
 
 
 def cut_evenly(task: LayoutTask, control: Control) -> tuple[int, ...]:
-    """Stages per group: the order of the groups in pieces of equal time, improved by moving one cut at a time.
+    """Return the stage of each group: the order of groups in pieces of equal time, improved by moving single cuts.
 
-    What exceeds a capacity counts before the largest load, and that before the sum of squares.  There must be as many
-    groups as stages, or more.
+    The excess over capacities is minimised first, then the largest load, then the sum of squares. There must be at
+    least as many groups as stages.
     """
     cuts = _Cuts(task)
-    step = _LONGEST_STEP
+    step = _MAX_STEP_GROUPS
     while step and not control.stopped:
         moved = [cuts.move(c, way * step) for c in range(1, task.stages) for way in (-1, 1)]
         step = step if any(moved) else step // 2
@@ -215,18 +213,18 @@ class _Cuts:
 
     @property
     def stage_of(self) -> tuple[int, ...]:
-        """Per group."""
+        """Stage of each group."""
         return tuple(np.repeat(np.arange(self._task.stages), np.diff(self._at)).tolist())
 
     def move(self, cut: int, by: int) -> bool:
-        """Move a cut if that is better; whether it was."""
+        """Move a cut if that is an improvement. Return whether it was."""
         before = self._at[cut]
         if not self._at[cut - 1] < before + by < self._at[cut + 1]:
             return False
         self._at[cut] += by
         value = self._measure()
         for now, was in zip(value, self._value, strict=True):
-            if abs(now - was) > _LESS * max(abs(now), abs(was)):
+            if abs(now - was) > _MIN_GAIN * max(abs(now), abs(was)):
                 if now < was:
                     self._value = value
                     return True
@@ -235,7 +233,7 @@ class _Cuts:
         return False
 
     def _measure(self) -> tuple[float, float, float]:
-        """What is barred or exceeds a capacity, the largest load, and the sum of squares."""
+        """Return the number of unsupported groups plus the excess bytes, the largest load, and the sum of squares."""
         task, place, first, last = self._task, self._place, self._at[:-1], self._at[1:]
         load = self._time[place, last] - self._time[place, first]
         paid = np.where(self._apart, self._cost[self._at], 0.0)
@@ -246,6 +244,6 @@ class _Cuts:
 
 
 def _summed(values: Floats) -> Floats:
-    """Sums of the first 0 … n entries along the last axis."""
+    """Return the sums of the first 0 … n entries along the last axis."""
     zero = np.zeros((*values.shape[:-1], 1))
     return np.asarray(np.concatenate([zero, values.cumsum(axis=-1)], axis=-1))

@@ -1,4 +1,4 @@
-"""Layouts with several stages per device: the chain of stages with the least largest load, with proof."""
+"""The placer `layout`: several stages per device with the least largest load, with a proof."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from tessel_core.placement.layout_model import Units
 
 _COARSE_SHARE, _EVEN_SHARE = 0.5, 0.2
-"""Shares of the time limit: for the search in coarse units, and each time that stages are made even."""
-_EVEN_SECONDS = 2.0
-"""The most for even stages."""
+"""Shares of the time limit for the search in coarse units, and for each attempt to make stages even."""
+_MAX_EVEN_SECONDS = 2.0
+"""Largest time of an attempt to make stages even."""
 _ROOM_SECONDS = 2.0
-"""For the least capacity that would do."""
-_LARGEST_MODEL = 30_000
-"""Groups times stages of a model; larger ones take seconds to build, and find little that is better."""
+"""Time to search the least capacity that would be enough."""
+_MAX_MODEL_SIZE = 30_000
+"""Largest number of groups times stages in a model. Larger ones take seconds to build, and rarely improve anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutConfig:
     """Limits of the search."""
 
-    time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
-    workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the random choices", 0, 2**31 - 1))
+    time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
+    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    seed: int = option(0, Option("Seed", "Seed of the random choices", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: LayoutConfig, control: Control) -> PlacementReport:
-    """The least largest load over all cuts of the flow into the stages of the problem's layout."""
+    """Search for the least largest load over all divisions of the flow into the stages of the layout."""
     task = LayoutTask.of(problem)
     why = _why_none(problem, task)
     if why:
@@ -59,32 +59,32 @@ def solve(problem: PlacementProblem, config: LayoutConfig, control: Control) -> 
 
 
 def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
-    """Why no layout can exist, whatever the memory; empty where one may."""
+    """Return why no layout can exist even with unlimited memory, or an empty string."""
     if not task.devices:
-        return "there are no accelerators, and stages are on these"
+        return "there are no accelerators for the stages"
     nowhere = np.flatnonzero(~np.isfinite(task.time).any(axis=0))
     if len(nowhere):
         first = problem.graph.operators[task.pipeline.members[int(nowhere[0])][0]]
-        return f"operator {first.name} may go to no accelerator, and stages are on these"
+        return f"operator {first.name} is not allowed on any accelerator, but stages are on accelerators"
     groups = len(task.pipeline.members)
     if groups < task.stages:
-        return f"the graph can be cut into {groups} stages at most, and the layout has {task.stages}"
+        return f"the graph can be cut into {groups} stages at most, but the layout has {task.stages}"
     return ""
 
 
 def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
-    """The report where no layout fits, with a layout that exceeds only the memory if there is one."""
+    """Return the report if no layout fits, with a layout that exceeds only the memory if there is one."""
     if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
-        return infeasible(problem, f"no cut into {task.stages} stages has each operator on a device that it may go to")
+        return infeasible(problem, f"no cut into {task.stages} stages puts each operator on an allowed device")
     stage_of, bound = search.least_room(control.part(_ROOM_SECONDS))
     held = float(task.held(stage_of).max())
-    enough = f"{math.ceil(held):,} bytes on each device would do"
+    enough = f"{math.ceil(held):,} bytes on each device would be enough"
     reason = f"the devices have no room for {task.stages} stages and the micro-batches in flight; {enough}"
     return infeasible(problem, reason, least_bytes(held, bound), relaxed=task.placement(problem, stage_of))
 
 
 class _Search:
-    """The best stages so far and the bound, improved by one method after the other until they meet."""
+    """The best stages so far and the bound. Several methods improve them one after another until they meet."""
 
     def __init__(self, task: LayoutTask, config: LayoutConfig, control: Control) -> None:
         self._task, self._config, self._control = task, config, control
@@ -95,7 +95,7 @@ class _Search:
         self.impossible = False
 
     def run(self) -> None:
-        """Cut evenly, bound, search in coarse units, then in fine ones; at last make the stages even."""
+        """Start from even cuts, compute the bound, solve models in coarse and fine units, then make stages even."""
         from tessel_core.placement.layout_model import Units
 
         self._take(self.start)
@@ -112,16 +112,16 @@ class _Search:
 
     @property
     def why_not_proved(self) -> str:
-        """Why the bound may be below the load of the stages."""
+        """Reason why the bound may be below the load of the stages."""
         if self.bound >= self.load * (1 - EQUAL_LOADS):
             return "the bound holds for the fastest link between any two devices"
         if self._has_small_models or self.best is None:
             return "the time limit came before the proof"
-        return "there are too many operators for a proof; a graph of whole layers (--by-layer) has fewer"
+        return "there are too many operators for a proof: a graph of whole layers (--by-layer) has fewer"
 
     @property
     def _has_small_models(self) -> bool:
-        return len(self._task.pipeline.members) * self._task.stages <= _LARGEST_MODEL
+        return len(self._task.pipeline.members) * self._task.stages <= _MAX_MODEL_SIZE
 
     @property
     def _is_done(self) -> bool:
@@ -129,7 +129,7 @@ class _Search:
 
     @property
     def _upper(self) -> float:
-        """A load that is enough."""
+        """Upper bound on the least largest load."""
         return self.load if math.isfinite(self.load) else highest_load(self._task.pipeline)
 
     def _effort(self, share: float) -> Effort:
@@ -139,18 +139,18 @@ class _Search:
         return Effort(seconds, self._config.workers, self._config.seed, repeatable=self._config.workers == 1)
 
     def _take(self, stage_of: tuple[int, ...]) -> None:
-        """Keep stages that fit and are better."""
+        """Keep stages if they fit and are better."""
         load = float(self._task.loads(stage_of).max())
         if load < self.load and self._task.fits(stage_of):
             self.best, self.load = stage_of, load
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         load = None if self.best is None else Fraction(self.load)
         self._control.report("layout", load, Fraction(self.bound))
 
     def _ask(self, units: Units, share: float) -> None:
-        """One model, from what is known."""
+        """Solve one model, starting from the best stages and the bound."""
         from tessel_core.placement.layout_model import LayoutModel
 
         model = LayoutModel(self._task, self._upper, units)
@@ -163,16 +163,16 @@ class _Search:
         self._learn(found.bound)
 
     def _learn(self, bound: float) -> None:
-        """A bound, infinite where nothing fits; known stages do, if only by a rounding error."""
+        """Take a bound, which is infinite if nothing fits. Known stages still fit, because bounds are rounded."""
         self.impossible = self.best is None and math.isinf(bound)
         if not self.impossible:
             self.bound = min(max(self.bound, bound), self.load)
-            self._tell()
+            self._report()
 
     def _even_out(self, load: float, counts: Counts | None = None) -> None:
-        """Among layouts of this load, one with even stages: a pipeline waits for its longest one.
+        """Look for a layout of this load with even stages, because a pipeline waits for its longest stage.
 
-        With `counts`, among those with these numbers of groups, of which there may be none.
+        With `counts`, it must have these numbers of groups. There may be no such layout.
         """
         from tessel_core.placement.layout_model import LayoutModel, Units
 
@@ -182,16 +182,16 @@ class _Search:
             model.fix_counts(counts)
         elif self.best is not None:
             model.hint(self.best)
-        found = model.solve(self._effort(_EVEN_SHARE).within(_EVEN_SECONDS), self._control).stage_of
-        if found is None or not self._task.fits(found):
+        stage_of = model.solve(self._effort(_EVEN_SHARE).within(_MAX_EVEN_SECONDS), self._control).stage_of
+        if stage_of is None or not self._task.fits(stage_of):
             return
-        reached = float(self._task.loads(found).max())
+        reached = float(self._task.loads(stage_of).max())
         if reached <= min(self.load, load) * (1 + EQUAL_LOADS):
-            self.best, self.load = found, reached
-            self._tell()
+            self.best, self.load = stage_of, reached
+            self._report()
 
     def least_room(self, control: Control) -> tuple[tuple[int, ...], float]:
-        """Stages that hold little on the fullest device, and a bound on that: in coarse units, then in fine ones."""
+        """Return stages with little memory on the fullest device, and a bound on it, by coarse and then fine models."""
         from tessel_core.placement.layout_model import LayoutModel, Units
 
         best, bound = self.start, 0.0

@@ -1,4 +1,4 @@
-"""Splits that change by one group at a time."""
+"""Splits that change by moving one group at a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tessel_core.placement.pipeline import Pipeline, Split
 
 
 def measured(parts: Sequence[Pipeline], device_of: Sequence[int]) -> Split:
-    """The split with its load, which is the sum over the parts of the largest load of a device."""
+    """Return the split with its load: the sum over the parts of the largest load of a device."""
     return Moves([_in_place(part, device_of) for part in parts], device_of).split
 
 
 def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
-    """Whether no device exceeds its capacity."""
+    """Return whether no device exceeds its capacity."""
     moves = Moves([_in_place(parts[0], device_of)], device_of)
     return not any(map(moves.overfull, moves.devices))
 
 
 def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
-    """The pipeline in which each group holds what it does in its stage of this split, and nothing by position."""
+    """Return the pipeline in which each group has the memory of its stage in this split, independent of position."""
     if not pipeline.kept.any():
         return pipeline
     held = Split(0.0, tuple(device_of)).held(pipeline)
@@ -35,18 +35,18 @@ def _in_place(pipeline: Pipeline, device_of: Sequence[int]) -> Pipeline:
 
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
-    """Per group, the devices that support it."""
+    """Return the devices that support each group."""
     rows = zip(pipeline.classes, pipeline.supported, strict=True)
     devices = sorted((device, supported.tolist()) for each, supported in rows for device in each.devices)
     return [[device for device, supported in devices if supported[v]] for v in range(len(pipeline.members))]
 
 
 class Moves:
-    """Groups on devices, per part of the objective the devices' loads, and per device what it holds.
+    """A split with the loads (per part of the objective) and the memory of its devices, updated move by move.
 
-    Memory is that of the pipeline's groups wherever they are: of one micro-batch where stages hold more by position.
+    Memory is that of the pipeline's groups at any position, so it counts one micro-batch if positions matter.
 
-    Invariant: net e loads device d, if that pays, exactly where 0 < held[e][d] < groups of e.
+    Invariant: net e loads device d if and only if d pays and 0 < held[e][d] < number of groups of e.
     """
 
     def __init__(self, parts: Sequence[Pipeline], device_of: Sequence[int]) -> None:
@@ -82,33 +82,33 @@ class Moves:
 
     @property
     def objective(self) -> float:
-        """Sum over the parts of the largest load; sums of changes, so exact to rounding only."""
+        """Sum over the parts of the largest load. It is subject to rounding errors, as a sum of changes."""
         return sum(map(max, self.load))
 
     @property
     def split(self) -> Split:
-        """As it is now."""
+        """The current split."""
         return Split(self.objective, tuple(self.on))
 
     def fits(self, group: int, device: int) -> bool:
-        """Whether the device has the memory for one more group."""
+        """Return whether the device has memory for one more group."""
         return self.memory[device] + self._sizes[group] <= self._capacity[device]
 
     def overfull(self, device: int) -> bool:
-        """Whether the device exceeds its capacity."""
+        """Return whether the device exceeds its capacity."""
         return self.memory[device] > self._capacity[device]
 
     def holds(self, group: int) -> bool:
-        """Whether the group holds any memory."""
+        """Return whether the group holds any memory."""
         return self._sizes[group] > 0
 
     @property
     def overflow(self) -> float:
-        """Bytes that devices hold beyond their capacities; exact to rounding."""
+        """Bytes that devices hold above their capacities, subject to rounding errors."""
         return sum([max(0.0, held - most) for held, most in zip(self.memory, self._capacity, strict=True)])
 
     def shift(self, group: int, device: int) -> None:
-        """Moves a group to a device other than its own."""
+        """Move a group to a device other than its own."""
         source = self.on[group]
         self.on[group] = device
         self.memory[source] -= self._sizes[group]
@@ -119,15 +119,15 @@ class Moves:
             load[device] += sum([sign * costs[e] for e, sign in opened]) + times[group][device]
 
     def after(self, group: int, device: int) -> tuple[float, float]:
-        """Overflow and objective if the group were on that device."""
+        """Return overflow and objective after a move, which is undone."""
         source = self.on[group]
         self.shift(group, device)
-        found = self.overflow, self.objective
+        values = self.overflow, self.objective
         self.shift(group, source)
-        return found
+        return values
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
-        """Nets that begin (1) or cease (-1) to load the source, and those that do so on the device."""
+        """Return the nets that start (1) or stop (-1) to load the source, and those that do so on the device."""
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
         for e in self.nets_of[group]:
             held, size = self._held[e], len(self.groups_of[e])

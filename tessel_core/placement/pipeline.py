@@ -1,4 +1,4 @@
-"""The problem as the searches see it: groups of operators that move together, and the splits of them onto devices."""
+"""The problem as the searches see it: groups of operators that move together, and splits of groups onto devices."""
 
 from __future__ import annotations
 
@@ -19,102 +19,105 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """Devices that can take each other's place."""
+    """Interchangeable devices."""
 
     devices: tuple[int, ...]
     time: Floats
-    """Per group; infinite where it is not supported."""
+    """Time of each group. Infinite if the class does not support it."""
     pays: bool
-    """Whether transfers load the device."""
+    """Whether transfers load the devices."""
     capacity: float
-    """Bytes, a rounding error added; infinite where memory is not limited."""
+    """Bytes, plus an allowance for rounding. Infinite if memory is not limited."""
     backward: Floats
-    """Per group, the part of its time that backward operators take; 0 where it is not supported."""
+    """Time of each group's backward operators. 0 if the class does not support the group."""
     loads_are_bytes: bool = False
-    """Whether times are bytes held by one micro-batch: each further one then adds the `kept` of its groups."""
+    """Whether `time` has the bytes held with one micro-batch. Each further one then adds the `kept` bytes of groups."""
 
 
 @dataclass(frozen=True)
 class Net:
-    """A tensor's producer and its consumers, as groups: it costs every paying device that has some but not all."""
+    """A tensor with the groups of its producer and consumers. It loads paying devices that have some, but not all."""
 
     groups: tuple[int, ...]
     cost: float
     backward: float
-    """The part of the cost that outputs of backward operators make."""
+    """Part of the cost from outputs of backward operators."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Groups 0 … n - 1, predecessors before successors, to be cut into one stage a device along the flow.
+    """Groups 0 … n - 1 in topological order, to be divided into one stage per device along the flow.
 
-    Where placements need not be contiguous, there are no predecessors.
+    If placements need not be contiguous, there are no predecessors.
     """
 
     members: Groups
-    """Per group, its operators."""
+    """Operators of each group."""
     predecessors: Groups
     memory: Floats
-    """Per group, the bytes that it holds with the fewest micro-batches in flight."""
+    """Bytes of each group with the fewest micro-batches in flight."""
     kept: Floats
-    """Per group, the bytes that each further micro-batch adds; 0 where all stages hold equally many."""
+    """Bytes that each further micro-batch adds to each group. 0 if all stages hold the same number."""
     in_flight: InFlight
     classes: tuple[DeviceClass, ...]
     nets: tuple[Net, ...]
     branches: tuple[Groups, ...] = ()
-    """Per stretch of the flow, branches that must be apart: of each, its groups."""
+    """Groups of each branch that must be kept apart, for each stretch of the flow with branches."""
 
     @cached_property
     def supported(self) -> NDArray[np.bool_]:
-        """Whether a class supports a group, shape (classes, groups)."""
+        """Whether each class supports each group, shaped (classes, groups)."""
         return np.isfinite([each.time for each in self.classes])
 
     @property
     def stages(self) -> int:
-        """The most stages there may be: one on each device."""
+        """Largest number of stages: one per device."""
         return sum(len(each.devices) for each in self.classes)
 
     @property
     def most_memory(self) -> Floats:
-        """Per group, the bytes that it holds in the first of all stages."""
+        """Bytes of each group in the first stage, which holds the most micro-batches."""
         return self.memory_at(self.stages)
 
     def further_at(self, position: int) -> int:
-        """Micro-batches besides the first that the stage at `position` from the end holds."""
+        """Return the number of micro-batches that the stage at `position` from the end holds, minus one."""
         return self.in_flight.held_at(position) - 1 if self.kept.any() else 0
 
     def memory_at(self, position: int) -> Floats:
-        """Per group, the bytes that it holds in the stage at `position` from the end."""
+        """Return the bytes of each group in the stage at `position` from the end."""
         return self.memory + self.further_at(position) * self.kept
 
     def time_at(self, kind: int, position: int) -> Floats:
-        """Per group, its load on a device of class `kind` in the stage at `position` from the end."""
+        """Return the load of each group on a device of class `kind` in the stage at `position` from the end."""
         each = self.classes[kind]
         return each.time + self.further_at(position) * self.kept if each.loads_are_bytes else each.time
 
     @property
     def arcs(self) -> list[tuple[int, int]]:
-        """Pairs of groups, the first a predecessor of the second."""
+        """Pairs (predecessor, group)."""
         return [(source, group) for group, before in enumerate(self.predecessors) for source in before]
 
     @cached_property
     def nets_of(self) -> Groups:
-        """Per group, the nets that it is in."""
+        """Nets of each group."""
         return grouped(len(self.members), ((group, e) for e, net in enumerate(self.nets) for group in net.groups))
 
     def placement(
         self, problem: PlacementProblem, device_of: Sequence[int], replicas: Sequence[tuple[int, ...]] = ()
     ) -> Placement:
-        """The placement that puts each group on its device, or on the set of `replicas` that begins with it."""
-        found: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
+        """Return the placement of each group on its device, or on the set of `replicas` whose first device it is."""
+        on: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
         sets = {devices[0]: devices for devices in replicas}
         for group, device in zip(self.members, device_of, strict=True):
             for operator in group:
-                found[operator] = sets.get(device, (device,))
-        return problem.placement(found)
+                on[operator] = sets.get(device, (device,))
+        return problem.placement(on)
 
     def parts(self, objective: str) -> tuple[Pipeline, ...]:
-        """The objective is the sum over these of the largest load: one, or its forward and its backward part."""
+        """Return the parts of the objective, which is the sum over them of the largest load.
+
+        There is one part for the throughput, else a forward and a backward part.
+        """
         if objective == THROUGHPUT:
             return (self,)
         return self._part(forward=1.0, backward=0.0), self._part(forward=0.0, backward=1.0)
@@ -130,36 +133,36 @@ class Pipeline:
 
 
 def within_memory(pipeline: Pipeline) -> Pipeline:
-    """The same, with groups that alone exceed a device's memory not supported there."""
+    """Return the pipeline in which a class does not support groups that alone exceed its memory."""
     fitting = (np.where(pipeline.memory <= each.capacity, each.time, np.inf) for each in pipeline.classes)
     classes = tuple(replace(each, time=time) for each, time in zip(pipeline.classes, fitting, strict=True))
     return replace(pipeline, classes=classes)
 
 
 def has_unplaceable(pipeline: Pipeline) -> bool:
-    """Whether no device supports some group."""
+    """Return whether some group is supported by no device."""
     return not pipeline.supported.any(axis=0).all()
 
 
 EQUAL_LOADS = 1e-9
-"""Loads that differ by less, relatively, are sums of the same floats in another order, or of rounded ones."""
+"""Loads that differ by less than this share are equal up to the order of addition and rounding."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Groups onto devices."""
+    """An assignment of groups to devices."""
 
     load: float
-    """The objective: the largest load of a device, or the sum of the largest of each pass."""
+    """Objective: the largest load of a device, or the sum of the largest load of each pass."""
     device_of: tuple[int, ...]
-    """Per group."""
+    """Device of each group."""
     replicas: tuple[tuple[int, ...], ...] = ()
-    """Sets of devices that share a stage, of which `device_of` names the first."""
+    """Sets of devices that share a stage as replicas. `device_of` has the first device of a set."""
 
     def held(self, pipeline: Pipeline) -> dict[int, int]:
-        """Per device in use, how many micro-batches it holds, as `InFlight.held_by` has it.
+        """Return the number of micro-batches that each used device holds, by `InFlight.held_by`.
 
-        An order of stages that may change places is chosen by their memory, or by loads where these are bytes.
+        If several orders of the stages are possible, their memory decides, or their loads if these are bytes.
         """
         devices = sorted(set(self.device_of))
         on = [devices.index(device) for device in self.device_of]
@@ -179,7 +182,7 @@ class Split:
         return dict(zip(devices, pipeline.in_flight.held_by(before, excess, pipeline.stages), strict=True))
 
     def along_the_flow(self, pipeline: Pipeline, devices: Sequence[int]) -> list[int]:
-        """The `devices`, which are those in use, in the order in which the flow passes through them."""
+        """Return `devices`, which must be those in use, in the order in which the flow visits them."""
         on = [devices.index(device) for device in self.device_of]
         before = quotient(len(devices), ((on[source], on[group]) for source, group in pipeline.arcs))
         return [devices[i] for i in topological_order(before)]
@@ -187,12 +190,12 @@ class Split:
 
 @dataclass(frozen=True)
 class Best:
-    """The best split that a search found, and the least load that any may have; proved where they meet."""
+    """The best split that a search found, and a lower bound on the load of any split."""
 
     split: Split | None
     bound: float
     complete: bool
-    """Whether the search ended by itself, having seen all splits: then there is none better than `split`."""
+    """Whether the search covered all splits, so that none is better than `split`."""
 
     @property
     def is_optimal(self) -> bool:

@@ -1,4 +1,4 @@
-"""Every placer, in the order in which people are offered them, and the front door that keeps them honest."""
+"""The table of placers, in the order of forms, and `solve_placement`, which runs one and checks its result."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class Placer(Solver):
     kind: ClassVar[str] = "placer"
 
     objectives: tuple[str, ...] = (THROUGHPUT, FORWARD_BACKWARD)
-    """The objectives that it serves."""
+    """Objectives that the placer supports."""
     contiguous: tuple[bool, ...] = (True, False)
-    """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
+    """Supported values of `PlacementProblem.contiguous`."""
     keeps_branches_apart: bool = False
-    """Whether it serves problems that ask for it."""
+    """Whether the placer supports problems that keep branches apart."""
     replicates: tuple[bool, ...] = (False,)
-    """Whether it serves problems whose stages have one device, those that let a stage have several, or both."""
+    """Supported values of `PlacementProblem.replicates`."""
     several_stages: bool = False
-    """Whether it makes layouts with several stages per device, and those only."""
+    """Whether the placer makes layouts with several stages per device, and no other placements."""
     judges: bool = False
-    """Whether it judges the problem's placement by hand instead of making one."""
+    """Whether the placer evaluates the problem's placement by hand instead of searching one."""
 
     def why_not(self, problem: PlacementProblem) -> str:
-        """Why the placer does not serve the problem; empty where it does."""
+        """Return why the placer does not support the problem, or an empty string if it does."""
         if problem.objective not in self.objectives:
-            return f"does not serve the objective {problem.objective}, it serves {' and '.join(self.objectives)}"
+            return f"does not support the objective {problem.objective}, only {' and '.join(self.objectives)}"
         if problem.contiguous not in self.contiguous:
             return f"is for {'non-contiguous' if problem.contiguous else 'contiguous'} placements only"
         if problem.branches_apart and not self.keeps_branches_apart:
@@ -68,35 +68,35 @@ PLACERS = Registry(
     },
     group="tessel.placers",
 )
-"""Every placer by name, those of other packages last; command line and tests follow this table."""
+"""All placers by name, with those of other packages last. Command line and tests follow this table."""
 
 CANCELLED = "it was cancelled before the proof"
-"""The reason in a report of a search that a person, not a limit, ended."""
-_ASIDE_S = 2.0
-"""Wall seconds for whether any placement fits, where a placer that proves nothing has none."""
+"""The `reason` in the report of a search that the user cancelled."""
+_FEASIBILITY_S = 2.0
+"""Seconds to decide whether any placement fits, after a placer without proofs found none."""
 
 find_placer = PLACERS.find
 
 
 def default_placer(problem: PlacementProblem) -> str:
-    """The first of the placers that serves the problem: the one that proves most.
+    """Return the first placer that supports the problem, which is the one that proves most.
 
-    Raises InputError where none does.
+    Raises InputError if there is none.
     """
-    found = next((placer.name for placer in PLACERS.values() if not placer.why_not(problem)), None)
-    if found is None:
+    name = next((placer.name for placer in PLACERS.values() if not placer.why_not(problem)), None)
+    if name is None:
         kind = "contiguous" if problem.contiguous else "non-contiguous"
         raise InputError("placer", f"there is none for {kind} placements and the objective {problem.objective}")
-    return found
+    return name
 
 
 def solve_placement(
     name: str, problem: PlacementProblem, config: object = None, control: Control | None = None
 ) -> PlacementReport:
-    """A placement by the placer called `name`; the referee has passed what comes back.
+    """Search a placement with the placer called `name`, and check the result with the referee.
 
-    Raises InputError for an unknown placer, one that does not serve what the problem asks for, an option out of range,
-    or an operator that no device supports; RefereeError where the placer broke a rule, which is our bug.
+    Raises InputError if the placer is unknown or does not support the problem, if an option is out of range, or if no
+    device supports an operator. Raises RefereeError if the placer broke a rule, which is a bug of the placer.
     """
     placer = find_placer(name)
     objection = placer.why_not(problem)
@@ -117,17 +117,17 @@ def solve_placement(
 
 
 def _why_none(report: PlacementReport, problem: PlacementProblem, control: Control) -> PlacementReport:
-    """A report without a placement, with the finding of the placer that proves most: none can exist, or others do.
+    """Complete a report without a placement: ask the placer that proves most whether any placement exists.
 
-    So all placers report infeasibility alike, with the least memory and number of accelerators that would do.
+    So all placers report infeasibility alike, with the least memory and number of accelerators that would be enough.
     """
     most = PLACERS[default_placer(problem)]
     shared = {field.name for field in fields(most.config)} & {"subgraphs", "most_ideals"}
     options = {name: getattr(report.config, name) for name in shared if hasattr(report.config, name)}
-    other = most.solve(problem, most.config(**options), control.quiet().part(_ASIDE_S))
+    other = most.solve(problem, most.config(**options), control.quiet().part(_FEASIBILITY_S))
     report = replace(report, wall_s=control.elapsed_s)
     if other.status is not Status.INFEASIBLE:
-        beside = "; other placements keep all rules" if other.solution is not None else ""
+        beside = "; other placements are valid" if other.solution is not None else ""
         return replace(report, reason=report.reason + beside)
     return replace(
         report,
@@ -141,7 +141,7 @@ def _why_none(report: PlacementReport, problem: PlacementProblem, control: Contr
 
 @dataclass(frozen=True, slots=True)
 class PlacementQuestion:
-    """One search, complete: equal questions have equal answers, whatever time the machine takes."""
+    """All inputs of a search. Equal questions have equal answers, apart from effects of the clock."""
 
     placer: str
     problem: PlacementProblem
@@ -149,9 +149,9 @@ class PlacementQuestion:
 
     @property
     def title(self) -> str:
-        """The placer as people write it."""
+        """Display title of the placer."""
         return find_placer(self.placer).title
 
     def solve(self, control: Control) -> PlacementReport:
-        """The answer, as `solve_placement` gives it."""
+        """Run `solve_placement`."""
         return solve_placement(self.placer, self.problem, self.config, control)

@@ -1,4 +1,4 @@
-"""The problem that placers solve: a graph and the devices that its operators may go to."""
+"""The problem that placers solve: a graph and the devices for its operators."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from tessel_core.placement.branches import branches_apart
 from tessel_core.rules import Violation, check_allowances, check_layout, check_placement
 
 _FOR_LAYOUTS = (THROUGHPUT, True, False)
-"""The objective, whether placements are contiguous, and whether branches are apart, with several stages per device."""
+"""With several stages per device, the required objective, and values of `contiguous` and `branches_apart`."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A graph and the devices that its operators may go to, for a pipeline with one stage per device or several.
+    """A graph and the devices for its operators, in a pipeline with one or several stages per device.
 
-    `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
+    With `contiguous`, the devices' forward operators must form a chain of ideals. Otherwise any sets are allowed.
 
-    Raises InputError where an allowance names an operator or a device that there is not, and for branches that are to
-    be apart, or replicas, in other placements than contiguous ones for the throughput.
+    Raises InputError if an allowance names an unknown operator or device, and for combinations that are not supported.
     """
 
     graph: OperatorGraph
@@ -53,30 +52,30 @@ class PlacementProblem:
     objective: str = THROUGHPUT
     contiguous: bool = True
     branches_apart: bool = False
-    """Whether no device may have operators of two branches that run side by side."""
+    """Whether no device may have operators of two parallel branches."""
     by_hand: tuple[tuple[int, ...], ...] | None = None
-    """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
+    """Devices of each operator in a placement by hand, which the placer `expert` evaluates."""
     stages_by_hand: tuple[int, ...] | None = None
-    """In a layout, per operator its stage as a person chose it."""
+    """Stage of each operator in a layout by hand."""
     layout: StageLayout | None = None
-    """How several stages per device lie on the accelerators, in the order of these; None for one stage per device."""
+    """Layout with several stages per device, over the accelerators in their order. None means one stage per device."""
     in_flight: InFlight = USUAL
-    """How many micro-batches' activations each stage holds in training."""
+    """Rule for the number of micro-batches whose activations each stage holds in training."""
     replication: Replication | None = None
-    """How replicas are counted where a stage may have several devices; None where it has one."""
+    """Cost of replicas, if a stage may have several devices. None if each stage has one."""
 
     def __post_init__(self) -> None:
         if self.branches_apart and (self.objective, self.contiguous) != (THROUGHPUT, True):
-            raise InputError("branches", f"are kept apart in contiguous placements for the {THROUGHPUT} only")
+            raise InputError("branches", f"can be kept apart only in contiguous placements for the {THROUGHPUT}")
         if self.replication is not None and (self.objective, self.contiguous) != (THROUGHPUT, True):
-            raise InputError("replicas", f"are for contiguous placements for the {THROUGHPUT} only")
+            raise InputError("replicas", f"need a contiguous placement for the {THROUGHPUT}")
         if self.replication is not None and self.transfers.groups is not None:
-            raise InputError("replicas", "are single devices, and not tensor-parallel groups yet")
+            raise InputError("replicas", "do not support tensor-parallel groups yet")
         if self.layout is not None and (self.objective, self.contiguous, self.branches_apart) != _FOR_LAYOUTS:
-            why = f"are for contiguous placements for the {THROUGHPUT} that may mix branches"
+            why = f"need a contiguous placement for the {THROUGHPUT} that does not keep branches apart"
             raise InputError("several stages per device", why)
         if self.layout is not None and self.replication is not None:
-            raise InputError("replicas", "are for placements with one stage per device")
+            raise InputError("replicas", "need a placement with one stage per device")
         known = {device.name for device in self.devices}
         check_unique("allowances", (each.operator for each in self.allowances))
         for each in self.allowances:
@@ -84,11 +83,11 @@ class PlacementProblem:
                 raise InputError("allowances", f"unknown operator {each.operator!r}")
             for name in each.devices:
                 if name not in known:
-                    raise InputError(f"operator {each.operator}", f"is for an unknown device {name!r}")
+                    raise InputError(f"operator {each.operator}", f"is allowed on an unknown device {name!r}")
 
     @classmethod
     def on_pool(cls, graph: OperatorGraph, pool: DevicePool, allowances: Sequence[Allowance] = ()) -> PlacementProblem:
-        """On so many equal accelerators and hosts; the graph's own transfer costs."""
+        """Build the problem on equal accelerators and hosts, with the transfer costs of the graph."""
         return cls(graph, pool.devices(graph), OWN_COSTS, tuple(allowances))
 
     @classmethod
@@ -99,44 +98,44 @@ class PlacementProblem:
         communication: Communication = Communication.OVERLAPPED,
         allowances: Sequence[Allowance] = (),
     ) -> PlacementProblem:
-        """On a mesh's devices; `graph` has times for their kinds, in seconds, and the memory that operators hold.
+        """Build the problem on a mesh. `graph` has times in seconds for its kinds of devices, and memory.
 
-        Raises InputError where a transfer would load devices, and the size of an output is not known.
+        Raises InputError if transfers load devices and the size of an output is unknown.
         """
         return cls(graph, mesh.placement_devices, Transfers(mesh, communication), tuple(allowances))
 
     @cached_property
     def transfer_costs(self) -> tuple[float, ...]:
-        """Per operator, what moving its output loads a device with at least."""
+        """Least time for which moving each operator's output occupies a device."""
         return self.transfers.loads(self.graph, min)
 
     @cached_property
     def has_equal_links(self) -> bool:
-        """Whether every transfer costs `transfer_costs` between any two devices: then loads in a search are exact."""
+        """Whether every transfer costs `transfer_costs` on all links, so that loads in a search are exact."""
         return self.transfers.loads(self.graph, max) == self.transfer_costs
 
     @cached_property
     def allowed_on(self) -> tuple[frozenset[str] | None, ...]:
-        """Per operator, the names of the devices that it may go to; None is all."""
+        """Names of the devices on which each operator is allowed. None means all."""
         known = {each.operator: frozenset(each.devices) for each in self.allowances}
         return tuple(known.get(operator.name) for operator in self.graph.operators)
 
     @cached_property
     def accelerators(self) -> tuple[PlacementDevice, ...]:
-        """The devices that are not hosts."""
+        """Devices that are not hosts."""
         return tuple(device for device in self.devices if not device.is_host)
 
     @property
     def held(self) -> InFlight:
-        """How many micro-batches' activations each stage holds; one where the objective is the time of one sample."""
+        """Rule for the number of micro-batches held. If the objective is the latency, there is one micro-batch."""
         return InFlight(self.in_flight.included) if self.objective == LATENCY else self.in_flight
 
     def for_micro_batches(self, count: int) -> PlacementProblem:
-        """The same problem for so many micro-batches a step."""
+        """Return the problem with another number of micro-batches per step."""
         return replace(self, in_flight=replace(self.in_flight, micro_batches=count))
 
     def placement(self, assignment: Sequence[tuple[int, ...]], stages: Sequence[int] | None = None) -> Placement:
-        """The placement with these devices per operator, and in a layout these stages."""
+        """Return the placement with the given devices, and in a layout the given stages, of each operator."""
         return Placement(
             self.graph,
             self.devices,
@@ -148,13 +147,13 @@ class PlacementProblem:
         )
 
     def measure(self, placement: Placement) -> float:
-        """The objective's value, in the graph's time unit."""
-        found = measure_placement(placement, self.objective)
-        assert found is not None, "a placer returns what its objective can be measured on"
-        return found
+        """Return the value of the objective in the graph's time unit."""
+        value = measure_placement(placement, self.objective)
+        assert value is not None, "the objective of a problem fits its placements"
+        return value
 
     def violations(self, placement: Placement) -> list[Violation]:
-        """The rules of the problem that a placement breaks."""
+        """Return the violations of the problem's rules."""
         apart = branches_apart(placement) if self.branches_apart else ()
         broken = check_placement(placement, without=self.waived_rules)
         stages = () if self.layout is None else check_layout(placement, self.layout)
@@ -167,18 +166,18 @@ class PlacementProblem:
 
     @property
     def waived_rules(self) -> tuple[str, ...]:
-        """The referee's rules that placements need not keep."""
+        """Rules of the referee that do not apply to this problem."""
         return () if self.contiguous else ("contiguous",)
 
 
 def shared_graph(graph: OperatorGraph, mesh: DeviceMesh, tensor: int) -> tuple[OperatorGraph, DeviceGroups | None]:
-    """What one device of a tensor-parallel group does, and the groups; the graph itself and None where none share.
+    """Return the graph of one device of a tensor-parallel group, and the groups.
 
-    Raises InputError as `on_groups`.
+    Without tensor parallelism, they are the graph itself and None. Raises InputError in the cases of `on_groups`.
     """
     if tensor == 1:
         return graph, None
-    from tessel_core.placement.tensor import on_groups  # late: it builds networks
+    from tessel_core.placement.tensor import on_groups  # imported here, because it imports all networks
 
     return on_groups(graph, mesh, tensor)
 
@@ -196,12 +195,12 @@ def placement_problem(
     replicas: ReplicaOptions | None = None,
     layout: StageLayout | None = None,
 ) -> PlacementProblem:
-    """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
+    """Build the problem on a mesh, with costs derived there, or on a pool of equal devices, with the graph's costs.
 
-    With `replicas` a stage may have several devices.  Pages, command line and sweeps pose it here; `solve_placement`
-    and `plan_of` lead on from it to `solve_schedule`.
+    With `replicas`, a stage may have several devices. Pages, command line and sweeps all build the problem here. The
+    next steps are `solve_placement`, `plan_of` and `solve_schedule`.
 
-    Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
+    Raises InputError if costs cannot be derived, or if a pool gets times for several kinds of accelerators.
     """
     costs = costs or CostOptions()
     if isinstance(devices, DevicePool):

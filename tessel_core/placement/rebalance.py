@@ -1,4 +1,4 @@
-"""Among placements of one largest load, one with even loads: idle devices beside a full one look like a mistake."""
+"""Choice of a placement with even loads among those with the same largest load."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from tessel_core.placement.moves import Moves, fits_memory
 from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 
-_LESS = 1e-9
-"""A move must take more than this share of the sum of squares away."""
-_ROUNDS = 10
+_MIN_GAIN = 1e-9
+"""A move must reduce the sum of squares by more than this share."""
+_MAX_ROUNDS = 10
 
 
 def rebalanced(
     problem: PlacementProblem, pipeline: Pipeline, report: PlacementReport, control: Control
 ) -> PlacementReport:
-    """The report with a placement of the same objective whose squares of loads sum to less, where one is near.
+    """Return the report with a placement of equal objective and a smaller sum of squared loads, if one is near.
 
-    In a chain, devices take groups from their neighbours, which takes no longer than the first of the limits under
-    which the objective was found; elsewhere groups move one by one.  Branches that are kept apart join where that keeps
-    the longest way through the stages short.  Only where the search knows loads exactly.
+    In a chain, devices exchange groups with their neighbours. Otherwise groups move one by one. If branches are kept
+    apart, operators that join them go where the longest path through the stages is short. Nothing is changed if the
+    search does not know loads exactly.
     """
     exact = problem.has_equal_links and problem.objective == THROUGHPUT
     if report.solution is None or not exact or control.stopped:
         return report
     device_of = tuple(report.solution.assignment[members[0]][0] for members in pipeline.members)
     split, fitting = Split(float(report.objective or 0), device_of), within_memory(pipeline)
-    found = evenest(Chains(fitting), split, control) if problem.contiguous else _by_moves(fitting, split, control)
-    if found is None:
+    even = evenest(Chains(fitting), split, control) if problem.contiguous else _by_moves(fitting, split, control)
+    if even is None:
         return report
     if pipeline.branches:
-        found = _joined_late(within_memory(pipeline), found, float(report.objective or 0))
-    placement = pipeline.placement(problem, found.device_of)
+        even = _joined_late(within_memory(pipeline), even, float(report.objective or 0))
+    placement = pipeline.placement(problem, even.device_of)
     return replace(report, solution=placement) if problem.measure(placement) <= (report.objective or 0) else report
 
 
 def evenest(chains: Chains, split: Split, control: Control) -> Split | None:
-    """The least sum of squares of loads among chains that cut a few orders, the chain of `split` among them."""
+    """Return the chain of least sum of squared loads along a few orders, which include that of `split`."""
     pipeline = chains.pipeline
     stages = split.along_the_flow(pipeline, sorted(set(split.device_of)))
     stage_of = [stages.index(device) for device in split.device_of]
@@ -53,30 +53,31 @@ def evenest(chains: Chains, split: Split, control: Control) -> Split | None:
 
 
 def _joined_late(pipeline: Pipeline, split: Split, most: float) -> Split:
-    """With what joins branches on devices where the longest way through the stages is shorter; no load above `most`.
+    """Move groups that join branches to devices where the longest path through the stages is shorter.
 
-    A stage that joins two branches begins after both, so it should not be the whole of the shorter one.
+    No load exceeds `most`. A stage that joins two branches starts after both, so it should not contain the whole
+    shorter branch.
     """
     moves, limit = Moves((pipeline,), split.device_of), most * (1 + SAME_SUMS)
     in_branches = {v for stretch in pipeline.branches for branch in stretch for v in branch}
-    longest = _longest_way(pipeline, moves)
+    longest = _longest_path(pipeline, moves)
     for source, target in permutations(moves.devices, 2):
         joins = [v for v, device in enumerate(moves.on) if device == source and v not in in_branches]
         if not joins or not all(target in moves.allowed[v] for v in joins):
             continue
         for v in joins:
             moves.shift(v, target)
-        way = _longest_way(pipeline, moves)
-        if way < longest * (1 - _LESS) and moves.objective <= limit and fits_memory((pipeline,), moves.on):
-            longest = way
+        path = _longest_path(pipeline, moves)
+        if path < longest * (1 - _MIN_GAIN) and moves.objective <= limit and fits_memory((pipeline,), moves.on):
+            longest = path
             continue
         for v in joins:
             moves.shift(v, source)
     return moves.split
 
 
-def _longest_way(pipeline: Pipeline, moves: Moves) -> float:
-    """The largest sum of loads along a path of stages; infinite where tensors would flow in a circle."""
+def _longest_path(pipeline: Pipeline, moves: Moves) -> float:
+    """Return the largest sum of loads along a path of stages. Infinite if tensors would flow in a cycle."""
     before = quotient(len(moves.devices), ((moves.on[one], moves.on[other]) for one, other in pipeline.arcs))
     order, (load,), ends = topological_order(before), moves.load, dict[int, float]()
     for device in order:
@@ -85,9 +86,9 @@ def _longest_way(pipeline: Pipeline, moves: Moves) -> float:
 
 
 def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
-    """Groups one by one to where squares sum to less, as long as that makes no load the largest."""
+    """Move groups one by one while that reduces the sum of squared loads and exceeds no limit."""
     moves, limit = Moves((pipeline,), split.device_of), split.load * (1 + SAME_SUMS)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         moved = [_move(moves, group, limit) for group in range(len(moves.on)) if not control.stopped]
         if not any(moved):
             break
@@ -95,14 +96,14 @@ def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | Non
 
 
 def _move(moves: Moves, group: int, limit: float) -> bool:
-    """Moves the group to the emptiest device that makes loads more even; whether there is one."""
+    """Move the group to the emptiest device that makes loads more even. Return whether there is one."""
     source, (load,) = moves.on[group], moves.load
     before = sum(each * each for each in load)
     for device in sorted(moves.allowed[group], key=load.__getitem__):
         if load[device] >= load[source] or not moves.fits(group, device):
             continue
         moves.shift(group, device)
-        if max(load) <= limit and sum(each * each for each in load) < before * (1 - _LESS):
+        if max(load) <= limit and sum(each * each for each in load) < before * (1 - _MIN_GAIN):
             return True
         moves.shift(group, source)
     return False

@@ -1,12 +1,12 @@
-"""The dynamic program with replicated stages: each stage of a chain on one or several devices that are alike.
+"""The dynamic program with replicated stages: each stage of a chain has one or several interchangeable devices.
 
 best[n][I] = min over classes c, numbers r of devices of c in n, ideals I' in I of
              max(best[n less r of c][I'], load of I less I' on each of r devices)
 
-Each of r replicas has 1/r of the stage's times and transfers; to that comes the reduction of its weights' gradients, or
-the larger of the two counts where they overlap.  [Tarnawski et al., NeurIPS 2020, extension to replication; Harlap et
-al., PipeDream, 2018, for chains]  Replicas are accelerators that can take each other's place: of one kind, one
-capacity, and allowed for the same operators.  Hosts have none.
+Each of r replicas has 1/r of the stage's times and transfers. The time to reduce its gradients is added to its work. If
+reductions overlap work, the load is the maximum of the two. [Tarnawski et al., NeurIPS 2020, extension to replication;
+Harlap et al., PipeDream, 2018, for chains] Replicas are accelerators of the same kind and capacity that allow the same
+operators. A stage on a host has no replicas.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import evenest
 from tessel_core.placement.rescaling import largest, near, rescaled
 from tessel_core.placement.shortage import devices_text, in_flight_text, least_bytes, of_memory, pins, too_large
-from tessel_core.placement.steps import MOST_KEPT, Fold, Rows, StageLoads, Steps
+from tessel_core.placement.steps import MAX_KEPT_PAIRS, Fold, Rows, StageLoads, Steps
 
 ReductionOf = Callable[[Stage], ReductionTime]
-"""The reduction over the devices of a stage."""
+"""Returns the time of the reduction over the devices of a stage."""
 FREE = ReductionTime(0.0, 0.0)
 
 
 class ReplicaLoads(StageLoads):
-    """Loads of one of several replicas of the stages between pairs of ideals."""
+    """Loads of one replica of the stages between pairs of ideals, with the reduction of gradients."""
 
     def __init__(
         self, pipeline: Pipeline, ideals: Ideals, gradients: Floats, time: ReductionTime, *, overlapped: bool
@@ -59,7 +59,7 @@ class ReplicaLoads(StageLoads):
         self._gradients, self._time, self._overlapped = gradients, time, overlapped
 
     def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """As of the stage itself, with the reduction; `gradients` are the bytes in each ideal."""
+        """Return the times of the stages with their reductions, shaped (targets, sources)."""
         work = super().work(kind, sources, targets, position)
         amount = np.subtract.outer(self._gradients[targets], self._gradients[sources])
         reduction = np.where(amount > 0, self._time.latency + amount * self._time.per_byte, 0.0)
@@ -67,11 +67,10 @@ class ReplicaLoads(StageLoads):
 
 
 class ReplicaSearch(ChainSearch):
-    """Least largest load over chains of given ideals, each stage on one or several devices of a class.
+    """A search for the chain of least largest load, with one or several devices of a class per stage.
 
-    Where the memory of a stage depends on its position, a state counts stages too: a chain of S of the most stages
-    that there may be begins with so many fewer counted, so that all chains end with the same number.  Devices that have
-    nothing then come before all others.
+    If the memory of a stage depends on its position, states also count stages. All chains end with the largest possible
+    number, so a chain of fewer stages starts with a number above 0. Devices without groups then come before all others.
     """
 
     def __init__(self, chains: ReplicatedChains, bits: Bits) -> None:
@@ -122,28 +121,28 @@ class ReplicaSearch(ChainSearch):
         loads = None
         if time != FREE and self._gradients[-1] > 0:
             loads = ReplicaLoads(part, ideals, self._gradients, time, overlapped=self._chains.overlapped)
-        # Together, that many devices do so many times the work of one at the same load.
+        # At the same load, r replicas together do r times the work of one device.
         price = tuple(replicas * each for each in self._priced.price)
-        priced, most_kept = replace(self._priced, price=price), MOST_KEPT // len(self._chains.parts)
+        priced, most_kept = replace(self._priced, price=price), MAX_KEPT_PAIRS // len(self._chains.parts)
         return Steps(part, ideals, priced, rows, limit, fold, loads, most_kept)
 
 
 @dataclass(frozen=True)
 class ReplicatedChains(Chains):
-    """The chains that a pipeline can be cut into, each stage on one or several devices of a class."""
+    """The chains of a pipeline with one or several devices of a class per stage."""
 
     parts: tuple[Pipeline, ...]
-    """For r = 1, 2, …: the pipeline as one of r replicas has it, groups that exceed its memory not supported."""
+    """For r = 1, 2, …: the pipeline of one of r replicas. It does not support groups that exceed the memory."""
     gradients: Floats
-    """Bytes per group."""
+    """Gradient bytes of each group."""
     reduction: ReductionOf
     least: ReductionOf
-    """No reduction over as many devices of the class takes less."""
+    """Lower bound on reductions over the same number of devices of the class."""
     overlapped: bool
 
     @cached_property
     def by_position(self) -> bool:
-        """Whether it matters for memory, or for loads that are bytes, how many stages come after a stage."""
+        """Whether the position of a stage affects its memory, or its load if loads are bytes."""
         capacity = min(each.capacity for each in self.pipeline.classes)
         binds = self.pipeline.most_memory.sum() > capacity
         in_bytes = any(each.loads_are_bytes for each in self.pipeline.classes)
@@ -151,17 +150,17 @@ class ReplicatedChains(Chains):
 
     @property
     def most_replicas(self) -> tuple[int, ...]:
-        """Per class, the most devices of a stage."""
+        """Largest number of devices per stage, for each class."""
         return tuple(len(each.devices) if each.pays else 1 for each in self.pipeline.classes)
 
     @cached_property
     def bound(self) -> float:
-        """The work spread over all devices, or the least load of a stage that has the heaviest group."""
+        """Lower bound: the work spread over all devices, or the least load of a stage with the heaviest group."""
         return max(self.priced.average, float(self._alone.max()))
 
     @property
     def _alone(self) -> Floats:
-        """Per group, the least load of a stage that has nothing else and pays no transfers."""
+        """Least load of a stage with only one group and no transfers, for each group."""
         least = np.full(len(self.gradients), np.inf)
         for stage in self._stages(first_only=True):
             work, time = self.parts[stage.replicas - 1].classes[stage.kind].time, self.least(stage)
@@ -171,13 +170,13 @@ class ReplicatedChains(Chains):
 
     @property
     def highest(self) -> float:
-        """No chain has a higher load: all work on one device, and the slowest reduction of all gradients."""
+        """Upper bound on loads: all work on one device, and the slowest reduction of all gradients."""
         total = float(self.gradients.sum())
         slowest = max(self.reduction(stage).seconds(total) for stage in self._stages())
         return highest_load(self.pipeline) + slowest
 
     def _stages(self, *, first_only: bool = False) -> Iterator[Stage]:
-        """Every number of devices of every class, from its first device or from each."""
+        """Yield stages with every number of devices of every class, that start at its first device or at each one."""
         none = (0,) * len(self.pipeline.classes)
         for kind, most in enumerate(self.most_replicas):
             for first in range(1 if first_only else most):
@@ -185,20 +184,20 @@ class ReplicatedChains(Chains):
                     yield Stage(kind, replicas, fewer(none, kind, -first))
 
     def search(self, bits: Bits) -> ChainSearch:
-        """The search over chains of some ideals."""
+        """Return the search over chains of the given ideals."""
         return ReplicaSearch(self, bits)
 
     @property
     def largest(self) -> float:
-        """The largest time or cost."""
+        """Largest time or cost."""
         return largest(self.pipeline)
 
     def measured(self, split: Split) -> Split:
-        """The split with the largest load of its stages."""
+        """Return the split with the largest load of its stages."""
         return replace(split, load=max(map(self._load(split), sorted(set(split.device_of)))))
 
     def _load(self, split: Split) -> Callable[[int], float]:
-        """The load of the stage that begins with a device."""
+        """Return a function from the first device of a stage to the stage's load."""
         sets = {devices[0]: devices for devices in split.replicas}
         on = np.array(split.device_of)
 
@@ -217,14 +216,14 @@ class ReplicatedChains(Chains):
         return load
 
     def near(self, load: float, exponent: int) -> ReplicatedChains:
-        """In units of 2^exponent, without stages of a larger load."""
+        """Return the chains in units of 2^exponent, without stages of a larger load."""
 
         def scaled(reduction_of: ReductionOf) -> ReductionOf:
-            def found(stage: Stage) -> ReductionTime:
+            def scaled_time(stage: Stage) -> ReductionTime:
                 time = reduction_of(stage)
                 return ReductionTime(ldexp(time.latency, -exponent), ldexp(time.per_byte, -exponent))
 
-            return found
+            return scaled_time
 
         return replace(
             self,
@@ -238,11 +237,15 @@ class ReplicatedChains(Chains):
 def solve_replicated(
     problem: PlacementProblem, most_ideals: int, without: PlacementSearch, control: Control
 ) -> PlacementReport:
-    """The least largest load over all contiguous placements whose stages have one or several devices.
+    """Search for the least largest load over all contiguous placements with one or several devices per stage.
 
-    Reductions and transfers are counted over the fastest links, which bounds every placement.  Where that does not
-    prove what was found, it is the best of these: the same stages on few nodes each, a chain on the devices in their
-    order, pure data parallelism, and `without`, the placement whose stages have one device each.
+    The search counts reductions and transfers over the fastest links, which gives a bound for every placement. If that
+    does not prove its answer, the result is the best of these candidates:
+
+    - the same stages, each on few nodes;
+    - a chain on the devices in their order;
+    - pure data parallelism;
+    - the placement of `without`, which has no replicas.
     """
     pipeline = pipeline_of(problem)
     chains = _chains(problem, pipeline, _least_over(problem, pipeline))
@@ -261,19 +264,19 @@ def solve_replicated(
         reason = f"there are more than {most_ideals:,} possible cuts"
     if apart:
         best = replace(best, bound=min(best.bound, chains.priced.average))
-        reason = "replicas were sought among devices of one memory and the same pins only"
+        reason = "the search considered only replicas with the same memory and the same pins"
     report = answer_split(problem, pipeline, best, control, reason)
     if report.status is Status.PROVED_OPTIMAL:
         return _evened(problem, chains, pipeline, report, control)
-    found = [report.solution, all_on_all(problem)]
+    candidates = [report.solution, all_on_all(problem)]
     if best.split is not None:
-        found.append(_packed(problem, pipeline, best.split))
+        candidates.append(_packed(problem, pipeline, best.split))
     if not control.stopped:
-        found.append(without(replace(problem, replication=None), control).solution)
+        candidates.append(without(replace(problem, replication=None), control).solution)
         in_order = best_of(_chains(problem, pipeline, _in_order(problem, pipeline)), most_ideals, control)
         if in_order.split is not None:
-            found.append(pipeline.placement(problem, in_order.split.device_of, in_order.split.replicas))
-    placements = [problem.placement(each.assignment) for each in found if each is not None]
+            candidates.append(pipeline.placement(problem, in_order.split.device_of, in_order.split.replicas))
+    placements = [problem.placement(each.assignment) for each in candidates if each is not None]
     valid = [each for each in placements if not problem.violations(each)]
     least = min(valid, key=problem.measure, default=None)
     return answer(problem, least, best.bound, reason, control, complete=best.complete)
@@ -282,20 +285,20 @@ def solve_replicated(
 def _evened(
     problem: PlacementProblem, chains: ReplicatedChains, pipeline: Pipeline, report: PlacementReport, control: Control
 ) -> PlacementReport:
-    """The report with the evenest loads near the placement that was found, where the objective stays."""
+    """Return the report with a nearby placement of more even loads and the same objective, if there is one."""
     if report.solution is None or control.stopped or pipeline is not chains.pipeline:
         return report
     sets = [report.solution.assignment[members[0]] for members in pipeline.members]
     split = Split(float(report.objective or 0), tuple(devices[0] for devices in sets))
-    found = evenest(chains, split, control)
-    if found is None:
+    even_split = evenest(chains, split, control)
+    if even_split is None:
         return report
-    even = pipeline.placement(problem, found.device_of, found.replicas)
+    even = pipeline.placement(problem, even_split.device_of, even_split.replicas)
     return replace(report, solution=even) if problem.measure(even) <= (report.objective or 0) else report
 
 
 def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Placement:
-    """The stages on as few nodes each as can be: wide ones first, each on the fullest node that has room for it."""
+    """Place each stage on as few nodes as possible: wide stages first, each on the fullest node with enough room."""
     mesh, sets, place = problem.transfers.mesh, {each[0]: each for each in split.replicas}, dict[int, tuple[int, ...]]()
     for each in pipeline.classes:
         nodes: dict[int, list[int]] = {}
@@ -316,29 +319,29 @@ def _packed(problem: PlacementProblem, pipeline: Pipeline, split: Split) -> Plac
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, most_ideals: int, control: Control
 ) -> tuple[Pipeline, Best]:
-    """A split and a bound of a problem with too many ideals, from fewer groups; proved where the two meet.
+    """Return a split and a bound of a problem with too many ideals, from fewer groups. It is proved if they meet.
 
-    Groups without cost join their neighbours with all that they hold, which is a restriction, or with nothing, which
-    is a relaxation.
+    Groups without cost are merged into neighbours. If they keep their memory, that is a restriction of the problem. If
+    they hold none, it is a relaxation.
     """
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
         return pipeline, fine
-    found = best_of(_chains(problem, coarse, _least_over(problem, coarse)), most_ideals, control)
+    restricted = best_of(_chains(problem, coarse, _least_over(problem, coarse)), most_ideals, control)
     relaxed = _chains(problem, coarse, _least_over(problem, coarse), contracted_operators(problem))
-    bound = max(fine.bound, best_of(relaxed, most_ideals, control, found.split).bound)
-    if found.split is None or (fine.split is not None and fine.split.load < found.split.load):
+    bound = max(fine.bound, best_of(relaxed, most_ideals, control, restricted.split).bound)
+    if restricted.split is None or (fine.split is not None and fine.split.load < restricted.split.load):
         return pipeline, Best(fine.split, bound, fine.split is not None)
-    return coarse, Best(found.split, bound, True)
+    return coarse, Best(restricted.split, bound, True)
 
 
 PlacementSearch = Callable[[PlacementProblem, Control], PlacementReport]
 
 
 def all_on_all(problem: PlacementProblem) -> Placement | None:
-    """Pure data parallelism: every operator on all accelerators of a kind, of the kind where that is fastest.
+    """Return pure data parallelism: every operator on all accelerators of the kind on which it is fastest.
 
-    None where no kind supports all operators.  It may exceed memory or break other rules.
+    The result is None if no kind supports all operators. It may exceed the memory or break other rules.
     """
     by_kind: dict[str, list[int]] = {}
     for i, device in enumerate(problem.devices):
@@ -356,7 +359,7 @@ def all_on_all(problem: PlacementProblem) -> Placement | None:
 def _chains(
     problem: PlacementProblem, pipeline: Pipeline, reduction: _Reductions, light: frozenset[int] = frozenset()
 ) -> ReplicatedChains:
-    """The operators `light` hold nothing."""
+    """Build the chains with replicas. The operators `light` hold no memory."""
     replication = _replication(problem)
     most = max(len(each.devices) for each in pipeline.classes if each.pays or each is pipeline.classes[0])
     parts = tuple(within_memory(_part(problem, pipeline, r, reduction.choose, light)) for r in range(1, most + 1))
@@ -372,14 +375,14 @@ def _chains(
 
 @dataclass(frozen=True)
 class _Reductions:
-    """How a search counts reductions, and which of the links it counts transfers over."""
+    """The times of reductions in a search, and the choice of the link for transfers."""
 
     time_of: ReductionOf
     choose: Callable[[Iterable[float]], float]
 
 
 def _least_over(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
-    """Over the fastest links, wherever the devices are."""
+    """Return reductions over the fastest links of any devices, and transfers over the fastest links."""
     reductions = _group_reductions(problem)
 
     @cache
@@ -390,7 +393,7 @@ def _least_over(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
 
 
 def _in_order(problem: PlacementProblem, pipeline: Pipeline) -> _Reductions:
-    """Over the links of the devices that follow each other in the mesh, and transfers over the slowest."""
+    """Return reductions over the links of consecutive devices, and transfers over the slowest links."""
     reductions = _group_reductions(problem)
 
     def time_of(stage: Stage) -> ReductionTime:
@@ -417,7 +420,7 @@ def _part(
     choose: Callable[[Iterable[float]], float],
     light: frozenset[int] = frozenset(),
 ) -> Pipeline:
-    """The pipeline as one of so many replicas has it."""
+    """Return the pipeline of one of several replicas."""
     holds = np.array([i not in light for i in range(len(problem.graph.operators))], dtype=np.float64)
     memory = sums_of(pipeline.members, held_bytes(problem, replicas) * holds)
     kept = sums_of(pipeline.members, kept_further(problem, replicas) * holds)
@@ -431,40 +434,40 @@ def _part(
 
 
 def _are_kinds_apart(problem: PlacementProblem, pipeline: Pipeline) -> bool:
-    """Whether devices of one kind are in several classes, so that replicas could be of two of them."""
+    """Return whether devices of one kind are in several classes, so that replicas could belong to two classes."""
     kinds = [problem.devices[each.devices[0]].kind for each in pipeline.classes if each.pays]
     return len(set(kinds)) < len(kinds)
 
 
 def _explained(
-    problem: PlacementProblem, asked: ReplicatedChains, most_ideals: int, control: Control
+    problem: PlacementProblem, chains: ReplicatedChains, most_ideals: int, control: Control
 ) -> PlacementReport:
-    """The report on a problem that has no placement, with the least memory that would do where that is known."""
-    pipeline = asked.pipeline
+    """Return the report on a problem without a placement, with the least memory that would be enough if known."""
+    pipeline = chains.pipeline
     whole = of_memory(problem, pipeline)
-    numbers = range(1, len(asked.parts) + 1)
+    numbers = range(1, len(chains.parts) + 1)
     parts = tuple(of_memory(problem, _part(problem, pipeline, replicas, min)) for replicas in numbers)
     nothing = np.zeros(len(pipeline.members))
-    chains = ReplicatedChains(whole, parts, nothing, lambda stage: FREE, lambda stage: FREE, overlapped=False)
-    held = best_of(chains, most_ideals, control)
+    in_bytes = ReplicatedChains(whole, parts, nothing, lambda stage: FREE, lambda stage: FREE, overlapped=False)
+    held = best_of(in_bytes, most_ideals, control)
     least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
     limited = any(device.memory_capacity is not None for device in problem.accelerators)
     room = "have room for no" if limited else "can be given no"
     reason = f"{devices_text(problem, of_memory=limited)} {room} stages that follow the flow, replicated or not"
     more = pins(problem) + (in_flight_text(problem) if limited else "")
-    reason = _too_large(problem, asked) or reason + more
+    reason = _too_large(problem, chains) or reason + more
     return infeasible(problem, reason, least if limited else None)
 
 
-def _too_large(problem: PlacementProblem, asked: ReplicatedChains) -> str:
-    """The clause about the first group that no number of replicas has the memory for; empty where there is none."""
-    homeless = np.flatnonzero(~np.any([part.supported for part in asked.parts], axis=(0, 1)))
+def _too_large(problem: PlacementProblem, chains: ReplicatedChains) -> str:
+    """Return a clause about the first group that fits with no number of replicas, or an empty string."""
+    homeless = np.flatnonzero(~np.any([part.supported for part in chains.parts], axis=(0, 1)))
     if not len(homeless):
         return ""
     group = int(homeless[0])
-    kinds = np.flatnonzero(asked.pipeline.supported[:, group])
-    kind = max(kinds, key=lambda each: asked.pipeline.classes[each].capacity)
-    replicas, device = asked.most_replicas[kind], problem.devices[asked.pipeline.classes[kind].devices[0]]
-    held = float(asked.parts[replicas - 1].memory[group])
+    kinds = np.flatnonzero(chains.pipeline.supported[:, group])
+    kind = max(kinds, key=lambda each: chains.pipeline.classes[each].capacity)
+    replicas, device = chains.most_replicas[kind], problem.devices[chains.pipeline.classes[kind].devices[0]]
+    held = float(chains.parts[replicas - 1].memory[group])
     shared = f" as one of {replicas} replicas" if replicas > 1 else ""
-    return too_large(problem, asked.pipeline.members[group], held, device) + shared
+    return too_large(problem, chains.pipeline.members[group], held, device) + shared

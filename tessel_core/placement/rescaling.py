@@ -1,4 +1,4 @@
-"""Loads of any magnitude: sums and differences of floats are exact only among numbers of similar size."""
+"""Rescaling of costs, because sums and differences of floats are accurate only for numbers of similar magnitude."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import numpy as np
 from tessel_core.placement.moves import measured
 from tessel_core.placement.pipeline import Best, DeviceClass, Pipeline, Split
 
-_UNLIKE = 2.0**12
-"""Times and costs that are so much larger than a load leave rounding errors in differences of their sums."""
-_TINY = 2.0**-900
-"""Below this, products and quotients with loads leave the range of floats, or lose digits."""
+_MAX_RATIO = 2.0**12
+"""If a time or cost is larger than a load by more than this, differences of sums have large rounding errors."""
+_MIN_LOAD = 2.0**-900
+"""Products and quotients with smaller loads leave the range of floats or lose digits."""
 
 Search = Callable[[Pipeline, Split | None], Best]
-"""The best split of a pipeline, from one that is known if there is one."""
+"""Returns the best split of a pipeline. The second argument is a known split or None."""
 
 
 class Scalable(Protocol):
-    """What splits are sought of, in units that can be changed."""
+    """A problem of which the unit of time can be changed."""
 
     @property
     def largest(self) -> float:
-        """The largest time or cost."""
+        """Largest time or cost."""
 
     def measured(self, split: Split) -> Split:
-        """The split with its load, computed without differences."""
+        """Return the split with its load, computed without differences."""
 
     def near(self, load: float, exponent: int) -> Self:
-        """In units of 2^exponent, without what no split of that load or less has."""
+        """Return the problem in units of 2^exponent, without parts that no split of that load or less can have."""
 
 
-Asked = TypeVar("Asked", bound=Scalable)
+Problem = TypeVar("Problem", bound=Scalable)
 
 
 @dataclass(frozen=True)
@@ -57,39 +57,39 @@ class _Whole:
 
 
 def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, search: Search) -> Best:
-    """As `rescaled`, for the splits of a pipeline."""
-    return rescaled(_Whole(pipeline, objective), known, lambda asked, beaten: search(asked.pipeline, beaten))
+    """Run `rescaled` for the splits of a pipeline."""
+    return rescaled(_Whole(pipeline, objective), known, lambda whole, start: search(whole.pipeline, start))
 
 
-def rescaled(asked: Asked, known: Split | None, search: Callable[[Asked, Split | None], Best]) -> Best:
-    """The result of `search`, repeated near the load that it found where there are far larger times or costs.
+def rescaled(problem: Problem, known: Split | None, search: Callable[[Problem, Split | None], Best]) -> Best:
+    """Run `search`, and again in units near its load if there are far larger times or costs.
 
-    The second search leaves out only splits that are worse, so its bound holds for all.
+    The second search leaves out only worse splits, so its bound holds for all.
     """
-    best = search(asked, known)
+    best = search(problem, known)
     if best.split is None:
         return best
-    found = asked.measured(best.split)
-    if found.load == 0 or (found.load >= _TINY and asked.largest <= found.load * _UNLIKE):
+    first = problem.measured(best.split)
+    if first.load == 0 or (first.load >= _MIN_LOAD and problem.largest <= first.load * _MAX_RATIO):
         return best
-    exponent = math.frexp(found.load)[1]
-    start = replace(found, load=math.ldexp(found.load, -exponent))
-    again = rescaled(asked.near(found.load, exponent), start, search)
-    split = found if again.split is None else again.split
-    bound = min(math.ldexp(again.bound, exponent), found.load)
-    return Best(asked.measured(split), bound, again.complete)
+    exponent = math.frexp(first.load)[1]
+    start = replace(first, load=math.ldexp(first.load, -exponent))
+    again = rescaled(problem.near(first.load, exponent), start, search)
+    split = first if again.split is None else again.split
+    bound = min(math.ldexp(again.bound, exponent), first.load)
+    return Best(problem.measured(split), bound, again.complete)
 
 
 def largest(pipeline: Pipeline) -> float:
-    """The largest time or cost."""
+    """Return the largest finite time or cost."""
     times = (float(each.time[np.isfinite(each.time)].max(initial=0.0)) for each in pipeline.classes)
     return max(*times, *(net.cost for net in pipeline.nets), 0.0)
 
 
 def near(pipeline: Pipeline, load: float, exponent: int) -> Pipeline:
-    """In units of 2^exponent, without times above `load`, which no split of that load or less has.
+    """Return the pipeline in units of 2^exponent, without times above `load`, which better splits cannot have.
 
-    A net that costs more than that cannot be cut where it costs, so what it costs beyond does not matter.
+    A better split cannot cut a net that costs more than that, so costs are capped at twice the load.
     """
 
     def scaled(cost: float) -> float:

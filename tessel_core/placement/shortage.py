@@ -1,4 +1,4 @@
-"""Why no placement exists, and how much memory or how many accelerators would suffice."""
+"""Reasons why no placement exists, and the memory or number of accelerators that would be enough."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tessel_core.placement.pipeline import Best, DeviceClass, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 
 Search = Callable[[Pipeline], Best]
-"""Finds the split of least largest load."""
+"""Returns the split of least largest load."""
 
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> PlacementReport:
-    """The report on a problem that has no placement: what binds, and the least that would do where that is known."""
+    """Return the report on a problem without a placement: the reason, and the least that would be enough if known."""
     held = search(of_memory(problem, pipeline))
     least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
     if not any(device.memory_capacity is not None for device in problem.accelerators):
@@ -44,12 +44,12 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Pl
     how = stages if problem.contiguous else "any parts of the graph"
     reason = f"{devices_text(problem, of_memory=True)} have no room for {how}{pins(problem)}{in_flight_text(problem)}"
     if least is None and held.split is not None:
-        reason += f"; {math.ceil(held.split.load):,} bytes each would do"
+        reason += f"; {math.ceil(held.split.load):,} bytes each would be enough"
     return infeasible(problem, reason, least, enough)
 
 
 def least_bytes(held: float, bound: float) -> int | None:
-    """The least capacity that holds so much; None where less than a byte less may do, because the bound is lower."""
+    """Return the least integer capacity for `held` bytes, or None if `bound` does not exclude a smaller one."""
     least = math.floor(held)
     while with_rounding(least) < held:
         least += 1
@@ -58,24 +58,24 @@ def least_bytes(held: float, bound: float) -> int | None:
 
 def _named(operators: Sequence[Operator]) -> str:
     names = [each.name for each in operators]
-    if len(names) > _MOST_NAMES:
-        return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+    if len(names) > _MAX_NAMES:
+        return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
     return ", ".join(names)
 
 
 def pins(problem: PlacementProblem) -> str:
-    """The operators that may not go everywhere, for they may be why."""
+    """Return a clause about the operators with allowances, which may be the reason. Empty if there are none."""
     graph = problem.graph
     operators = [graph.operators[graph.operator_index(each.operator)] for each in problem.allowances]
-    return f" with {_named(operators)} only where they may go" if operators else ""
+    return f" with {_named(operators)} only on allowed devices" if operators else ""
 
 
 def too_large(problem: PlacementProblem, members: Sequence[int], held: float, device: PlacementDevice) -> str:
-    """The clause that the operators `members`, which share a device, hold more than the largest `device` has."""
+    """Return a clause about operators that must share a device and exceed the memory of the largest one, `device`."""
     name = problem.graph.operators[members[0]].name
-    beside = "" if len(members) == 1 else ", with what it must share a device with,"
+    beside = "" if len(members) == 1 else ", with the operators that must share its device,"
     who = device.name if problem.allowances or device.is_host else "an accelerator"
-    return f"operator {name}{beside} holds {held:,.0f} bytes, {who} has {device.memory_capacity or 0.0:,.0f}"
+    return f"operator {name}{beside} holds {held:,.0f} bytes, but {who} has {device.memory_capacity or 0.0:,.0f}"
 
 
 def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:
@@ -85,7 +85,7 @@ def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str
 
 
 def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
-    """The first device that lacks the memory for the operators pinned to it alone; empty where there is none."""
+    """Return a clause about the first device without memory for the operators pinned to it, or an empty string."""
     pinned = [any(problem.allowed_on[i] is not None for i in members) for members in pipeline.members]
     for each, supported in zip(pipeline.classes, pipeline.supported, strict=True):
         alone = np.flatnonzero(supported & (pipeline.supported.sum(axis=0) == 1) & pinned)
@@ -95,14 +95,14 @@ def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
             holding = [graph.operators[i] for group in alone for i in pipeline.members[group]]
             who = _named([each for each in holding if each.memory > 0])
             return (
-                f"device {device.name} has {device.memory_capacity or 0.0:,.0f} bytes, and what is pinned to it alone "
-                f"({who}) holds {held:,.0f}"
+                f"device {device.name} has {device.memory_capacity or 0.0:,.0f} bytes, but the operators pinned to it "
+                f"({who}) hold {held:,.0f}"
             )
     return ""
 
 
 def in_flight_text(problem: PlacementProblem) -> str:
-    """The micro-batches whose activations stages hold, where they hold those of several."""
+    """Return a clause about the micro-batches in flight, or an empty string if stages hold one."""
     rule = problem.held
     if not any(problem.graph.kept_bytes) or rule.held_at(len(problem.devices)) == 1:
         return ""
@@ -111,7 +111,7 @@ def in_flight_text(problem: PlacementProblem) -> str:
 
 
 def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
-    """The devices in words, such as "3 accelerators of 1,000 bytes"."""
+    """Describe the devices, as in "3 accelerators of 1,000 bytes"."""
     accelerators, groups = problem.accelerators, problem.transfers.groups
     memories = sorted({device.memory_capacity for device in accelerators if device.memory_capacity is not None})
     if of_memory and memories:
@@ -122,9 +122,10 @@ def devices_text(problem: PlacementProblem, *, of_memory: bool = False) -> str:
 
 
 def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | None:
-    """The least number of accelerators with room for all, by doubling and halving: more never hurt.
+    """Return the least number of accelerators with room for all operators, by doubling and bisection.
 
-    None where more might hurt: in any sets, each device holds as many micro-batches as there are devices.
+    The result is None if more accelerators may need more memory each. That is so for placements that are not
+    contiguous, where each device holds one micro-batch per device.
     """
     counts_devices = not problem.contiguous and problem.held.by_position and any(problem.graph.kept_bytes)
     if counts_devices or len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
@@ -144,9 +145,9 @@ def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | Non
 
 
 def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | None:
-    """Whether `count` accelerators hold all operators; None where the search does not decide that.
+    """Return whether `count` accelerators hold all operators, or None if the search does not decide it.
 
-    The additional ones are like the others; operators that may only go to some devices stay there.
+    Additional accelerators are like the others, but operators with allowances stay on their allowed devices.
     """
     names, like = {device.name for device in problem.devices}, problem.accelerators[0]
     unused = (name for name in map("more{}".format, range(count + len(names))) if name not in names)
@@ -161,7 +162,10 @@ def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | No
 
 
 def of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
-    """The same groups, but the load of an accelerator is the memory it holds, if that is limited; hosts keep theirs."""
+    """Return the pipeline in which loads are bytes held on accelerators with limited memory. Other devices have none.
+
+    Hosts keep their capacities.
+    """
     return replace(pipeline, classes=tuple(_holds(problem, pipeline, each) for each in pipeline.classes), nets=())
 
 

@@ -1,4 +1,4 @@
-"""The CP-SAT model of a split: groups onto seats, contiguous or not, for one part of the objective or several."""
+"""The CP-SAT model of a split: assigns groups to seats, contiguous or not, for one or two parts of the objective."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tessel_core.placement.pipeline import Pipeline, Split
 
 Var = cp_model.IntVar
 
-_FINE, _COARSE = 2**44, 2**14
-_LARGEST_HELD = 2**53
-"""Memory of all groups together, in units of a FINE model."""
+_FINE_UNITS, _COARSE_UNITS = 2**44, 2**14
+_MAX_MEMORY_UNITS = 2**53
+"""Memory of all groups together in units of a FINE model."""
 
 
 class Resolution(Enum):
-    """Size of a model's units; times are rounded down, so a bound is low by (n + m) units at most.
+    """Size of a model's units. Times are rounded down, so a bound is too low by at most (groups + nets) units.
 
-    CP-SAT may presolve all but FINE, and climbs to bounds in few steps where units are COARSE (BERT-24: 17.70 instead
-    of 15.35 in as many seconds).  FINE bytes are rounded up, which the rounding error in the capacity makes up for;
-    others are rounded down, so what is found may not fit, but bounds hold.
+    CP-SAT can presolve all models but FINE ones. In COARSE units it raises bounds in few steps (BERT-24: 17.70 instead
+    of 15.35 in the same time). FINE bytes are rounded up, for which the allowance in the capacity compensates. Others
+    are rounded down, so solutions may not fit, but bounds hold.
     """
 
     FINE = "so fine that only rounding errors are lost"
@@ -34,15 +34,15 @@ class Resolution(Enum):
     COARSE = "thousands in the objective"
 
     def units(self, parts: Sequence[Pipeline], upper: float) -> int:
-        """Units in an upper bound on the objective, and in a capacity."""
+        """Return the number of units in an upper bound on the objective, and in a capacity."""
         if self is Resolution.PRESOLVED:
             most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
-            return max(_COARSE, 1 << int(math.log2(most)))
-        return _FINE if self is Resolution.FINE else _COARSE
+            return max(_COARSE_UNITS, 1 << int(math.log2(most)))
+        return _FINE_UNITS if self is Resolution.FINE else _COARSE_UNITS
 
 
 def _terms(part: Pipeline, upper: float) -> float:
-    """The most that the terms of a load, or of what a device holds, may sum to, over `upper` or the capacity."""
+    """Return the largest sum of the terms of a load as a share of `upper`, or of memory as a share of the capacity."""
     unit = max(upper, 1e-300)
     costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
     most = [part.time_at(kind, part.stages) for kind in range(len(part.classes))]
@@ -52,17 +52,17 @@ def _terms(part: Pipeline, upper: float) -> float:
 
 
 class SplitModel:
-    """Groups onto seats: devices, or with `contiguous` the positions of the chain, each of which some device takes.
+    """A model that assigns groups to seats. A seat is a device, or with `contiguous` a position in the chain.
 
-    on[v, s]        group v sits at seat s
+    on[v, s]        group v is at seat s
     takes[s, c]     a device of class c is at seat s
     uses[v, s, c]   both
-    prefix[v, s]    v sits at s or before
+    prefix[v, s]    v is at s or an earlier seat
     cut[e, s]       the device at s has some but not all groups of net e, and pays for that
-    largest[i]      largest load in part i; the sum of these is to be least
-    taken[v, s]     with `ordered`: one of the groups up to v sits at s
+    largest[i]      largest load in part i; the sum of these is minimised
+    taken[v, s]     with `ordered`: one of the groups 0 … v is at s
 
-    With `ordered`, equal devices may not change places.  Which is better depends on the graph (measured).
+    `ordered` breaks the symmetry between equal devices. Whether that helps depends on the graph (measured).
     """
 
     def __init__(
@@ -75,7 +75,10 @@ class SplitModel:
         upper: float,
         control: Control,
     ) -> None:
-        """`upper` is known to be enough for the objective.  A model that `control` cuts short is never solved."""
+        """Build the model. `upper` is an upper bound on the least objective.
+
+        If `control` stops meanwhile, the model is incomplete and must not be solved.
+        """
         self._parts, self._contiguous, self._control = parts, contiguous, control
         self._pipeline = parts[0]
         self._slack = len(self._pipeline.members) + len(self._pipeline.nets)
@@ -93,12 +96,12 @@ class SplitModel:
         self._touch: dict[tuple[int, int], Var] = {}
         self._hold: dict[tuple[int, int], Var] = {}
         self._cut: dict[tuple[int, int], Var] = {}
-        # Without the slack, the rounding of sums could cut off the split that `upper` is the load of.
+        # Without the slack, rounding could exclude the split that has the load `upper`.
         self._most = self._in_upper + self._slack
         self._largest = [self._model.new_int_var(0, self._most, f"largest {i}") for i, _ in enumerate(parts)]
-        self._one_class_a_seat()
-        self._one_seat_a_group()
-        self._one_branch_a_seat()
+        self._one_class_per_seat()
+        self._one_seat_per_group()
+        self._one_branch_per_seat()
         if contiguous:
             self._prefixes()
         elif ordered:
@@ -109,22 +112,22 @@ class SplitModel:
         self._model.minimize(sum(self._largest))
 
     def _seats(self) -> list[tuple[int, ...]]:
-        """Per seat, the classes that may take it."""
+        """Return the possible classes of each seat."""
         classes = list(enumerate(self._pipeline.classes))
         if not self._contiguous:
             return [(c,) for c, each in classes for _ in each.devices]
         return [tuple(c for c, _ in classes)] * sum(len(each.devices) for _, each in classes)
 
     def _while_asked(self, numbers: range) -> Iterator[int]:
-        """The numbers, until the search is cancelled: thousands of groups take seconds."""
+        """Yield the numbers until the search is cancelled, because thousands of groups take seconds."""
         return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
-        """Too much is as good as far too much, and sums stay small."""
+        """Convert a time to units. Large values are capped, so that sums stay small."""
         return math.floor(min(float(value) / self._unit, self._most + 1.0))
 
-    def _one_class_a_seat(self) -> None:
-        """sum_c takes[s, c] = 1, and each class takes as many seats as it has devices."""
+    def _one_class_per_seat(self) -> None:
+        """sum over c of takes[s, c] = 1, and each class takes one seat per device."""
         for s, classes in enumerate(self._classes_at):
             for c in classes:
                 self._takes[s, c] = self._model.new_bool_var(f"takes {s} {c}")
@@ -133,22 +136,22 @@ class SplitModel:
             taken = [literal for (_, one), literal in self._takes.items() if one == c]
             self._model.add(sum(taken) == len(each.devices))
 
-    def _one_seat_a_group(self) -> None:
+    def _one_seat_per_group(self) -> None:
         """sum over s, c that support v of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
         for v in self._while_asked(self._groups):
             for s, classes in enumerate(self._classes_at):
-                found = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]
-                for c in found:
+                supporting = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]
+                for c in supporting:
                     self._uses[v, s, c] = self._model.new_bool_var(f"uses {v} {s} {c}")
                     self._model.add_implication(self._uses[v, s, c], self._takes[s, c])
-                if len(classes) == 1 and found:
-                    self._on[v, s] = self._uses[v, s, found[0]]
+                if len(classes) == 1 and supporting:
+                    self._on[v, s] = self._uses[v, s, supporting[0]]
                 else:
                     self._on[v, s] = self._model.new_bool_var(f"on {v} {s}")
-                    self._model.add(sum(self._uses[v, s, c] for c in found) == self._on[v, s])
+                    self._model.add(sum(self._uses[v, s, c] for c in supporting) == self._on[v, s])
             self._model.add_exactly_one(self._on[v, s] for s in range(len(self._classes_at)))
 
-    def _one_branch_a_seat(self) -> None:
+    def _one_branch_per_seat(self) -> None:
         """on[v, s] => has[b, s] for v in branch b; sum over the branches b of a stretch of has[b, s] <= 1."""
         for i, stretch in enumerate(self._pipeline.branches):
             for s in range(len(self._classes_at)):
@@ -170,7 +173,7 @@ class SplitModel:
                     self._model.add_implication(here, self._prefix[u, s])
 
     def _equal_devices_in_order(self) -> None:
-        """Among equal devices, a later one takes a group only after an earlier one: any split can be renamed so.
+        """Equal devices are used in the order of their first groups, which loses no split up to renaming.
 
         taken[v, s] => on[0, s] or ... or on[v, s]; on[v, s + 1] => taken[v - 1, s]
         """
@@ -184,7 +187,7 @@ class SplitModel:
                 self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
 
     def _memory(self) -> None:
-        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
+        """sum over v of memory[v, s] * uses[v, s, c] <= capacity[c], unless all groups fit."""
         rounded = math.ceil if self._resolution is Resolution.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if self._pipeline.most_memory.sum() <= each.capacity:
@@ -198,17 +201,17 @@ class SplitModel:
                     self._model.add(cp_model.LinearExpr.sum(held) <= limit)
 
     def _position(self, seat: int) -> int:
-        """Of a seat, from the end; empty seats may come first, so no stage is thought to be further away than it is."""
+        """Return the position of a seat from the end. Empty seats can come first, so no position is too large."""
         return len(self._classes_at) - seat
 
     def _units_of_memory(self, capacity: float) -> int:
-        """Units in a capacity: as fine as sums may be where only rounding errors may be lost."""
+        """Return the number of units in a capacity: as many as sums allow in a FINE model."""
         if self._resolution is not Resolution.FINE:
             return self._in_upper
-        return int(_LARGEST_HELD / max(1.0, float(self._pipeline.most_memory.sum()) / max(capacity, 1e-300)))
+        return int(_MAX_MEMORY_UNITS / max(1.0, float(self._pipeline.most_memory.sum()) / max(capacity, 1e-300)))
 
     def _cuts(self) -> None:
-        """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [who does not pay is at s]."""
+        """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [the device does not pay]."""
         for e in self._while_asked(self._nets):
             groups = self._pipeline.nets[e].groups
             for s, classes in enumerate(self._classes_at):
@@ -229,7 +232,7 @@ class SplitModel:
                 self._model.add(cut + sum(free) >= touch - hold)
 
     def _loads(self) -> None:
-        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], times of part i."""
+        """sum of time[c, s][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], with times of part i."""
         for part, largest in zip(self._parts, self._largest, strict=True):
             times = {
                 (c, s): [self._units(t) if np.isfinite(t) else 0 for t in part.time_at(c, self._position(s))]
@@ -246,17 +249,17 @@ class SplitModel:
                 self._model.add(cp_model.LinearExpr.sum(each) <= largest)
 
     def bound_from_below(self, bounds: Sequence[float], total: float) -> None:
-        """Known lower bounds on the largest load of each part, and on their sum."""
+        """Add known lower bounds on the largest load of each part, and on their sum."""
         for largest, bound in zip(self._largest, bounds, strict=True):
             self._model.add(largest >= self._low(bound))
         self._model.add(sum(self._largest) >= self._low(total))
 
     def _low(self, bound: float) -> int:
-        """A bound in units, less what rounding down the terms of a load can take from it."""
+        """Convert a bound to units, minus the most that rounding down the terms of a load may lose."""
         return max(0, self._units(bound) - self._slack)
 
     def hint(self, split: Split) -> None:
-        """Start from a split that is known."""
+        """Give CP-SAT a known split as a hint."""
         for var, value in self._values(split):
             self._model.add_hint(var, value)
 
@@ -278,7 +281,7 @@ class SplitModel:
             yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
 
     def _seat_of(self, split: Split) -> dict[int, int]:
-        """Per device its seat: along the flow where the split is contiguous, equal devices by their first groups."""
+        """Return the seat of each device: along the flow, or for other splits by first groups among equal devices."""
         used = list(dict.fromkeys(split.device_of))
         devices = [device for each in self._pipeline.classes for device in each.devices]
         if self._contiguous:
@@ -291,13 +294,16 @@ class SplitModel:
         return {device: seat for seat, device in enumerate(devices)}
 
     def solve(
-        self, effort: Effort, tell: Callable[[float, float], None]
+        self, effort: Effort, report: Callable[[float, float], None]
     ) -> tuple[Verdict, tuple[int, ...] | None, float]:
-        """The verdict, the device of each group if a split was found, and the bound; `tell` hears (load, bound)."""
+        """Solve the model. Return the verdict, the device of each group or None, and the bound.
+
+        `report` is called with (load, bound) for each solution.
+        """
         unit = self._unit
 
         def on_solution(load: int, bound: float) -> None:
-            tell(load * unit, bound * unit)
+            report(load * unit, bound * unit)
 
         answer = ask(self._model, effort, self._control, on_solution=on_solution)
         device_of = self._device_of(answer) if answer.verdict.found else None

@@ -1,4 +1,4 @@
-"""The best split of groups by CP-SAT, from the best start that is cheap, with every bound there is."""
+"""Search for the best split of groups: phases of CP-SAT models, bounds, and a search over any sets."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from tessel_core.placement.any_sets import AnySetSearch
 
 _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
-"""CP-SAT's subsolvers that raise the bound, best first (measured on the published inputs)."""
+"""CP-SAT's subsolvers that raise the bound, the best first (measured on the published inputs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """One question put to CP-SAT, or a search."""
+    """One CP-SAT model, or one run of the search over any sets."""
 
     name: str
     share: float
-    """Upper limit, as a share of the time that is left."""
+    """Time limit, as a share of the remaining time."""
     resolution: Resolution | None = None
-    """None for the search over any sets, which asks CP-SAT about few devices at a time."""
+    """Resolution of the model. None for the search over any sets."""
     proves: bool = False
-    """Whether by the subsolvers that prove, else by the usual team."""
+    """Whether to use the subsolvers that raise the bound. Otherwise CP-SAT uses its defaults."""
     ordered: bool = False
+    """Whether the model breaks the symmetry between equal devices."""
 
 
 _FIRST = _Phase("first splits", 0.04, Resolution.FINE, ordered=True)
@@ -45,21 +46,21 @@ _ANY_SETS = (
     _Phase("proving", 0.5, Resolution.PRESOLVED),
     _PROVING,
 )
-"""A contiguous split to start from is mostly the best, and only FINE proves that."""
+"""A contiguous first split is often the best already, and only FINE models can prove that."""
 
 
 def best_split(
     pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, effort: Effort, control: Control
 ) -> Best:
-    """The split of least load, from `start` if there is one; complete where it is proved or there is none.
+    """Return the split of least load, starting from `start`. It is complete if it is proved or there is no split.
 
-    CP-SAT's usual team for a little while, which is enough where it is easy, and the phases.
+    The first phase is short, which is enough for easy problems.
     """
     return _SplitSearch(pipeline, objective, contiguous, start, effort, control).run()
 
 
 class _SplitSearch:
-    """The phases, the best split and bound so far, and what is known for the next phase."""
+    """The best split and bound so far, which the phases improve one after another."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class _SplitSearch:
         self._counted = False
 
     def run(self) -> Best:
-        """The best split and bound after all phases, fewer where it is proved sooner."""
+        """Run the phases until the split is proved or time ends. Return the best split and bound."""
         left = self._effort.seconds
         for number, phase in enumerate(_CHAINS if self._contiguous else _ANY_SETS):
             self._count_pigeonholes()
@@ -98,7 +99,7 @@ class _SplitSearch:
         return replace(self._best, complete=self._best.complete or self._best.is_optimal)
 
     def _count_pigeonholes(self) -> None:
-        """Raise the bounds once, as soon as a split is known."""
+        """Raise the bounds by the pigeonhole bound, once a split is known."""
         if self._best.split is None or self._counted:
             return
         upper, self._counted = self._best.split.load, True
@@ -107,20 +108,20 @@ class _SplitSearch:
         self._best = replace(self._best, bound=min(max(self._best.bound, sum(self._bounds)), upper))
 
     def _search(self, seconds: float) -> float:
-        """Search over any sets, from where such a search ended before; returns the seconds that it took."""
-        from tessel_core.placement.any_sets import AnySetSearch  # late: numba takes half a second to load
+        """Continue the search over any sets. Return the seconds that it took."""
+        from tessel_core.placement.any_sets import AnySetSearch  # imported here: numba takes half a second to load
 
         if self._best.split is None:
             return 0.0
         self._any_sets = self._any_sets or AnySetSearch(self._parts, self._best.split, self._effort)
         self._any_sets.keep(self._best.split)
         took = self._any_sets.run(seconds, self._best.bound, self._control)
-        found = self._any_sets.best
-        self._best = replace(self._best, split=found, bound=min(self._best.bound, found.load))
+        split = self._any_sets.best
+        self._best = replace(self._best, split=split, bound=min(self._best.bound, split.load))
         return took
 
     def _ask(self, phase: _Phase, resolution: Resolution, effort: Effort) -> None:
-        """Put one question to CP-SAT."""
+        """Solve one CP-SAT model."""
         known = self._best.split
         model = SplitModel(
             self._parts,
@@ -134,23 +135,23 @@ class _SplitSearch:
         if known is not None:
             model.hint(known)
 
-        def tell(objective: float, bound: float) -> None:
+        def report(objective: float, bound: float) -> None:
             load = None if known is None else Fraction(known.load)
-            if resolution is Resolution.FINE:  # others neither time splits exactly nor are sure that they fit
+            if resolution is Resolution.FINE:  # solutions of other models are not exact, and may not fit in memory
                 load = Fraction(objective)
             self._control.report(phase.name, load, Fraction(max(bound, self._best.bound)))
 
         team = _PROVERS[: effort.workers] if phase.proves else ()
-        verdict, device_of, bound = model.solve(replace(effort, team=team), tell)
+        verdict, device_of, bound = model.solve(replace(effort, team=team), report)
         if verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED):
             self._settled.add(resolution)
         if verdict is Verdict.IMPOSSIBLE:
-            # A known split can only be missing where it exceeds a capacity by a rounding error.
+            # The model can exclude a known split only if that exceeds a capacity by a rounding error.
             self._best = replace(self._best, complete=known is None)
             return
-        found = known
+        best = known
         if device_of is not None and fits_memory(self._parts, device_of):
             other = measured(self._parts, device_of)
-            found = other if known is None or other.load < known.load else known
+            best = other if known is None or other.load < known.load else known
         bound = max(self._best.bound, bound)
-        self._best = Best(found, bound if found is None else min(bound, found.load), False)
+        self._best = Best(best, bound if best is None else min(bound, best.load), False)

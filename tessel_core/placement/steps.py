@@ -1,4 +1,4 @@
-"""Single stages of a chain: the loads between pairs of ideals, and all pairs whose load stays below a limit."""
+"""Stages of a chain: loads between pairs of ideals, and all pairs with a load below a limit."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tessel_core.placement.ideals import SMALL_PRODUCT, Ideals, bit_set
 from tessel_core.placement.pipeline import Floats, Pipeline
 
 Rows = NDArray[np.int64]
-"""Numbers of ideals."""
+"""Row numbers of ideals."""
 Fold = Callable[[Floats, Floats], Floats]
 """Combines the loads so far with the load of one more stage."""
-_ROWS = 64
-"""Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
-MOST_KEPT = 12_000_000
-"""Pairs, of 12 bytes each, that are cached for the next limit; others are computed anew."""
+_ROWS_PER_BLOCK = 64
+"""Number of target ideals per block, so that the block of pairs fits in the processor's cache."""
+MAX_KEPT_PAIRS = 12_000_000
+"""Largest number of pairs that are kept for reuse, of 12 bytes each. Other pairs are computed again."""
 
 
 class StageLoads:
-    """Loads of the stages between pairs of ideals, target I less source I', shape (targets, sources)."""
+    """Loads of the stages between pairs of ideals (target I less source I'), shaped (targets, sources)."""
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals) -> None:
         self._pipeline, self._ideals = pipeline, ideals
@@ -32,8 +32,11 @@ class StageLoads:
         self._masks = [bit_set(net.groups, len(pipeline.members)) for net in pipeline.nets]
 
     def work(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Time on a device of class `kind` at `position` from the end; infinite where it does not support a group or
-        the memory does not fit, and where branches that must be apart meet."""
+        """Return the times on a device of class `kind` at `position` from the end.
+
+        They are infinite if the class does not support a group, if memory does not fit, or if branches that must be
+        kept apart meet.
+        """
         each, ideals = self._classes[kind], self._ideals
         memory, done = self.held(position), self.done(kind, position)
         time: Floats = np.subtract.outer(done[targets], done[sources])
@@ -47,32 +50,32 @@ class StageLoads:
         return time
 
     def held(self, position: int) -> Floats:
-        """Per ideal, the bytes that its groups hold in a stage at `position` from the end."""
+        """Return the bytes of each ideal's groups in a stage at `position` from the end."""
         further = self._pipeline.further_at(position)
         return self._ideals.memory + further * self._ideals.kept if further else self._ideals.memory
 
     def done(self, kind: int, position: int) -> Floats:
-        """Per ideal, the time of its groups on a device of class `kind` at `position` from the end."""
+        """Return the time of each ideal's groups on a device of class `kind` at `position` from the end."""
         further = self._pipeline.further_at(position) if self._classes[kind].loads_are_bytes else 0
         time: Floats = self._ideals.time[kind]
         return time + further * self._ideals.kept if further else time
 
     def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:
-        """Pairs in which the source is not a subset of the target."""
+        """Return for which pairs the source is not a subset of the target."""
         inner, outer = self._ideals.bits[sources], self._ideals.bits[targets]
-        found = np.zeros((len(targets), len(sources)), dtype=bool)
+        leaves = np.zeros((len(targets), len(sources)), dtype=bool)
         anywhere, everywhere = np.bitwise_or.reduce(inner, axis=0), np.bitwise_and.reduce(outer, axis=0)
         for word in np.flatnonzero(anywhere & ~everywhere):
-            found |= (inner[:, word] & ~outer[:, word, None]) != 0
-        return found
+            leaves |= (inner[:, word] & ~outer[:, word, None]) != 0
+        return leaves
 
     def transfers(self, sources: Rows, targets: Rows) -> Floats:
-        """Cost of the transfers of a stage; meaningless where I' is not in I.
+        """Return the cost of the transfers of each stage. It is meaningless if I' is not a subset of I.
 
-        cut(I) + cut(I') - sum over nets that both cut of cost * (1 + [the net does not meet I less I'])
+        cut(I) + cut(I') - sum over nets that both cut of cost * (1 + [the net has no group in I less I'])
 
-        A net that only one of them cuts is cut by the stage.  One that both cut is counted twice, and is cut by the
-        stage if it meets it, which it does unless both ideals hold equally many of its groups.
+        The stage cuts each net that only one of the ideals cuts. A net that both cut is counted twice. The stage cuts
+        it if it has a group of the net, that is, unless both ideals have the same number of the net's groups.
         """
         ideals = self._ideals
         total: Floats = np.add.outer(ideals.cut[targets], ideals.cut[sources])
@@ -95,11 +98,12 @@ class StageLoads:
         return total
 
     def _cut_somewhere(self, rows: Rows) -> NDArray[np.uint64]:
-        found: NDArray[np.uint64] = np.bitwise_or.reduce(self._ideals.cut_nets[rows], axis=0)
-        return found
+        """Return the nets that some of the ideals cut."""
+        nets: NDArray[np.uint64] = np.bitwise_or.reduce(self._ideals.cut_nets[rows], axis=0)
+        return nets
 
     def _held(self, net: int, rows: Rows) -> NDArray[np.int64]:
-        """Number of the net's groups in each ideal; 0 where it does not cut the net."""
+        """Return the number of the net's groups in each ideal, or 0 if the ideal does not cut the net."""
         mask = self._masks[net]
         held = np.zeros(len(rows), dtype=np.int64)
         for word in np.flatnonzero(mask):
@@ -109,7 +113,7 @@ class StageLoads:
 
 
 def _subtract_product(total: Floats, left: Floats, right: Floats) -> None:
-    """total -= left @ right, in small products (`SMALL_PRODUCT`)."""
+    """Compute total -= left @ right in small products (see `SMALL_PRODUCT`)."""
     width = max(8, SMALL_PRODUCT // left.size)
     for first in range(0, right.shape[1], width):
         total[:, first : first + width] -= left @ right[:, first : first + width]
@@ -117,21 +121,21 @@ def _subtract_product(total: Floats, left: Floats, right: Floats) -> None:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Stages that end at some of the targets, in order of these."""
+    """Stages that end at a block of targets, in order of their targets."""
 
     target: NDArray[np.int64]
-    """Positions of the targets that have any."""
+    """Positions of the targets with at least one stage."""
     first: NDArray[np.int64]
-    """Per such target, where its stages begin in the columns below."""
+    """Index of each target's first stage in the columns below."""
     source: NDArray[np.int32]
     load: Floats
 
 
 class Steps:
-    """The stages from one of `rows` to another; positions in `rows` stand for ideals, in order of their work.
+    """The stages between the ideals `rows`, which are in order of their work. Positions in `rows` stand for ideals.
 
-    At first each question computes the stages that it needs, which is little where few ideals are within reach.  Once
-    the questions have looked at more pairs than there are in all, every stage is computed once and kept.
+    At first, each call computes the stages that it needs, which is cheap if few ideals are within reach. Once calls
+    have computed more pairs than there are in total, every stage is computed once and kept.
     """
 
     def __init__(
@@ -143,7 +147,7 @@ class Steps:
         limit: float,
         fold: Fold,
         stages: StageLoads | None = None,
-        most_kept: int = MOST_KEPT,
+        most_kept: int = MAX_KEPT_PAIRS,
     ) -> None:
         self.fold = fold
         self._pipeline, self._ideals, self._priced = pipeline, ideals, priced
@@ -155,24 +159,26 @@ class Steps:
         self._until_all = sum(int((end - first).sum()) for first, end in windows)
 
     def after(self, kind: int, position: int, so_far: Floats, wanted: NDArray[np.bool_], control: Control) -> Floats:
-        """Per row that is wanted, the least fold when a device of class `kind` comes next, at `position` from the end;
-        else infinite."""
-        found = np.full(len(self._rows), np.inf)
+        """Return the least fold for each wanted row if the last stage is on class `kind` at `position` from the end.
+
+        Other rows have infinity.
+        """
+        folds = np.full(len(self._rows), np.inf)
         sources = np.flatnonzero(np.isfinite(so_far))
         keep = self._until_all <= 0
         targets = np.arange(len(self._rows)) if keep else np.flatnonzero(wanted)
-        for begin in range(0, len(targets) if len(sources) else 0, _ROWS):
+        for begin in range(0, len(targets) if len(sources) else 0, _ROWS_PER_BLOCK):
             if control.stopped:
                 break
-            some = targets[begin : begin + _ROWS]
+            some = targets[begin : begin + _ROWS_PER_BLOCK]
             if not keep:
-                found[some] = self._freshly(kind, position, so_far, sources, some)
+                folds[some] = self._freshly(kind, position, so_far, sources, some)
             elif wanted[some].any():
                 pairs = self._pairs(kind, begin)
                 if len(pairs.target):
                     folded = self.fold(so_far[pairs.source], self._at(kind, position, pairs))
-                    found[pairs.target] = np.minimum.reduceat(folded, pairs.first)
-        return found
+                    folds[pairs.target] = np.minimum.reduceat(folded, pairs.first)
+        return folds
 
     def _freshly(
         self, kind: int, position: int, so_far: Floats, sources: NDArray[np.int64], targets: NDArray[np.int64]
@@ -186,8 +192,8 @@ class Steps:
         return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
     def sources_of(self, kind: int, position: int, row: int) -> tuple[NDArray[np.int32], Floats]:
-        """The rows at which a stage that ends at `row`, at `position` from the end, may begin, and its loads."""
-        pairs = self._pairs(kind, row - row % _ROWS)
+        """Return the rows at which a stage may start that ends at `row`, and its loads at `position` from the end."""
+        pairs = self._pairs(kind, row - row % _ROWS_PER_BLOCK)
         at = int(np.searchsorted(pairs.target, row))
         if at == len(pairs.target) or pairs.target[at] != row:
             return pairs.source[:0], pairs.load[:0]
@@ -195,8 +201,10 @@ class Steps:
         return pairs.source[pairs.first[at] : end], self._at(kind, position, pairs)[pairs.first[at] : end]
 
     def _at(self, kind: int, position: int, pairs: _Pairs) -> Floats:
-        """Loads of the pairs, which are those of a last stage, at `position` from the end; infinite where they do not
-        fit there."""
+        """Return the loads of the pairs at `position` from the end. Infinite if they do not fit there.
+
+        The pairs were computed for the last position, where memory is least.
+        """
         if not self._pipeline.further_at(position):
             return pairs.load
         each, rows = self._pipeline.classes[kind], self._rows
@@ -212,7 +220,7 @@ class Steps:
     def _pairs(self, kind: int, begin: int) -> _Pairs:
         if (kind, begin) in self._kept:
             return self._kept[kind, begin]
-        targets = self._rows[begin : begin + _ROWS]
+        targets = self._rows[begin : begin + _ROWS_PER_BLOCK]
         starts, ends = self._window(kind, self._rows, targets)
         first, end = starts[0], ends[-1]
         load = self._loads(kind, self._rows[first:end], targets)
@@ -225,15 +233,17 @@ class Steps:
         return found
 
     def _window(self, kind: int, sources: Rows, targets: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Per target, the first and the end of the sources that a stage may begin at: work is limited by load."""
+        """Return the range of possible sources for each target, because the limit on the load also limits the work."""
         slack = 1e-9 * (self._limit + float(self._ideals.work[-1]))
         done, wanted = self._ideals.work[sources], self._ideals.work[targets]
         first = np.searchsorted(done, wanted - self._priced.price[kind] * self._limit - slack)
         return first, np.searchsorted(done, wanted + slack, side="right")
 
     def _loads(self, kind: int, sources: Rows, targets: Rows, position: int = 1) -> Floats:
-        """Loads on a device of class `kind` at `position` from the end; infinite from the limit on and where there is
-        no such stage."""
+        """Return the loads on a device of class `kind` at `position` from the end.
+
+        They are infinite from the limit on, and if there is no such stage.
+        """
         load = self._stages.work(kind, sources, targets, position)
         load[load >= self._limit] = np.inf
         load[self._stages.leaves(sources, targets)] = np.inf

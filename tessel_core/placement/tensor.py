@@ -1,4 +1,4 @@
-"""A network on tensor-parallel groups of devices: what one of a group does, and what its collectives take there."""
+"""Networks on tensor-parallel groups of devices: the graph of one member, with the times of collectives."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tessel_core.networks.graphs.spec import LAYERS, OPERATORS, GraphSpec
 from tessel_core.networks.graphs.table import build_graph, network_of
 
 _PATTERNS = {"all_reduce": (ALL_REDUCE, 2.0), "all_gather": (ALL_GATHER, 1.0)}
-"""Per kind of operator, its collective, and how often a byte leaves each device on the way."""
+"""Collective of each kind of operator, and how often each byte leaves a device."""
 
 
 @lru_cache(maxsize=8)
 def on_groups(graph: OperatorGraph, mesh: DeviceMesh, size: int) -> tuple[OperatorGraph, DeviceGroups]:
-    """What one device of a group of `size` does, with times on the groups of the mesh, and these groups.
+    """Return the graph of one device of a group of `size`, with times on the groups of the mesh, and the groups.
 
-    A collective takes as long as on the links between the group's own devices, as in a simulation.  Groups of one kind
-    that are wired differently are of different kinds.
+    A collective runs over the links between the group's members, as in a simulation. Groups with different links count
+    as different kinds.
 
-    Raises InputError as `DeviceGroups` does, for a graph that is tensor parallel already, and for one that does not
-    show a network, or sizes that `size` does not divide.
+    Raises InputError if the graph is tensor parallel already, if it was not built from a network, if `size` does not
+    divide the network's sizes, and in the cases of `DeviceGroups`.
     """
     groups = DeviceGroups(mesh, size)
     family, spec = _network_of(graph)
     if spec.tensor_parallel > 1:
-        why = f"is tensor parallel over {spec.tensor_parallel} devices already, and groups would cut it again"
+        why = f"is already tensor parallel over {spec.tensor_parallel} devices, and groups would divide it again"
         raise InputError(f"graph {graph.name}", why)
     name = graph.name.removesuffix("-training") if spec.training else graph.name
     fine = build_graph(family, replace(spec, tensor_parallel=size, granularity=OPERATORS), name)
@@ -44,12 +44,12 @@ def _network_of(graph: OperatorGraph) -> tuple[str, GraphSpec]:
     try:
         family, spec = network_of(graph)
     except InputError as error:
-        raise InputError(error.where, f"{error.why}, and tensor parallelism cuts a network") from None
+        raise InputError(error.where, f"{error.why}; tensor parallelism needs the network") from None
     return family.name, spec
 
 
 def _wired(groups: DeviceGroups) -> tuple[DeviceGroups, dict[str, int]]:
-    """The groups with their kinds, and per kind a group of it."""
+    """Return the groups with their kinds, and the index of one group of each kind."""
     kinds, alike = list[str](), dict[tuple[str, Wires], str]()
     first = dict[str, int]()
     for group, members in enumerate(groups.members):
@@ -61,7 +61,7 @@ def _wired(groups: DeviceGroups) -> tuple[DeviceGroups, dict[str, int]]:
 
 
 def _on_kinds(operator: Operator, groups: DeviceGroups, kinds: dict[str, int]) -> Operator:
-    """The operator with a time on each kind of group, which has one of the groups."""
+    """Return the operator with its time on each kind of group. `kinds` maps a kind to one of its groups."""
 
     def seconds(group: int) -> float | None:
         members = groups.members[group]

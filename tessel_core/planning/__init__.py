@@ -1,4 +1,4 @@
-"""From placements to micro-batch plans, and the search for the placement whose schedule is best."""
+"""Plans and programs made from placements, and the joint search for a placement and its schedule."""
 
 from tessel_core.planning.blocks import kind_of
 from tessel_core.planning.joint import JointConfig, JointEntry, JointQuestion, JointReport, ranked, search_jointly

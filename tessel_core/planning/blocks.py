@@ -1,4 +1,4 @@
-"""Which operators of a device run together: as few blocks as the flow allows."""
+"""Division of a placement's operators into as few blocks as the flow of tensors allows."""
 
 from __future__ import annotations
 
@@ -10,39 +10,41 @@ from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.model.checks import find_cycle, grouped, quotient, topological_order
 
 WEIGHT_GRADIENT = "weight_gradient"
-"""Suffix of the kind of operators that compute weight gradients only: nothing waits for them within a micro-batch."""
+"""Suffix of the kind of operators that only compute weight gradients. No operator of the micro-batch waits for them."""
 
 _Key = tuple[tuple[int, ...], BlockKind, int]
-"""The devices of an operator, in ascending order, its kind of block, and its stage where devices have several."""
-_MOST_TO_MERGE = 400
-"""Blocks beyond which they are left as the levels cut them."""
+"""Devices of an operator in ascending order, the kind of its block, and its stage (0 if devices have one stage)."""
+_MAX_BLOCKS_TO_MERGE = 400
+"""With more blocks than this, blocks that were split are not merged again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageBlock:
-    """Operators that run one after the other on the same devices, without waiting for another block in between."""
+    """Operators that run one after another on the same devices, without waiting for another block in between."""
 
     devices: tuple[int, ...]
     kind: BlockKind
     operators: tuple[int, ...]
-    """By index, predecessors first."""
+    """Operator indices, predecessors first."""
 
 
 @dataclass(frozen=True)
 class BlockGraph:
-    """Blocks, predecessors first, and which of them must follow which."""
+    """Blocks, predecessors first, and the arcs between them."""
 
     blocks: tuple[StageBlock, ...]
     block_of: tuple[int, ...]
-    """Per operator."""
+    """Block of each operator."""
     arcs: tuple[tuple[int, int], ...]
+    """Pairs (block, block that must follow it)."""
 
 
 def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGraph:
-    """One block per devices and direction where that makes no cycle, else as many as needed.
+    """Build one block for each set of devices and each direction, or more if those would form a cycle.
 
-    Where the flow leaves a device and comes back (placements that are not contiguous), the operators on the cycle
-    are split by how often the flow has changed blocks on its way to them, and joined again where that is safe.
+    If tensors leave a device and come back (placements that are not contiguous), blocks form cycles. The operators on
+    a cycle are then split by the number of changes of block on the way to them. Parts are merged again if that forms
+    no cycle.
     """
     graph = placement.graph
     mates = ((graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of)
@@ -53,12 +55,12 @@ def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGr
         for each, on, stage in zip(graph.operators, placement.assignment, stages, strict=True)
     ]
     order = topological_order(_before(len(keys), arcs))
-    numbers = _apart(_numbered(keys), arcs, order)
-    return _ordered(_joined(numbers, keys, arcs), keys, arcs, order)
+    numbers = _split_cycles(_numbered(keys), arcs, order)
+    return _sorted_graph(_merged(numbers, keys, arcs), keys, arcs, order)
 
 
 def kind_of(operator: Operator, *, split_weights: bool) -> BlockKind:
-    """Which sort of block the operator runs in."""
+    """Return the kind of block in which the operator runs."""
     if not operator.backward:
         return BlockKind.FORWARD
     apart = split_weights and operator.kind.endswith(WEIGHT_GRADIENT)
@@ -70,22 +72,22 @@ def _before(count: int, arcs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...
 
 
 def _numbered(keys: Iterable[Hashable]) -> list[int]:
-    """Equal keys get equal numbers from 0 on."""
+    """Number the keys from 0 in order of first appearance. Equal keys have equal numbers."""
     known: dict[Hashable, int] = {}
     return [known.setdefault(key, len(known)) for key in keys]
 
 
 def _quotient(numbers: Sequence[int], arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Per block, those that it must follow."""
+    """Return the predecessors of each block."""
     return quotient(max(numbers) + 1, ((numbers[source], numbers[target]) for source, target in arcs))
 
 
-def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
-    """Blocks on a cycle are cut into levels: within a level no arc leads from one block to another."""
+def _split_cycles(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
+    """Split the blocks on cycles into levels, so that no arc within a level leads from one block to another."""
     before = _quotient(numbers, arcs)
     if not find_cycle(before):
         return numbers
-    import networkx  # late: most placements have no cycles
+    import networkx  # imported here: most placements have no cycles
 
     flow = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
     cycle_of = dict.fromkeys(range(len(before)), -1)
@@ -100,13 +102,13 @@ def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[
     return _numbered(zip(numbers, level, strict=True))
 
 
-def _joined(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[int, int]]) -> list[int]:
-    """Pairs of blocks of one key become one wherever no third block has to run between them."""
+def _merged(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[int, int]]) -> list[int]:
+    """Merge pairs of blocks with equal keys if no third block has to run between them."""
     before = _quotient(numbers, arcs)
     of_key: dict[Hashable, list[int]] = defaultdict(list)
     for number, key in dict(zip(numbers, keys, strict=True)).items():
         of_key[key].append(number)
-    if len(before) == len(of_key) or len(before) > _MOST_TO_MERGE:
+    if len(before) == len(of_key) or len(before) > _MAX_BLOCKS_TO_MERGE:
         return numbers
     place = {number: i for i, number in enumerate(topological_order(before))}
     arcs = [(source, target) for target, sources in enumerate(before) for source in sources]
@@ -122,9 +124,10 @@ def _joined(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[i
     return _numbered(merged[number] for number in numbers)
 
 
-def _ordered(
+def _sorted_graph(
     numbers: Sequence[int], keys: Sequence[_Key], arcs: Sequence[tuple[int, int]], order: Sequence[int]
 ) -> BlockGraph:
+    """Build the graph of the numbered blocks, with blocks in topological order."""
     before = _quotient(numbers, arcs)
     members = grouped(len(before), ((numbers[operator], operator) for operator in order))
     sequence = topological_order(before)

@@ -1,4 +1,4 @@
-"""Joint search: placements near the best, each with its best schedule, ranked by period."""
+"""Joint search for a placement and a schedule: schedules several placements near the best one and ranks them."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
 
 _LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
-"""Capacities to try, as shares of the memory on the fullest device of the best placement."""
+"""Capacities to try, as shares of the peak memory of the best placement's fullest device."""
 
 _LAYOUT_SECONDS = 5.0
-"""For each other layout; those of equal layers are proved in less."""
-_MOST_MOVES = 300
-"""Placements one move away that are looked at."""
+"""Time limit of the placement search for each other layout. Layouts of equal layers are proved in less."""
+_MAX_MOVES = 300
+"""Largest number of single moves that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointConfig:
     """Limits of the joint search."""
 
-    placements: int = option(6, Option("Placements", "How many placements near the best get a schedule", 1, 64))
-    micro_batches: int = option(32, Option("Micro-batches", "Of each schedule", 1, 10_000))
-    time_limit: float = option(60.0, Option("Time limit", "For all placements together", 0.1, 86_400, "s"))
+    placements: int = option(6, Option("Placements", "Number of placements near the best that get a schedule", 1, 64))
+    micro_batches: int = option(32, Option("Micro-batches", "Number of micro-batches in each schedule", 1, 10_000))
+    time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the solver's random choices", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of the solver's random choices", 0, 2**31 - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement worth a schedule search, and its origin in a few words."""
+    """A placement to schedule, and a short description of its origin."""
 
     placement: Placement
     origin: str
     load: float
     """Largest load of a device, in the graph's unit."""
     bound: Fraction | None = None
-    """Of a layout, what no other placement in the same layout has a load below."""
+    """Lower bound on the load of any placement in the same layout. None if the placement has no layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointEntry:
-    """One placement with its plan and its schedule."""
+    """A placement with its plan and its schedule."""
 
     candidate: Candidate
     plan: MicroBatchPlan
     report: ScheduleReport
     by_makespan: bool = False
-    """Whether entries are ranked by makespan, as layouts are: their periods are all near the same bound."""
+    """Whether entries are ranked by makespan. Layouts are, because their periods are all near the same bound."""
 
     @property
     def period(self) -> Fraction | None:
-        """Nanoseconds per micro-batch in the steady state; None without a schedule that repeats."""
+        """Nanoseconds per micro-batch in the steady state, or None if no schedule repeats."""
         return self.report.period_per_micro_batch if self.report.solution is not None else None
 
     @property
     def rank(self) -> tuple[bool, Fraction, int, float]:
-        """By period, then makespan, then load; those without a schedule last."""
+        """Sort key: the period (or the makespan if `by_makespan`), then makespan and load. No schedule comes last."""
         period, makespan = self.period, self.report.makespan
         if self.by_makespan and makespan is not None:
             return period is None, Fraction(makespan), makespan, self.candidate.load
@@ -86,38 +86,39 @@ class JointEntry:
 
 
 def ranked(entries: Iterable[JointEntry]) -> tuple[JointEntry, ...]:
-    """The best first."""
+    """Return the entries in order of rank, the best first."""
     return tuple(sorted(entries, key=lambda entry: entry.rank))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointReport:
-    """All that was tried, the best first."""
+    """The result of a joint search. Its entries come in order of rank."""
 
     placement: PlacementReport
-    """The search that the candidates are near to."""
+    """Report on the best placement, from which the other candidates were derived."""
     entries: tuple[JointEntry, ...]
     bound: Fraction | None
-    """Nanoseconds per micro-batch that no placement of the asked kind can beat, whatever its schedule."""
+    """Lower bound on the nanoseconds per micro-batch of any schedule of any placement of the requested kind."""
     wall_s: float
 
     @property
     def best(self) -> JointEntry | None:
-        """The entry of least period; None where nothing could be scheduled."""
+        """First entry with a schedule, or None if nothing could be scheduled."""
         return next((entry for entry in self.entries if entry.period is not None), None)
 
     @property
     def proved(self) -> bool:
-        """Whether no placement and schedule together have a shorter period than the best, to rounding.
+        """Whether the best entry's period meets the bound, up to rounding.
 
-        A plan's durations are whole nanoseconds, so a device's work is off its load by half of one per block.
+        Durations of plans are whole nanoseconds. So a device's work differs from its load by at most half a nanosecond
+        per block.
         """
         if self.best is None or self.best.period is None or self.bound is None:
             return False
         return self.best.period <= self.bound + Fraction(len(self.best.plan.blocks), 2)
 
     def placement_report(self, entry: JointEntry) -> PlacementReport:
-        """The report on an entry's placement alone: its own largest load, proved only where that is the bound."""
+        """Return a report on an entry's placement alone. It is proved optimal if its largest load meets the bound."""
         load, bound = Fraction(entry.candidate.load), entry.candidate.bound or self.placement.bound
         status = Status.PROVED_OPTIMAL if bound is not None and load <= bound else Status.FEASIBLE
         placement = entry.candidate.placement
@@ -126,14 +127,14 @@ class JointReport:
 
 @dataclass(frozen=True, slots=True)
 class JointQuestion:
-    """One joint search, complete: nothing else decides its answer but the time the machine takes."""
+    """All inputs of a joint search. Apart from them, only the speed of the machine affects the answer."""
 
     problem: PlacementProblem
     config: JointConfig
     options: PlanOptions
 
     def solve(self, control: Control) -> JointReport:
-        """The answer, as `search_jointly` gives it."""
+        """Run `search_jointly`."""
         return search_jointly(self.problem, self.config, self.options, control)
 
 
@@ -143,108 +144,106 @@ def search_jointly(
     options: PlanOptions | None = None,
     control: Control | None = None,
 ) -> JointReport:
-    """The least period over placements near the best; never longer than with the best placement alone.
+    """Schedule placements near the best one and rank them by period.
 
-    For a problem with several stages per device, the layouts with as many stages or fewer, in both shapes; the
-    schedules are then searched and ranked by makespan, because more stages shorten the ends and not the period.
+    The period is never longer than that of the best placement alone. For a problem with several stages per device,
+    the candidates are layouts of both shapes with at most that many stages. They are searched and ranked by makespan,
+    because more stages shorten warmup and cooldown, but not the period.
 
-    Stages hold activations of the schedules' micro-batches.  No schedule's period is below the largest load, so the
-    placement's bound is one for all of them.  Every candidate
-    gets the same share of the time that is left.  Progress is reported per candidate; when `control` stops, the entries
-    so far are returned.
+    Stages hold activations for the micro-batches of the schedules. No period is below the largest load, so the bound
+    on placements also bounds all schedules. Each candidate gets an equal share of the remaining time. Progress is
+    reported per candidate. When `control` stops, the entries so far are returned.
 
-    Raises InputError as `solve_placement` and `plan_of`, and for another objective than throughput.
+    Raises InputError for an objective other than throughput, and in the cases of `solve_placement` and `plan_of`.
     """
     if problem.objective != THROUGHPUT:
-        raise InputError("joint search", f"is for the objective {THROUGHPUT}, got {problem.objective}")
+        raise InputError("joint search", f"needs the objective {THROUGHPUT}, got {problem.objective}")
     config = JointConfig() if config is None else config
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
     control.report("the best placement", None, None)
     problem = problem.for_micro_batches(config.micro_batches)
-    # Quiet, because a placer reports in the graph's unit, and the joint search in nanoseconds.
+    # The placer's progress is hidden: it is in the graph's unit, and that of the joint search in nanoseconds.
     best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3).quiet())
     if best.solution is None:
         return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
     scale = TICKS_PER_SECOND["ns"] / TICKS_PER_SECOND[problem.graph.time_unit]
     objective, least_load = PERIOD, best.bound
     if problem.layout is None:
-        tried = list(_candidates(problem, best, config.placements, control))
+        candidates = list(_candidates(problem, best, config.placements, control))
     else:
         objective = MAKESPAN
-        tried, least_load = _layouts(problem, best, config.placements, control)
+        candidates, least_load = _layouts(problem, best, config.placements, control)
     bound = None if least_load is None else least_load * Fraction(scale)
     entries = list[JointEntry]()
-    for i, candidate in enumerate(tried):
+    for i, candidate in enumerate(candidates):
         if entries and control.stopped:
             break
         plan = plan_of(candidate.placement, options)
-        found = _scheduled(plan, objective, config, len(tried) - i, control)
-        entries.append(JointEntry(candidate, plan, found, by_makespan=objective == MAKESPAN))
+        report = _schedule(plan, objective, config, len(candidates) - i, control)
+        entries.append(JointEntry(candidate, plan, report, by_makespan=objective == MAKESPAN))
         leader = min(entries, key=lambda entry: entry.rank)
         control.deliver(entries[-1])
-        # A plan's whole nanoseconds may come to a little less than the bound on loads.
+        # Durations of plans are rounded to nanoseconds, so a period may be slightly below the bound on loads.
         least = bound if bound is None or leader.period is None else min(bound, leader.period)
-        control.report(f"placement {i + 1} of {len(tried)}", leader.period, least)
+        control.report(f"placement {i + 1} of {len(candidates)}", leader.period, least)
     return JointReport(placement=best, entries=ranked(entries), bound=bound, wall_s=control.elapsed_s)
 
 
-def _scheduled(
-    plan: MicroBatchPlan, objective: str, config: JointConfig, left: int, control: Control
-) -> ScheduleReport:
+def _schedule(plan: MicroBatchPlan, objective: str, config: JointConfig, left: int, control: Control) -> ScheduleReport:
     share = max(0.1, control.remaining_s / left)
-    asked = TesselConfig(
+    scheduler = TesselConfig(
         objective=objective, time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed
     )
-    # Each search reports another plan's bound, which would make the reported one go up and down.
+    # The scheduler's progress is hidden: each plan has its own bound, so the reported one would go up and down.
     part = control.part(share).quiet()
-    return replace(solve_schedule("tessel", plan, config.micro_batches, asked, part), history=())
+    return replace(solve_schedule("tessel", plan, config.micro_batches, scheduler, part), history=())
 
 
 def _candidates(problem: PlacementProblem, best: PlacementReport, count: int, control: Control) -> Iterator[Candidate]:
-    """Up to `count` different placements, the best one first; all keep the rules.
+    """Yield up to `count` distinct valid placements, the best one first.
 
-    What is best when devices have less memory leaves more room for micro-batches in flight, at the
-    price of a larger load; then come single moves across borders, the least loads first.
+    Next come the best placements for devices with less memory. They leave more room for micro-batches in flight, but
+    have a larger load. Last come single moves between neighbouring devices, in order of load.
     """
     assert best.solution is not None, "there is a best placement"
     seen = {best.solution.assignment}
     yield _candidate(best.solution, "least largest load")
-    for found in (*_leaner(problem, best.solution, control), *_moved(problem, best.solution, control)):
+    for other in (*_leaner(problem, best.solution, control), *_moved(problem, best.solution, control)):
         if len(seen) >= count or control.stopped:
             return
-        if found.placement.assignment not in seen:
-            seen.add(found.placement.assignment)
-            yield found
+        if other.placement.assignment not in seen:
+            seen.add(other.placement.assignment)
+            yield other
 
 
 def _layouts(
     problem: PlacementProblem, best: PlacementReport, count: int, control: Control
 ) -> tuple[list[Candidate], Fraction | None]:
-    """Up to `count` layouts, the one that was asked for first, and a bound on the largest load of all of them."""
+    """Return up to `count` layouts, the requested one first, and a lower bound on the largest load of all of them."""
     assert best.solution is not None, "there is a best layout"
-    assert problem.layout is not None, "a layout is asked for"
-    found, bound = [replace(_candidate(best.solution, _named(problem.layout)), bound=best.bound)], best.bound
+    assert problem.layout is not None, "a layout is requested"
+    layouts, bound = [replace(_candidate(best.solution, _named(problem.layout)), bound=best.bound)], best.bound
     for layout in _other_layouts(problem.layout):
-        if len(found) >= count or control.stopped:
+        if len(layouts) >= count or control.stopped:
             break
         other = replace(problem, layout=layout)
         name = default_placer(other)
         config = find_placer(name).config(time_limit=max(0.1, min(_LAYOUT_SECONDS, control.remaining_s / 4)))
         report = solve_placement(name, other, config, control.quiet())
         if report.solution is not None:
-            found.append(replace(_candidate(report.solution, _named(layout)), bound=report.bound))
+            layouts.append(replace(_candidate(report.solution, _named(layout)), bound=report.bound))
             bound = None if bound is None or report.bound is None else min(bound, report.bound)
-    return found, bound
+    return layouts, bound
 
 
-def _other_layouts(asked: StageLayout) -> Iterator[StageLayout | None]:
-    """The other shape, one stage per device, and fewer stages per device than were asked for."""
-    shapes = (asked.shape, *(shape for shape in LayoutShape if shape is not asked.shape))
-    yield replace(asked, shape=shapes[1])
+def _other_layouts(requested: StageLayout) -> Iterator[StageLayout | None]:
+    """Yield the other shape, one stage per device, and then both shapes with fewer stages than requested."""
+    shapes = (requested.shape, *(shape for shape in LayoutShape if shape is not requested.shape))
+    yield replace(requested, shape=shapes[1])
     yield None
     for shape in shapes:
-        yield from (StageLayout(stages, shape) for stages in range(asked.stages_per_device - 1, 1, -1))
+        yield from (StageLayout(stages, shape) for stages in range(requested.stages_per_device - 1, 1, -1))
 
 
 def _named(layout: StageLayout | None) -> str:
@@ -258,6 +257,7 @@ def _candidate(placement: Placement, origin: str) -> Candidate:
 
 
 def _leaner(problem: PlacementProblem, best: Placement, control: Control) -> Iterator[Candidate]:
+    """Yield the best placements on devices with less memory."""
     held = zip(PlacementLoads.of(best).memory, best.devices, strict=True)
     fullest = max((amount for amount, device in held if not device.is_host), default=0.0)
     for share in _LESS_MEMORY:
@@ -282,18 +282,19 @@ def _at_most(device: PlacementDevice, memory: float) -> PlacementDevice:
 
 
 def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list[Candidate]:
-    found = list[Candidate]()
+    """Return the valid placements that are one move away from the best, in order of load."""
+    candidates = list[Candidate]()
     for i, (name, assignment) in enumerate(_moves(problem, best)):
-        if i >= _MOST_MOVES or control.stopped:
+        if i >= _MAX_MOVES or control.stopped:
             break
         placement = problem.placement(assignment)
         if not problem.violations(placement):
-            found.append(_candidate(placement, f"{name} moved"))
-    return sorted(found, key=lambda each: each.load)
+            candidates.append(_candidate(placement, f"{name} moved"))
+    return sorted(candidates, key=lambda each: each.load)
 
 
 def _moves(problem: PlacementProblem, best: Placement) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
-    """Operators that share a device, moved to the device of a neighbour."""
+    """Yield assignments in which one set of colocated operators has moved to the devices of a neighbour."""
     graph = problem.graph
     for group, members in enumerate(graph.colocated):
         here = best.assignment[members[0]]

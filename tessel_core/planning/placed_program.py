@@ -1,4 +1,4 @@
-"""The distributed program of a placement and a schedule: each operator where it was placed, when it was scheduled."""
+"""The distributed program of a placement and a schedule."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from tessel_core.rules import check_schedule
 from tessel_core.units import counted
 
 Network = Callable[[bool], Distributed]
-"""Makes the program of one micro-batch, with gradients of weights apart or not, without an optimizer."""
+"""Builds the program of one micro-batch without an optimizer. The argument asks for separate weight gradients."""
 _APART = "/weight_gradient"
 
 
 def placed_program(network: Network, placement: Placement, schedule: Schedule) -> Distributed:
-    """Operators on the devices where they were placed, micro-batches in the schedule's order, sends where edges cross.
+    """Build the program that runs operators on their placed devices, in the order of the schedule.
 
-    Worker w is device w - 1 of the placement.  Operators on several devices are done by each, as the plan counts them:
-    a network of tensor-parallel degree T is placed on groups of T devices, which have a share of each operator, and any
-    other does the same on every device.  A device that lacks a tensor gets it from the nearest one that has it.  A
-    network of degree T may also be placed as if groups were devices; worker w is then of device (w - 1) // T.
+    Worker w is device w - 1 of the placement. An operator with several devices runs on each of them. In a network of
+    tensor-parallel degree T, it is placed on groups of T devices, and each runs its share. In other networks, every
+    device does the same work. A device without a tensor receives it from the nearest device that has it. A network of
+    degree T may also be placed as if groups were devices. Worker w then belongs to device (w - 1) // T.
 
-    Outputs are losses and gradients.  In the simulation a run takes as long as its block in the plan, so both end at
-    the same time, unless transfers share a link or the plan counts them as work of devices.
+    Outputs are losses and gradients. In the simulation, a run takes as long as its block in the plan. So program and
+    schedule end at the same time, unless transfers share a link or the plan counts transfers as work.
 
-    Raises InputError where the placement has replicated stages or is of another network, the schedule is of another
-    plan or breaks a rule, or a tensor-parallel network is on groups of another size.
+    Raises InputError if
+
+    - the placement has replicated stages or belongs to another network;
+    - the schedule belongs to another plan or breaks a rule;
+    - a tensor-parallel network is placed on groups of another size.
     """
     if placement.replicated:
-        why = "has replicated stages, which no program is made of yet; place with one device per stage"
+        why = "has replicated stages, which programs do not support yet: place with one device per stage"
         raise InputError("placement", why)
     placement = placement.on_members
     broken = check_schedule(schedule, without=("memory",))
@@ -59,10 +62,10 @@ def placed_program(network: Network, placement: Placement, schedule: Schedule) -
 
 
 def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) -> None:
-    """Raise InputError where the plan of the schedule is not that of the placement."""
+    """Raise InputError if the plan of the schedule is not that of the placement."""
     plan, names = schedule.plan, block_names(placement.graph, blocks)
     if len(names) != len(plan.blocks):
-        why = f"is of another plan: it has {len(plan.blocks)} blocks, this placement makes {len(names)}"
+        why = f"is of another plan: it has {len(plan.blocks)} blocks, but this placement makes {len(names)}"
         raise InputError("schedule", why)
     for name, block, made in zip(names, plan.blocks, blocks.blocks, strict=True):
         if name != block.name:
@@ -70,12 +73,13 @@ def _check_plan(schedule: Schedule, placement: Placement, blocks: BlockGraph) ->
         there = [plan.devices[device].name for device in block.devices]
         wanted = [placement.devices[device].name for device in made.devices]
         if there != wanted:
-            why = f"is of another plan: block {name!r} is on {', '.join(there)}, the placement says {', '.join(wanted)}"
+            on, placed_on = ", ".join(there), ", ".join(wanted)
+            why = f"is of another plan: block {name!r} is on {on}, but in this placement on {placed_on}"
             raise InputError("schedule", why)
 
 
 def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
-    """Per operation, the block of its operator."""
+    """Return the block of each operation."""
     shown = program_graph(model, placement.graph.name, placement.graph.batch_size)
     index = {name: i for i, name in enumerate(placement.graph.names)}
     of_operator = list[int]()
@@ -85,64 +89,71 @@ def _blocks_of(model: Distributed, placement: Placement, blocks: BlockGraph) -> 
         names = operator.name, operator.name.replace(_APART, "/backward"), f"{layer}{phase}", f"{layer}/backward"
         known = next((index[name] for name in (names if operator.backward else names[::2]) if name in index), None)
         if known is None:
-            why = f"is of another network: it has no operator {operator.name!r}, which the program has"
+            why = f"is of another network: it lacks the program's operator {operator.name!r}"
             raise InputError("placement", why)
         of_operator.append(blocks.block_of[known])
-    found: list[int | None] = [None if each is None else of_operator[each] for each in shown.operator_of]
-    return _of_groups(model.program, found)
+    return _complete_blocks(model.program, [None if i is None else of_operator[i] for i in shown.operator_of])
 
 
-def _of_groups(program: Program, found: list[int | None]) -> tuple[int, ...]:
-    """Blocks of all operations: those of other devices of a group as the first one's, views where they are taken."""
+def _complete_blocks(program: Program, known_blocks: list[int | None]) -> tuple[int, ...]:
+    """Return the block of every operation, also where it is not known yet.
+
+
+    An operation on another device of a group has the block of its counterpart on the first device. A view has the
+    block that takes it.
+    """
     outputs, by_name = set(program.outputs), dict[tuple[str, str, str], int]()
-    for op, block in zip(program.ops, found, strict=True):
+    for op, block in zip(program.ops, known_blocks, strict=True):
         if block is not None:
             by_name[op.tag.name, op.tag.phase, op.kind] = block
-    made, of_value = list[int](), dict[int, int]()
-    for op, known in zip(program.ops, found, strict=True):
+    block_of, of_value = list[int](), dict[int, int]()
+    for op, known in zip(program.ops, known_blocks, strict=True):
         block = by_name.get((op.tag.name, op.tag.phase, op.kind), ANYWHERE) if known is None else known
         there = of_value.get(op.inputs[0], 0) if block == ANYWHERE else block
-        # A view that somebody asks for is where its tensor is made.
-        made.append(block if outputs.isdisjoint(op.outputs) else there)
+        # A view that is an output of the program has the block that computes its tensor.
+        block_of.append(block if outputs.isdisjoint(op.outputs) else there)
         of_value |= dict.fromkeys(op.outputs, there)
-    return tuple(made)
+    return tuple(block_of)
 
 
 def _stages(placement: Placement, blocks: BlockGraph) -> tuple[int, ...]:
-    """Forward blocks are numbered in their order, others as the forward block of their first operator."""
+    """Return the stage of each block: forward blocks in order, others that of their first operator's forward block."""
     number: dict[int, int] = {}
     for b, block in enumerate(blocks.blocks):
         if block.kind is BlockKind.FORWARD:
             number[b] = len(number)
-    graph, found = placement.graph, list[int]()
+    graph, stages = placement.graph, list[int]()
     for b, block in enumerate(blocks.blocks):
         mates = (graph.operators[i].forward_of for i in block.operators)
         homes = (blocks.block_of[graph.operator_index(mate)] for mate in mates if mate is not None)
-        found.append(number[b] if b in number else number.get(next(homes, 0), 0))
-    return tuple(found)
+        stages.append(number[b] if b in number else number.get(next(homes, 0), 0))
+    return tuple(stages)
 
 
 def _has_shares(model: Distributed, plan: MicroBatchPlan) -> bool:
-    """Whether the devices of a block have shares of its operators, and are not groups themselves."""
+    """Return whether the devices of each block run shares of its operators, and do not stand for groups."""
     degree = len(model.program.devices)
     if degree == 1 or all(len(block.devices) == 1 for block in plan.blocks):
         return False
     for block in plan.blocks:
         if len(block.devices) != degree:
-            why = f"runs on {counted(len(block.devices), 'device')}, where the network is cut for {degree}"
+            why = f"runs on {counted(len(block.devices), 'device')}, but the network is divided over {degree}"
             raise InputError(f"block {block.name}", why)
     return True
 
 
 def _places(placement: Placement, plan: MicroBatchPlan) -> tuple[int, ...]:
-    """Per device of the plan, its position among those of the placement."""
+    """Return the position in the placement of each device of the plan."""
     place = {device.name: i for i, device in enumerate(placement.devices)}
     return tuple(place[device.name] for device in plan.devices)
 
 
 def _nearest(placement: Placement, plan: MicroBatchPlan) -> ChooseSender:
-    """Chooses the worker with the fastest link to one that lacks a tensor, of a group the one at the same position:
-    so the members of a group send side by side, each over its own port."""
+    """Return a function that chooses the sender with the fastest link to a receiver.
+
+    Among the members of a group it chooses the one at the receiver's position. So all members send at once, each over
+    its own port.
+    """
     mesh, place = placement.transfers.mesh, _places(placement, plan)
     position = {device: i for block in plan.blocks for i, device in enumerate(block.devices)}
 
@@ -157,7 +168,7 @@ def _nearest(placement: Placement, plan: MicroBatchPlan) -> ChooseSender:
 
 
 def _numbered(model: Distributed, group: int, plan: MicroBatchPlan, placement: Placement) -> Distributed:
-    """The devices of the placement's mesh, each of a group next to each other, in place of those of the plan."""
+    """Renumber the devices of the plan as in the placement. The devices of one group get consecutive numbers."""
     place = _places(placement, plan)
 
     def worker(device: int) -> int:

@@ -1,4 +1,4 @@
-"""The referee: what a valid schedule or placement is.  It knows no solver and recomputes everything itself."""
+"""The referee: the rules of valid schedules and placements. It uses no solver and recomputes everything."""
 
 from tessel_core.rules.claims import check_claims, check_placement_claims
 from tessel_core.rules.measured import check_run

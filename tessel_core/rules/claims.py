@@ -1,4 +1,4 @@
-"""Claims that files make about their schedule or placement, checked against it."""
+"""Checks of the claims that a file makes about its schedule or placement."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from tessel_core.rules.referee import Violation
 def check_claims(
     schedule: Schedule, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
-    """A claimed objective is the schedule's own, no bound is above it, and "optimal" means that they meet."""
+    """Yield the false claims of a schedule file.
+
+    The claimed objective must be that of the schedule, the bound must not exceed it, and both must be equal if the
+    status is `PROVED_OPTIMAL`.
+    """
     return _check("schedule", _measured(schedule, objective_name), status, objective_name, objective, bound)
 
 
 def check_placement_claims(
     placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
-    """As `check_claims`, for a kept placement."""
+    """Yield the false claims of a placement file, as `check_claims` does for schedules."""
     if (objective_name == LATENCY) != (placement.subgraphs is not None):
-        why = "are missing, a latency needs them" if objective_name == LATENCY else "are given, only a latency has them"
+        why = "are missing, but a latency needs them"
+        if objective_name != LATENCY:
+            why = "are given, but only a latency has them"
         yield Violation("claims", "subgraphs", why)
         return
     measured = measure_placement(placement, objective_name)
@@ -32,7 +38,7 @@ def _check(
     what: str, measured: float | None, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     if objective is not None and measured is not None and not _same(objective, measured):
-        why = f"claims a {objective_name} of {objective:g}, the {what}'s is {measured:g}"
+        why = f"claims a {objective_name} of {objective:g}, but the {what}'s is {measured:g}"
         yield Violation("claims", "report.objective", why)
     if objective is not None and bound is not None and bound > objective and not _same(bound, objective):
         yield Violation("claims", "report.bound", f"is {bound:g}, above the objective of {objective:g}")

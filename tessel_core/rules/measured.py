@@ -1,4 +1,4 @@
-"""What holds of every run that was measured: dependencies and devices are as in the schedule."""
+"""Rules for measured runs: they keep the dependencies of the plan and the order of the schedule."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tessel_core.rules.referee import Violation
 
 
 def check_run(run: MeasuredRun) -> list[Violation]:
-    """All violations; of a schedule that lacks runs, those of the runs that are there."""
+    """Return all violations. Runs that the schedule lacks are ignored."""
     return [*_dependency(run), *_order(run)]
 
 
 def _dependency(run: MeasuredRun) -> Iterator[Violation]:
-    """A block begins on a device when those before it have ended there, or where they come from."""
+    """A block starts on a device after its predecessors have ended there, or else on the device that sends."""
     plan, schedule = run.schedule.plan, run.schedule
-    found = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), run.start_ns, run.end_ns, strict=True)
-    times = {(b, m): (starts, ends) for b, m, starts, ends in found}
+    rows = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), run.start_ns, run.end_ns, strict=True)
+    times = {(b, m): (starts, ends) for b, m, starts, ends in rows}
     for before, after, _ in plan.arcs:
         makers, takers = plan.blocks[before].devices, plan.blocks[after].devices
         for m in range(schedule.micro_batches):
@@ -35,7 +35,7 @@ def _dependency(run: MeasuredRun) -> Iterator[Violation]:
 
 
 def _order(run: MeasuredRun) -> Iterator[Violation]:
-    """The runs of a device come one after the other, in the order of the schedule."""
+    """The runs of a device follow one another in the order of the schedule."""
     schedule = run.schedule
     for d, device in enumerate(schedule.plan.devices):
         rows, start, end = run.on(d)

@@ -1,4 +1,4 @@
-"""The rules a placement must keep, one function each, in one table."""
+"""The rules that a placement must keep: one function per rule, listed in one table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def assigned(placement: Placement) -> Iterator[Violation]:
 
 
 def supported(placement: Placement) -> Iterator[Violation]:
-    """Every operator has a time on the kind of its devices."""
+    """Every operator has a time on the kind of each of its devices."""
     for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
         for device in on:
             kind = placement.devices[device].kind
@@ -30,7 +30,7 @@ def supported(placement: Placement) -> Iterator[Violation]:
 
 
 def colours(placement: Placement) -> Iterator[Violation]:
-    """Operators of one colour share their devices."""
+    """Operators of the same colour have the same devices."""
     first: dict[str, int] = {}
     for i, operator in enumerate(placement.graph.operators):
         if operator.colour is None:
@@ -43,7 +43,7 @@ def colours(placement: Placement) -> Iterator[Violation]:
 
 
 def backward_follows(placement: Placement) -> Iterator[Violation]:
-    """A backward operator is where its forward one is."""
+    """A backward operator has the devices of its forward operator."""
     for i, operator in enumerate(placement.graph.operators):
         if operator.forward_of is None:
             continue
@@ -54,7 +54,7 @@ def backward_follows(placement: Placement) -> Iterator[Violation]:
 
 
 def placement_memory(placement: Placement) -> Iterator[Violation]:
-    """The memory of a device's operators, with the micro-batches in flight, is its capacity at most."""
+    """The bytes that a device holds, with all micro-batches in flight, do not exceed its capacity."""
     for device, held in zip(placement.devices, placement.memory, strict=True):
         if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
             why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
@@ -62,10 +62,10 @@ def placement_memory(placement: Placement) -> Iterator[Violation]:
 
 
 def contiguous(placement: Placement) -> Iterator[Violation]:
-    """The devices' forward sets form a chain of ideals: devices can be ordered so that no tensor flows back.
+    """Devices can be ordered so that no tensor flows back.
 
-    With device(v) the devices of v, the graph of device(u) -> device(v) over the flow from u to v has no cycle.
-    Placements with several stages per device keep the rule of `stages` in its place.
+    Let device(v) be the devices of v. The graph of the arcs device(u) -> device(v), for each flow from u to v, has no
+    cycle. Placements with several stages per device keep the rule `stages` instead.
     """
     if placement.stages is not None:
         return
@@ -80,7 +80,7 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
 
 
 def replicas(placement: Placement) -> Iterator[Violation]:
-    """Replicas of a stage are accelerators of one kind, which have no operators of other stages."""
+    """Replicas of a stage are accelerators of one kind and have no operators of other stages."""
     for devices in placement.replicated:
         names = " and ".join(placement.devices[d].name for d in devices)
         kinds = sorted({placement.devices[d].kind for d in devices})
@@ -88,7 +88,7 @@ def replicas(placement: Placement) -> Iterator[Violation]:
         if len(kinds) > 1:
             yield Violation("replicas", where, f"share a stage, but are of the kinds {' and '.join(kinds)}")
         elif placement.devices[devices[0]].is_host:
-            yield Violation("replicas", where, "share a stage, but are hosts; only accelerators do")
+            yield Violation("replicas", where, "share a stage, but are hosts; only accelerators can share a stage")
         for device in devices:
             others = [i for i in placement.operators_on[device] if set(placement.assignment[i]) != set(devices)]
             if others:
@@ -97,9 +97,9 @@ def replicas(placement: Placement) -> Iterator[Violation]:
 
 
 def stages(placement: Placement) -> Iterator[Violation]:
-    """Stages follow the flow, each has an operator, and all of its operators are on the same device.
+    """Stages follow the flow: for a flow from u to v, stage(u) <= stage(v).
 
-    For a flow from u to v, stage(u) <= stage(v).
+    Each stage has an operator, and all operators of a stage are on the same device.
     """
     if placement.stages is None:
         return
@@ -113,7 +113,7 @@ def stages(placement: Placement) -> Iterator[Violation]:
     for one, other in placement.graph.flow:
         before, after = groups[one][0], groups[other][0]
         if stage_of[before] > stage_of[after]:
-            why = f"is in stage {stage_of[after]}, and follows {operators[before].name} in stage {stage_of[before]}"
+            why = f"is in stage {stage_of[after]}, but follows {operators[before].name} in stage {stage_of[before]}"
             yield Violation("stages", f"operator {operators[after].name}", why)
     first: dict[int, int] = {}
     for i, stage in enumerate(stage_of):
@@ -126,18 +126,18 @@ def stages(placement: Placement) -> Iterator[Violation]:
         yield Violation("stages", f"stage {missing[0]}", "has no operators")
 
 
-# The rules that a placement for the latency of one sample keeps besides
+# Additional rules of placements for the latency of one sample
 
 
 def alone(placement: Placement) -> Iterator[Violation]:
-    """No operator is on several devices: subgraphs run on one."""
+    """Every operator is on at most one device, because a subgraph runs on one."""
     for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
         if len(on) > 1:
-            yield Violation("alone", f"operator {operator.name}", f"is on {len(on)} devices, a subgraph is on one")
+            yield Violation("alone", f"operator {operator.name}", f"is on {len(on)} devices, but a subgraph is on one")
 
 
 def contiguous_subgraphs(placement: Placement) -> Iterator[Violation]:
-    """No subgraph needs what needs its own output: what runs as one waits for itself in no circle."""
+    """No subgraph depends on its own output through other subgraphs or hosts."""
     if all(len(on) == 1 for on in placement.assignment):
         circle = circle_of(placement, in_order=False)
         if circle:
@@ -146,16 +146,16 @@ def contiguous_subgraphs(placement: Placement) -> Iterator[Violation]:
 
 
 def order(placement: Placement) -> Iterator[Violation]:
-    """A device's subgraphs run in the order of their indices, so none needs what a later one leads to."""
+    """A device runs its subgraphs in the order of their indices, and no subgraph depends on a later one."""
     if all(len(on) == 1 for on in placement.assignment) and not circle_of(placement, in_order=False):
         circle = circle_of(placement, in_order=True)
         if circle:
-            why = f"wait for each other when a device keeps its order: {_shown(placement, circle)}"
+            why = f"wait for each other if devices keep their order: {_shown(placement, circle)}"
             yield Violation("order", _name(placement, circle[0]), why)
 
 
 def _name(placement: Placement, part: tuple[int, ...]) -> str:
-    assert placement.subgraphs is not None, "a circle is one of subgraphs"
+    assert placement.subgraphs is not None, "cycles are between subgraphs"
     (device,) = placement.assignment[part[0]]
     if placement.devices[device].is_host:
         return f"operator {placement.graph.operators[part[0]].name}"
@@ -167,13 +167,13 @@ def _shown(placement: Placement, circle: list[tuple[int, ...]]) -> str:
 
 
 ROUNDING = 1e-9
-"""Sums of bytes that are given as floats differ by so much with the order in which they are added."""
-_LESS_THAN_A_BYTE = 0.5
+"""Relative rounding error of sums of bytes, which are floats: it depends on the order of addition."""
+_MAX_EXCESS_BYTES = 0.5
 
 
 def with_rounding(capacity: float) -> float:
-    """The most that sums of bytes may come to on a device: never a whole byte more than its capacity."""
-    return capacity + min(capacity * ROUNDING, _LESS_THAN_A_BYTE)
+    """Return the capacity plus an allowance for rounding errors, which is less than one byte."""
+    return capacity + min(capacity * ROUNDING, _MAX_EXCESS_BYTES)
 
 
 PLACEMENT_RULES: dict[str, PlacementRule] = {
@@ -186,7 +186,7 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
     "contiguous": contiguous,
     "stages": stages,
 }
-"""Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
+"""All rules, by the name that violations give. Placements that do not claim to be contiguous skip "contiguous"."""
 
 LATENCY_RULES: dict[str, PlacementRule] = {
     **{name: rule for name, rule in PLACEMENT_RULES.items() if rule not in (contiguous, stages, replicas)},
@@ -194,41 +194,41 @@ LATENCY_RULES: dict[str, PlacementRule] = {
     "contiguous subgraphs": contiguous_subgraphs,
     "order": order,
 }
-"""The rules of placements with subgraphs, which are for the latency of one sample."""
+"""Rules of placements with subgraphs, which are for the latency of one sample."""
 
 
 def check_placement(placement: Placement, *, without: Iterable[str] = ()) -> list[Violation]:
-    """All violations of all rules but those named in `without`; empty for a valid placement."""
+    """Return the violations of all rules except those named in `without`. Empty for a valid placement."""
     skipped, rules = set(without), PLACEMENT_RULES if placement.subgraphs is None else LATENCY_RULES
     return [found for name, rule in rules.items() if name not in skipped for found in rule(placement)]
 
 
 def check_allowances(placement: Placement, allowances: Iterable[Allowance]) -> Iterator[Violation]:
-    """Operators that are for some devices only are on none but those."""
+    """Yield the operators that are on a device on which they are not allowed."""
     for each in allowances:
         for device in placement.assignment[placement.graph.operator_index(each.operator)]:
             name = placement.devices[device].name
             if name not in each.devices:
-                why = f"is on {name}, but is only for {' and '.join(each.devices) or 'no device'}"
+                why = f"is on {name}, but is only allowed on {' and '.join(each.devices) or 'no device'}"
                 yield Violation("allowances", f"operator {each.operator}", why)
 
 
 def check_layout(placement: Placement, layout: StageLayout) -> Iterator[Violation]:
-    """Stages lie on the accelerators, in the order of these, as the layout says."""
+    """Yield a violation if the stages are not on the accelerators, in their order, as the layout requires."""
     if placement.stages is None:
         yield Violation("layout", "the placement", "has no stages")
         return
     devices = [i for i, device in enumerate(placement.devices) if not device.is_host]
-    wanted, found = layout.stages_per_device * len(devices), len(set(placement.stages))
-    if found != wanted:
-        yield Violation("layout", "the placement", f"has {found} stages, the layout {wanted}")
+    wanted, count = layout.stages_per_device * len(devices), len(set(placement.stages))
+    if count != wanted:
+        yield Violation("layout", "the placement", f"has {count} stages, but the layout has {wanted}")
         return
     on = dict(zip(placement.stages, placement.assignment, strict=True))
     for stage, there in sorted(on.items()):
         device = devices[layout.device_of(stage, len(devices))]
         if there != (device,):
             where = " and ".join(placement.devices[each].name for each in there) or "no device"
-            why = f"is on {where}, in the layout on {placement.devices[device].name}"
+            why = f"is on {where}, but in the layout on {placement.devices[device].name}"
             yield Violation("layout", f"stage {stage}", why)
             return
 

@@ -1,4 +1,4 @@
-"""The rules a schedule must keep, one function each, in one table."""
+"""The rules that a schedule must keep: one function per rule, listed in one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.units import TICKS_PER_SECOND, show_amounts, show_times
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule, at one place."""
+    """A broken rule: its name, the place, and the reason."""
 
     rule: str
     where: str
@@ -90,12 +90,12 @@ def memory(schedule: Schedule) -> Iterator[Violation]:
 
 
 def repetend_repeats(schedule: Schedule) -> Iterator[Violation]:
-    """start(b, m + unroll) = start(b, m) + period wherever both lie in the repetend's micro-batches."""
+    """start(b, m + unroll) = start(b, m) + period for all micro-batches of the steady state."""
     steady = schedule.repetend
     if steady is None:
         return
     if steady.last_micro_batch >= schedule.micro_batches:
-        why = f"last_micro_batch is {steady.last_micro_batch}, the schedule ends with {schedule.micro_batches - 1}"
+        why = f"last_micro_batch is {steady.last_micro_batch}, but the schedule ends with {schedule.micro_batches - 1}"
         yield Violation("repetend repeats", "repetend", why)
         return
     starts = {(m, b): start for b, m, start in runs_in_order(schedule)}
@@ -115,30 +115,30 @@ RULES: dict[str, Rule] = {
     "memory": memory,
     "repetend repeats": repetend_repeats,
 }
-"""Every rule, by the name that violations carry."""
+"""All rules, by the name that violations give."""
 
 
 def check_schedule(schedule: Schedule, *, without: Iterable[str] = ()) -> list[Violation]:
-    """All violations of all rules but those named in `without`; empty for a valid schedule."""
+    """Return the violations of all rules except those named in `without`. Empty for a valid schedule."""
     skipped = set(without)
     return [found for name, rule in RULES.items() if name not in skipped for found in rule(schedule)]
 
 
 def insist(schedule: Schedule, solver: str, *, without: Iterable[str] = ()) -> None:
-    """Raise RefereeError when a schedule that `solver` returned breaks a rule."""
+    """Raise RefereeError if a schedule that `solver` returned breaks a rule."""
     violations = check_schedule(schedule, without=without)
     if violations:
         raise RefereeError(f"{solver} returned an invalid schedule: {violations[0]}")
 
 
 def _moments(schedule: Schedule, *ticks: int) -> tuple[str, ...]:
-    """Times that a sentence compares: bare where the plan counts steps."""
+    """Write times that one sentence compares, without a unit if the plan counts steps."""
     unit = schedule.plan.time_unit
     return show_times([int(each) for each in ticks], unit) if unit in TICKS_PER_SECOND else tuple(map(str, ticks))
 
 
 def _amounts(schedule: Schedule, *amounts: int) -> tuple[str, ...]:
-    """Amounts of memory that a sentence compares: bare where the plan counts slots."""
+    """Write amounts of memory that one sentence compares, without a unit if the plan counts slots."""
     unit = schedule.plan.memory_unit
     return show_amounts([int(each) for each in amounts], unit) if unit == "B" else tuple(map(str, amounts))
 

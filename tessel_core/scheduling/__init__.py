@@ -1,4 +1,4 @@
-"""The schedule searches and the published schedules, behind one table and one front door."""
+"""Schedule searches and published schedules. `SCHEDULERS` lists them, and `solve_schedule` runs them."""
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
 from tessel_core.scheduling.reports import evaluate_file

@@ -1,4 +1,4 @@
-"""Bounds that no schedule can beat, computed without searching."""
+"""Lower bounds on periods and makespans that need no search."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tessel_core.scheduling.structure import (
     path_lengths,
 )
 
-_FEW_BLOCKS = 4
-"""Up to this many blocks on a device, the idle bound tries every subset of them."""
+_MAX_BLOCKS_FOR_ALL_SUBSETS = 4
+"""The idle bound tries every subset of a device's blocks if there are at most this many."""
 
 
 @lru_cache(maxsize=32)
 def period_bound(plan: MicroBatchPlan) -> Fraction:
-    """Ticks per micro-batch that no steady state can beat, at any unroll.
+    """Return a lower bound on the period per micro-batch in ticks, for every unroll.
 
-    The busiest device's work, and Little's law: what a micro-batch must hold on a device for how long, divided by
-    what the device can hold.
+    It is the larger of the busiest device's work and Little's law: the memory x time that a micro-batch must hold on
+    a device, divided by the capacity of the device.
     """
     return max([Fraction(plan.busiest_work), *_memory_bounds(plan)])
 
 
 @lru_cache(maxsize=32)
 def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
-    """Ticks per micro-batch below which no schedule of so many micro-batches repeats.
+    """Return a lower bound on the period per micro-batch that a schedule of N micro-batches can keep.
 
-    It repeats U < N of them, in a whole number of ticks; `bound` holds for every U.
+    Such a schedule repeats U < N micro-batches in a whole number of ticks. `bound` holds for every U.
     """
     if bound.denominator < micro_batches:
         return bound
@@ -44,12 +44,13 @@ def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
 
 
 def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
-    """period >= work(A) + holding outside A / capacity, per device and per clique A of blocks [Little 1961].
+    """period >= work(A) + memory x time held outside A / capacity, for each device and clique A of blocks.
 
-    Blocks of A exclude each other in time, and no block that shares a device with all of them can progress while one
-    of them runs, so on a clock that stops for A a micro-batch still holds its memory for as long as those blocks take.
-    What is held is a multiple of the blocks' common divisor, so no more of the capacity than such a multiple is of use.
-    And where a micro-batch holds at least v for a time, only capacity // v of them do so at once.
+    Blocks of A exclude each other in time. A block that shares a device with each of them cannot run beside any of
+    them. So on a clock that stops while A runs, a micro-batch still holds its memory for the time of those blocks.
+    Memory held is a multiple of the greatest common divisor of the blocks' memory, so the capacity is rounded down to
+    such a multiple. A second form counts micro-batches: if each holds at least v for some time, at most capacity // v
+    do so at once. [Little 1961]
     """
     wide = {block.devices for block in plan.blocks if len(block.devices) > 1}
     cliques = [frozenset[int]()]
@@ -70,10 +71,10 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
 
 
 def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = frozenset()) -> int:
-    """Least memory x time that one micro-batch holds on `device`, on a clock that stops while `clique` runs.
+    """Return the least memory x time that one micro-batch holds on `device`, on a clock that stops for `clique`.
 
-    min over starts of sum(released x end) - sum(acquired x start), subject to the dependencies: the dual of a
-    minimum-cost flow from acquiring to releasing blocks, so the optimum is an integer and exact.
+    It is the minimum over starts of sum(released x end) - sum(acquired x start), subject to the dependencies. Its dual
+    is a minimum-cost flow from acquiring to releasing blocks, so the optimum is an exact integer.
     """
     memory = {b: plan.blocks[b].memory for b in plan.blocks_on[device] if plan.blocks[b].memory}
     if not memory:
@@ -87,14 +88,17 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 
 
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
-    """Least time that `hold` lasts on a clock that stops while `clique` runs: the longest path from start to end."""
+    """Return the least duration of `hold` on a clock that stops for `clique`: the longest path from start to end."""
     clock = _rivals_of_all(plan, clique, without=clique)
     between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
     return clock[hold.acquire] + between + clock[hold.release]
 
 
 def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Collection[int]) -> list[int]:
-    """Per block, its duration where it shares a device with each of `blocks` and is none of `without`, else 0."""
+    """Return the duration of each block that shares a device with all of `blocks`, and 0 for all other blocks.
+
+    Blocks in `without` have 0 too.
+    """
     devices = [set(plan.blocks[b].devices) for b in blocks]
     return [
         block.duration if b not in without and all(each.intersection(block.devices) for each in devices) else 0
@@ -103,7 +107,7 @@ def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Colle
 
 
 def _longest_flow(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[int, int]) -> int:
-    """Most total length that a flow meeting `supplies` (positive sends, negative receives) can travel along `arcs`."""
+    """Return the largest total length of a flow along `arcs` from positive `supplies` to negative ones."""
     from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
     amount = sum(s for s in supplies.values() if s > 0)
@@ -115,12 +119,12 @@ def _longest_flow(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[i
     for node in range(nodes):
         flow.set_node_supply(node, supplies.get(node, 0))
     if flow.solve() != flow.OPTIMAL:  # type: ignore[no-untyped-call]
-        raise AssertionError("a well-formed plan always has a flow from what it acquires to what it releases")
+        raise AssertionError("a well-formed plan always has a flow from acquiring to releasing blocks")
     return -int(flow.optimal_cost())
 
 
 def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: dict[int, int]) -> int:
-    """As `_longest_flow`, for numbers beyond 64 bits."""
+    """Compute `_longest_flow` for numbers beyond 64 bits."""
     import networkx as nx
 
     graph: nx.DiGraph[int] = nx.DiGraph()
@@ -132,17 +136,20 @@ def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: di
 
 @lru_cache(maxsize=32)
 def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound, Little's law, memory windows."""
+    """Return a lower bound on the makespan in ticks.
+
+    It is the largest of the critical path, the idle bound, Little's law and the window bound.
+    """
     path = max(path_lengths(plan)[1])
     memory = max((ceil(micro_batches * bound) for bound in _memory_bounds(plan)), default=0)
     return max(path, memory, idle_bound(plan, micro_batches), window_bound(plan, micro_batches))
 
 
 def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """max over devices and subsets Q of their blocks of N x work + least head idle + least tail idle.
+    """Return the maximum of N x work + least head idle + least tail idle, over devices and subsets Q of their blocks.
 
-    Before a device's first run of Q it can run only its other blocks; an ancestor of Q that shares a device with every
-    one of those forces it to idle.  Tails likewise, on the reversed plan.
+    Before its first run of Q, a device can run only its other blocks. It idles while an ancestor of Q runs that
+    shares a device with each of those. The tail is the head of the reversed plan.
     """
     best = 0
     for d in range(len(plan.devices)):
@@ -157,8 +164,9 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
+    """Yield all subsets of a few blocks, or else the blocks on at most k devices, for each k."""
     blocks = plan.blocks_on[device]
-    if len(blocks) <= _FEW_BLOCKS:
+    if len(blocks) <= _MAX_BLOCKS_FOR_ALL_SUBSETS:
         for size in range(1, len(blocks) + 1):
             yield from map(frozenset, combinations(blocks, size))
         return
@@ -168,11 +176,11 @@ def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
 
 
 def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """Ticks that no schedule can beat, from the memory window of each device; 0 where no window is narrow enough.
+    """Return a lower bound on the makespan from the number of micro-batches that fit a device, or 0 if all fit.
 
-    A micro-batch that has at least v of a device's capacity from the start of block a to the end of block r shares it
-    with at most c = capacity // v - 1 others.  As runs of one block can be swapped freely, let all take micro-batches
-    in order: then the acquire of m + c waits for the release of m, and so on round after round, N / c times.
+    Let each micro-batch hold at least v of a device's memory from the start of block a to the end of block r. Then at
+    most c = capacity // v micro-batches do so at once. Runs of one block are interchangeable, so assume that they
+    come in order of micro-batch. Then the acquire of m + c waits for the release of m, round after round.
     """
     heads, tails = path_lengths(plan)
     longest = 0
@@ -189,7 +197,7 @@ def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
 
 
 class _Window:
-    """One device's blocks as the window from the start of block a to the end of block r sees them, in ticks."""
+    """Work and paths around the interval from the start of block a to the end of block r, on one device, in ticks."""
 
     def __init__(
         self, plan: MicroBatchPlan, device: int, hold: MemoryInterval, at_once: int, heads: list[int], tails: list[int]
@@ -200,33 +208,34 @@ class _Window:
         following = [b for b in on if ancestors[b] >> a & 1 and b != r]
         work = sum(duration[b] for b in following)
         self.at_once = at_once
-        """Micro-batches that the window admits."""
+        """Largest number of micro-batches in the interval at once."""
         self.head, self.tail = heads[a], tails[r] - duration[r]
-        """Longest path to the start of a, and from the end of r."""
+        """Longest path to the start of a, and longest path from the end of r."""
         self.hold = duration[a] + longest_from(plan, a, duration)[r] + duration[r]
         """Longest path from the start of a to the end of r."""
         self.acquire, self.release = duration[a], duration[r]
         self.before = sum(duration[b] for b in before)
-        """Work of the device's blocks that a waits for."""
+        """Work of the device's blocks that precede a."""
         self.between = sum(duration[b] for b in following if ancestors[r] >> b & 1)
-        """... that wait for a, and r for them."""
+        """Work of the device's blocks that follow a and precede r."""
         self.after = sum(duration[b] for b in following if ancestors[b] >> r & 1)
-        """... that wait for r."""
+        """Work of the device's blocks that follow r."""
         self.beside = work - self.between - self.after
-        """... that wait for a, and have nothing to do with r."""
+        """Work of the device's blocks that follow a and are independent of r."""
         self.first = min(heads[b] for b in (*before, a))
-        """Ticks before any of the device's blocks up to r can start."""
+        """Least path to the start of a and of the device's blocks before it."""
         self.last = min(tails[b] - duration[b] for b in (a, r, *following))
-        """Ticks after the last of its blocks from a on."""
+        """Least path from the end of a, of r and of the device's blocks after a."""
 
 
 def _round_by_round(window: _Window, micro_batches: int) -> int:
-    """The makespan after all acquires and releases in order, each as early as these rules allow, with c = `at_once`:
+    """Return the makespan if all acquires a(j) and releases r(j) start as early as these rules allow, c = `at_once`:
 
-    - a(j) starts after j + 1 runs of what precedes a, j of a, and j - c + 1 of what precedes the releases before it;
-    - a(j) starts after the end of r(i), i = j - c, and then after the j - i - c runs of a, and of r, in between;
-    - r(j) ends a hold after a(j) starts, and after the j - i runs of r, and j - i - c + 1 of a, since r(i) ended;
-    - after r(i) ends, N - 1 - i runs of r, N - i - c of a and N - i of what follows r are still to come.
+    - Before a(j) the device does j + 1 runs of the blocks before a, j runs of a, and j - c + 1 runs of the blocks up
+      to the releases that it waits for.
+    - a(j) starts after r(i) ends, for i = j - c, and then after the j - i - c runs of a, and of r, in between.
+    - r(j) ends one hold after a(j) starts, and after the j - i runs of r and j - i - c + 1 runs of a since r(i) ended.
+    - After r(i) ends, N - 1 - i runs of r, N - i - c of a and N - i of the blocks after r are still to come.
     """
     w, c, count = window, window.at_once, micro_batches
     pair, whole = w.acquire + w.release, w.acquire + w.between + w.release

@@ -1,6 +1,6 @@
-"""Schedules side by side: questions about one number of micro-batches, and their answers against a reference.
+"""Comparison of several schedules with a reference schedule. All have the same number of micro-batches.
 
-Where every plan says how many samples its micro-batch has, all pairs run the same samples, and times are per sample.
+If every plan gives the number of samples per micro-batch, all pairs run the same samples and times are per sample.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.units import counted
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
-"""Schedulers to compare with, best known first."""
+"""Schedulers that serve as the reference, in order of preference."""
 
-MOST_PAIRS = 24
-"""The most pairs of one comparison."""
-LONGEST_NAME = 200
-"""Characters of a name that somebody gives a pair."""
+MAX_PAIRS = 24
+"""Largest number of pairs in a comparison."""
+MAX_NAME_CHARACTERS = 200
+"""Largest length of the name that a user gives to a pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A schedule that somebody made, among the pairs of a comparison: it stays as it was when it was added."""
+    """A schedule that a user made by hand, as a pair of a comparison. It does not change after it was added."""
 
     plan: MicroBatchPlan
     starts: tuple[tuple[int, ...], ...]
-    """Shaped (micro-batches, blocks)."""
+    """Starts, shaped (micro-batches, blocks)."""
 
     title: ClassVar[str] = "By hand"
     scheduler: ClassVar[str] = BY_HAND
 
     @classmethod
     def of(cls, schedule: Schedule) -> Made:
-        """This schedule, complete."""
+        """Copy the starts of a complete schedule."""
         return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())))
 
     @property
     def micro_batches(self) -> int:
-        """The number that it schedules."""
+        """Number of micro-batches in the schedule."""
         return len(self.starts)
 
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:
-        """The report itself."""
+        """Return the report unchanged, because there is only one objective."""
         return report
 
     def solve(self, control: Control) -> ScheduleReport:
-        """The referee's report; raises InputError with the first rule that it breaks."""
+        """Return the referee's report. Raises InputError with the first rule that the schedule breaks."""
         return evaluate(self.schedule, BY_HAND)
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule, with its repetend where it repeats."""
+        """The schedule, with its steady state if it repeats."""
         starts = np.array(self.starts, dtype=np.int64)
         return Schedule.from_starts(self.plan, starts, find_steady_state(starts))
 
@@ -73,132 +73,143 @@ Pair = Question | Made
 
 @dataclass(frozen=True)
 class Comparison:
-    """(plan, scheduler) pairs of one unit of time and one number of micro-batches, in the order of their pictures.
+    """Pairs (plan, scheduler) with one unit of time and one number of micro-batches, in the order of their charts.
 
-    Plans that say their samples have one number of samples instead: of twice the samples, half as many micro-batches.
-    A pair that does not apply or does not fit may be in the list; its answer says why there is no schedule.
+    Plans that give their samples per micro-batch share the number of samples instead. With twice the samples per
+    micro-batch, a plan has half as many micro-batches. A pair whose scheduler does not apply, or whose schedule does
+    not fit, may be in the list. Its answer says why there is no schedule.
 
-    Raises InputError where the units of time or the numbers differ, a pair stands twice, or there are too many.
+    Raises InputError if the units of time or the numbers differ, if a pair occurs twice, or if there are too many.
     """
 
     pairs: tuple[Pair, ...] = ()
     reference: int | None = None
-    """The pair that others are compared with; None is the first that `default_reference` finds."""
+    """Index of the pair with which the others are compared. None means the choice of `default_reference`."""
 
     names: Mapping[Pair, str] = field(default_factory=lambda: MappingProxyType({}))
-    """What people call a pair, where they gave it a name of their own."""
+    """Names that the user gave to pairs."""
 
     def __post_init__(self) -> None:
-        if any(len(name) > LONGEST_NAME for name in self.names.values()):
-            raise InputError("comparison", f"a name of a pair has more than {LONGEST_NAME} characters")
-        if len(self.pairs) > MOST_PAIRS:
-            raise InputError("comparison", f"has {len(self.pairs)} pairs, more than {MOST_PAIRS}")
+        if any(len(name) > MAX_NAME_CHARACTERS for name in self.names.values()):
+            raise InputError("comparison", f"a name of a pair has more than {MAX_NAME_CHARACTERS} characters")
+        if len(self.pairs) > MAX_PAIRS:
+            raise InputError("comparison", f"has {len(self.pairs)} pairs, more than {MAX_PAIRS}")
         for pair in self.pairs[1:]:
             self._check_suits(pair)
         if len(set(self.pairs)) < len(self.pairs):
-            raise InputError("comparison", "holds the same plan, scheduler and options twice")
+            raise InputError("comparison", "contains the same plan, scheduler and options twice")
         if self.reference is not None and not 0 <= self.reference < len(self.pairs):
             raise InputError("comparison", f"has no pair {self.reference + 1} to compare with")
 
     def _check_suits(self, pair: Pair) -> None:
         first = self.pairs[0]
         if pair.plan.time_unit != first.plan.time_unit:
-            units = f"its times are in {pair.plan.time_unit}, those of {first.plan.name} in {first.plan.time_unit}"
+            units = f"its times are in {pair.plan.time_unit}, but those of {first.plan.name} in {first.plan.time_unit}"
             raise InputError(f"plan {pair.plan.name}", f"{units}: one time axis needs one unit")
-        asked = _as_many(pair, first.plan, first.micro_batches).micro_batches
-        if pair.micro_batches != asked:
+        wanted = _with_equal_samples(pair, first.plan, first.micro_batches).micro_batches
+        if pair.micro_batches != wanted:
             beside = f"beside {first.micro_batches} of {first.plan.name}"
-            why = f"has {counted(pair.micro_batches, 'micro-batch')}, {beside} it needs {asked}"
+            why = f"has {counted(pair.micro_batches, 'micro-batch')}, but {beside} it needs {wanted}"
             raise InputError(f"plan {pair.plan.name}", why)
 
     @property
     def micro_batches(self) -> int | None:
-        """The number common to all pairs, that of the smallest micro-batches; None for an empty list."""
+        """Number of micro-batches of all pairs, or of the pair with the smallest micro-batches. None without pairs."""
         return max((pair.micro_batches for pair in self.pairs), default=None)
 
     @property
     def per_sample(self) -> bool:
-        """Whether every plan says how many samples its micro-batch has."""
+        """Whether every plan gives its number of samples per micro-batch."""
         return all(pair.plan.samples is not None for pair in self.pairs)
 
     def with_pair(self, pair: Pair) -> Comparison:
-        """With one more pair at the end, at the list's own number of micro-batches; InputError as for a new list."""
-        if self.pairs:
-            pair = _as_many(pair, self.pairs[0].plan, self.pairs[0].micro_batches)
+        """Return the list with one more pair at the end, which gets the list's number of micro-batches.
+
+        Raises InputError if the pair is in the list already or does not suit it.
+        """
+        pair = self._suited(pair)
         if pair in self.pairs:
             how = "as it was changed by hand" if isinstance(pair, Made) else "with this scheduler and these options"
-            raise InputError(f"plan {pair.plan.name}", f"is in the list already {how}")
+            raise InputError(f"plan {pair.plan.name}", f"is already in the list {how}")
         return replace(self, pairs=(*self.pairs, pair))
 
+    def _suited(self, pair: Pair) -> Pair:
+        """Return the pair with the list's number of samples."""
+        first = self.pairs[0] if self.pairs else pair
+        return _with_equal_samples(pair, first.plan, first.micro_batches)
+
     def has(self, pair: Pair) -> bool:
-        """Whether a pair is on the list already, at the list's own number of micro-batches."""
+        """Return whether a pair is in the list, once it has the list's number of micro-batches."""
         try:
-            return bool(self.pairs) and _as_many(pair, self.pairs[0].plan, self.pairs[0].micro_batches) in self.pairs
+            return self._suited(pair) in self.pairs
         except InputError:
             return False
 
     def without(self, index: int) -> Comparison:
-        """Without pair `index`; the reference stays with its pair while that is there."""
+        """Return the list without pair `index`. The reference stays with its pair if that remains."""
         return self.only([i for i in range(len(self.pairs)) if i != index])
 
     def only(self, order: Sequence[int]) -> Comparison:
-        """Of these pairs in this order; the reference stays with its pair while that is there."""
+        """Return the list with these pairs in this order. The reference stays with its pair if that remains."""
         pairs = tuple(self.pairs[i] for i in order)
         reference = order.index(self.reference) if self.reference in order else None
         return Comparison(pairs, reference, {pair: self.names[pair] for pair in pairs if pair in self.names})
 
     def named(self, index: int, name: str) -> Comparison:
-        """With a name for pair `index`; nothing but spaces gives it back its usual one."""
+        """Return the list with a name for pair `index`. A blank name restores the default name."""
         names = {**self.names, self.pairs[index]: name.strip()}
         return replace(self, names={pair: text for pair, text in names.items() if text})
 
     def with_micro_batches(self, micro_batches: int) -> Comparison:
-        """The same pairs with another number of micro-batches, counted as `micro_batches` does.
+        """Return the same pairs with another number of micro-batches, as the property `micro_batches` counts them.
 
-        Raises InputError where a pair has no whole number of micro-batches of as many samples.
+        Raises InputError if the samples are not a whole number of micro-batches of some pair.
         """
         finest = max(self.pairs, key=lambda pair: pair.micro_batches)
-        now = {pair: _as_many(pair, finest.plan, micro_batches) for pair in self.pairs}
+        now = {pair: _with_equal_samples(pair, finest.plan, micro_batches) for pair in self.pairs}
         names = {now[pair]: name for pair, name in self.names.items()}
         return replace(self, pairs=tuple(now.values()), names=names)
 
     def labels(self) -> tuple[str, ...]:
-        """Each pair as people tell it from the others: its name, else scheduler and plan; numbers where need be."""
+        """Return a distinct label for each pair: its name, or else scheduler and plan. Equal labels get numbers."""
         names = [self.names.get(pair) or f"{pair.title}, {pair.plan.name}" for pair in self.pairs]
         return tuple(
             name if names.count(name) == 1 else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)
         )
 
 
-def _as_many(pair: Pair, plan: MicroBatchPlan, micro_batches: int) -> Pair:
-    """The pair at as many samples as so many of the plan have, or as many micro-batches where samples are not known."""
+def _with_equal_samples(pair: Pair, plan: MicroBatchPlan, micro_batches: int) -> Pair:
+    """Return the pair with as many samples as `micro_batches` of `plan` have.
+
+    If samples are unknown, the pair gets as many micro-batches.
+    """
     count = micro_batches
     if pair.plan.samples is not None and plan.samples is not None:
         samples = micro_batches * plan.samples
         count, rest = divmod(samples, pair.plan.samples)
         if rest:
-            why = f"takes {pair.plan.samples} samples at a time, and {samples} are no multiple of that"
+            why = f"has {pair.plan.samples} samples per micro-batch, and {samples} is not a multiple of that"
             raise InputError(f"plan {pair.plan.name}", why)
     if isinstance(pair, Question):
         return replace(pair, micro_batches=count)
     if count != pair.micro_batches:
-        why = f"was changed by hand for {counted(pair.micro_batches, 'micro-batch')}, and the list needs {count}"
+        why = f"was changed by hand for {counted(pair.micro_batches, 'micro-batch')}, but the list needs {count}"
         raise InputError(f"schedule of {pair.plan.name}", why)
     return pair
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The state of one pair: a report, a complaint, or neither while it is being solved."""
+    """The state of one pair: a report, an error message, or neither while it is being solved."""
 
     report: ScheduleReport | None = None
     complaint: str = ""
     begun: bool = True
-    """False where its turn never came."""
+    """False if the search stopped before this pair's turn."""
 
     @classmethod
     def to(cls, pair: Pair, control: Control | None = None) -> Answer:
-        """Solve the pair now; wrong input becomes a complaint."""
+        """Solve the pair now. An InputError becomes the `complaint`."""
         try:
             return cls(pair.solve(control or Control()))
         except InputError as error:
@@ -206,7 +217,7 @@ class Answer:
 
     @property
     def why_none(self) -> str:
-        """Why there is no schedule that keeps the rules, in one sentence; empty where there is one or none is known."""
+        """One sentence on why there is no valid schedule. Empty if there is one, or if the pair is not solved yet."""
         if self.complaint:
             return self.complaint
         if self.report is None or self.report.solution is not None:
@@ -216,43 +227,43 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of a comparison; amounts in the plans' units, None where there is nothing to measure."""
+    """One row of a comparison. Amounts are in the plans' units, or None if there is nothing to measure."""
 
     label: str
     is_reference: bool
     plan: str
     work: Fraction
-    """Ticks of all devices, for one `each`."""
+    """Ticks of work on all devices, per `each`."""
     each: str
-    """What work and periods are of: a micro-batch, or a sample where every plan of the comparison says its samples."""
+    """The word "sample" if work and periods are per sample, else "micro-batch"."""
     outcome: str
     """The result in two or three words."""
     period: Fraction | None = None
-    """Of one `each`, as its bound."""
+    """Period per `each`. Its bound is per `each` too."""
     period_ratio: float | None = None
-    """The reference's period / this one's: above 1 is faster."""
+    """Period of the reference / period of this row. Above 1 means faster."""
     period_bound: Fraction | None = None
     makespan: int | None = None
     makespan_ratio: float | None = None
-    """The reference's makespan / this one's: above 1 is faster."""
+    """Makespan of the reference / makespan of this row. Above 1 means faster."""
     makespan_bound: int | None = None
     time_each: Fraction | None = None
-    """Makespan / samples; of a micro-batch: the period that the schedule keeps, else makespan / micro-batches."""
+    """Makespan per sample or per micro-batch."""
     idle: IdleSplit | None = None
     """Idle time of the whole schedule."""
     steady_idle: IdleSplit | None = None
-    """Idle time of the steadiest state found, kept or not."""
+    """Idle time of the steady state with the shortest period found, even if the schedule does not keep it."""
     peak: int | None = None
-    """Memory on the device that holds most."""
+    """Peak memory of the fullest device."""
     memory_unit: str | None = None
     wall_s: float | None = None
     why_none: str = ""
     jittered: Jittered | None = None
-    """What becomes of the makespan when durations vary."""
+    """Makespans when durations vary."""
 
 
 def compare(comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | None = None) -> tuple[Row, ...]:
-    """A row a pair, with ratios to the reference, and under jitter where it is given."""
+    """Return one row per pair, with ratios to the reference. With `jitter`, rows also have makespans under jitter."""
     reference = default_reference(comparison, answers) if comparison.reference is None else comparison.reference
     rows = [
         _row(label, pair, comparison.per_sample, answer)
@@ -267,15 +278,16 @@ def compare(comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | 
 
 
 def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
-    """The schedules that there are, also those that exceed a capacity, in the order of their pairs."""
+    """Return the schedules of the answers, in order, also those that exceed a capacity."""
     reports = (answer.report for answer in answers)
     return tuple(each.drawable for each in reports if each is not None and each.drawable is not None)
 
 
 def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collection[int] = ()) -> tuple[int, int] | None:
-    """The reference and the shortest other, which fits if any does; None without two schedules.
+    """Choose two pairs to draw beside each other: the reference, and the shortest other schedule.
 
-    Of the `ticked` pairs, where there are any; one alone is held against the reference.
+    Schedules that fit come before schedules that do not. If pairs are `ticked`, the choice is among those; a single
+    ticked pair is compared with the reference. The result is None if there are not two schedules.
     """
     ends = {i: each.report for i, each in enumerate(answers) if each.report is not None and each.report.drawable}
     reference = default_reference(comparison, answers) if comparison.reference not in ends else comparison.reference
@@ -289,14 +301,14 @@ def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collectio
 
 
 def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int | None:
-    """The first pair by 1F1B, else by 1F1B+, else one after the other, that has a schedule; else the first that has."""
+    """Return the index of the first schedule by 1F1B, else 1F1B+, else the sequential order, else any scheduler."""
     drawable = [i for i, answer in enumerate(answers) if answer.report is not None and answer.report.drawable]
     known = [i for name in _REFERENCES for i in drawable if comparison.pairs[i].scheduler == name]
     return next(iter(known + drawable), None)
 
 
 def _row(label: str, pair: Pair, per_sample: bool, answer: Answer) -> Row:
-    """Without a reference."""
+    """Return the row of a pair, without ratios to the reference."""
     report, size = answer.report, (pair.plan.samples if per_sample else None) or 1
     row = Row(
         label=label,
@@ -338,7 +350,7 @@ def _against(reference: Row, row: Row, is_reference: bool) -> Row:
 def _outcome(answer: Answer) -> str:
     report = answer.report
     if not answer.begun:
-        return "not begun"
+        return "not started"
     if report is None:
         return "does not apply" if answer.complaint else "searching"
     if report.status is Status.PROVED_OPTIMAL:

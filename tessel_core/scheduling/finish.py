@@ -1,4 +1,4 @@
-"""A schedule that somebody began: some runs are pinned, and the search completes the rest."""
+"""Completion of a schedule around pinned runs ("Finish from here")."""
 
 from __future__ import annotations
 
@@ -27,40 +27,44 @@ if TYPE_CHECKING:
     from tessel_core.scheduling.search.runs_model import RunsModel
 
 BY_HAND = "hand"
-"""What reports of schedules that somebody changed name as their solver."""
-_MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
-"""Runs that one model takes, and up to which presolve and linear relaxations gain more than they take."""
+"""Name of the solver in reports on schedules that were changed by hand."""
+_MAX_FREE_RUNS = 4_000
+"""Largest number of free runs in one model."""
+_MAX_PRESOLVED_RUNS = 1_000
+"""In larger models, presolve and linear relaxations take longer than they gain."""
 _LOADING_SHARE = 0.25
-"""Of the time, for which beams wait for their kernels; the model needs none."""
-_NARROW, _FEW = 300, 100
-"""Wider beams are asked nearer to the bound, where no more ticks than that lie between: they may prove something."""
+"""Share of the time limit for which beams wait until their kernels are compiled. The model needs none."""
+_MAX_NARROW_WIDTH = 300
+"""Beams that are wider than this may prove a bound."""
+_MAX_GAP_FOR_PROOF = 100
+"""If bound and incumbent are at most this many ticks apart, wide beams look for a schedule halfway between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A schedule that keeps its pins."""
+    """A completed schedule that keeps its pins."""
 
     report: ScheduleReport
-    """On the schedule among all of its plan; what is proved of those that keep the pins its reason says."""
+    """Report that compares the schedule with all schedules of its plan. Its reason says what holds around the pins."""
     bound: int
-    """No schedule that keeps the pins is shorter, in ticks."""
+    """Lower bound in ticks on the makespan of every schedule that keeps the pins."""
 
     @property
     def proved(self) -> bool:
-        """Whether it is the shortest that keeps the pins."""
+        """Whether no schedule that keeps the pins is shorter."""
         return self.report.makespan == self.bound
 
 
 class _FromZero(Incumbent):
-    """Schedules whose pinned runs say where time begins."""
+    """An incumbent whose makespan counts from 0, because pinned starts must not be shifted."""
 
     def length(self, starts: IntColumn) -> int:
-        """Ticks from 0 to the last end."""
+        """Return the ticks from 0 to the last end."""
         return int((starts + [block.duration for block in self.plan.blocks]).max())
 
 
-class _Asked(NamedTuple):
-    """A beam that looks for a schedule that ends by the limit."""
+class _Beam(NamedTuple):
+    """A beam search for a schedule that ends by `limit`."""
 
     width: int
     backwards: bool
@@ -69,43 +73,43 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Finish:
-    """The question how a schedule is completed around pinned runs, as `Question` is one about all of it."""
+    """The question of how to complete a schedule around pinned runs. `Question` is about whole schedules."""
 
     plan: MicroBatchPlan
     starts: tuple[tuple[int, ...], ...]
-    """Of a schedule that keeps the rules, shaped (micro-batches, blocks)."""
+    """Starts of a valid schedule, shaped (micro-batches, blocks)."""
     pins: frozenset[Run]
     by_order: bool = False
-    """Whether pinned runs keep only the order in which they stand on each device, not their starts."""
+    """Whether pinned runs keep only their order on each device, and not their starts."""
     least: int = 0
-    """What a search has proved before: no schedule of the plan, with pins or without, is shorter."""
+    """Lower bound in ticks that an earlier search proved for all schedules of the plan."""
     time_limit: float = 20.0
     workers: int = 2
     seed: int = 0
 
     @classmethod
     def of(cls, schedule: Schedule, pins: frozenset[Run], *, by_order: bool = False, least: int = 0) -> Finish:
-        """How this schedule goes on around its pinned runs."""
+        """Ask for the completion of a schedule around its pinned runs."""
         return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())), pins, by_order, least)
 
     def solve(self, control: Control) -> Completion:
-        """The shortest schedule found that keeps the pins, never longer than before.
+        """Return the shortest schedule found that keeps the pins. It is never longer than the given one.
 
-        Raises InputError where too many runs are free for one model.
+        Raises InputError if too many runs are free for one model.
         """
         from tessel_core.cpsat import Effort
 
         control, plan = control.part(self.time_limit), self.plan
         starts = np.array(self.starts, dtype=np.int64)
         free = starts.size - len(self.pins)
-        if free > _MOST_FREE:
-            raise InputError("pins", f"{free:,} runs are free, more than {_MOST_FREE:,}: pin more of them")
+        if free > _MAX_FREE_RUNS:
+            raise InputError("pins", f"{free:,} runs are free, more than {_MAX_FREE_RUNS:,}: pin more of them")
         effort = Effort(self.time_limit, self.workers, self.seed, repeatable=self.workers == 1)
         starts, bound = self._completed(starts, effort, control)
-        found = Schedule.at_starts(plan, starts, find_steady_state(starts))
-        insist(found, BY_HAND)
-        report = report_on(found, self._least, caveat(self.workers, control))
-        if found.makespan == bound > self._least:
+        schedule = Schedule.at_starts(plan, starts, find_steady_state(starts))
+        insist(schedule, BY_HAND)
+        report = report_on(schedule, self._least, caveat(self.workers, control))
+        if schedule.makespan == bound > self._least:
             runs = "pinned run" if len(self.pins) == 1 else f"{len(self.pins):,} pinned runs"
             how = f"{runs} {'in order' if self.by_order else 'in place'}"
             report = replace(report, reason=f"no schedule that keeps the {how} is shorter")
@@ -113,14 +117,14 @@ class Finish:
         return Completion(replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=history), bound)
 
     def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
-        """The best starts and the bound: beams first, then all free runs at once, minimised from the best."""
+        """Return the best starts and the bound. Beams run first, then one model of all free runs."""
         from tessel_core.scheduling.search.runs_model import minimise_from
 
         bound = self._bound()
         incumbent = _FromZero(self.plan, starts, bound, control, BY_HAND)
         self._beams(incumbent, control)
         if not incumbent.proved and not control.stopped:
-            small = starts.size <= _PRESOLVED_RUNS
+            small = starts.size <= _MAX_PRESOLVED_RUNS
             model, effort = self._model(incumbent.makespan), replace(effort, relaxation=small)
 
             def report(objective: int, least: float) -> None:
@@ -130,9 +134,9 @@ class Finish:
         return incumbent.starts, incumbent.bound
 
     def _beams(self, incumbent: Incumbent, control: Control) -> None:
-        """Ever wider beams from both ends, each for what is shorter than the best so far.
+        """Run wider and wider beams from both ends, each for a schedule that is shorter than the incumbent.
 
-        Narrow ones find it soon, wide ones may show that there is none.
+        Narrow beams find such a schedule quickly. Wide beams may prove that there is none.
         """
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch
@@ -142,38 +146,38 @@ class Finish:
         search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
         left = [(width, backwards) for width in search.widths for backwards in (False, True)]
 
-        def one(asked: _Asked) -> BeamResult:
+        def run(beam: _Beam) -> BeamResult:
             def settled() -> bool:
-                return control.stopped or not incumbent.bound <= asked.limit < incumbent.makespan
+                return control.stopped or not incumbent.bound <= beam.limit < incumbent.makespan
 
-            if asked.backwards:
-                return search.search_backwards(asked.width, asked.limit, settled)
-            return search.search(asked.width, asked.limit, 0, settled)
+            if beam.backwards:
+                return search.search_backwards(beam.width, beam.limit, settled)
+            return search.search(beam.width, beam.limit, 0, settled)
 
-        def take() -> _Asked | None:
+        def take() -> _Beam | None:
             if not left or incumbent.proved:
                 return None
             width, backwards = left.pop(0)
             shorter = incumbent.makespan - 1
-            near = width > _NARROW and shorter - incumbent.bound <= _FEW
-            return _Asked(width, backwards, (incumbent.bound + shorter) // 2 if near else shorter)
+            near = width > _MAX_NARROW_WIDTH and shorter - incumbent.bound <= _MAX_GAP_FOR_PROOF
+            return _Beam(width, backwards, (incumbent.bound + shorter) // 2 if near else shorter)
 
-        def finish(asked: _Asked, outcome: BeamResult) -> None:
+        def finish(beam: _Beam, outcome: BeamResult) -> None:
             if outcome.excluded:
-                incumbent.raise_bound(asked.limit + 1, "beam")
+                incumbent.raise_bound(beam.limit + 1, "beam")
             if incumbent.offer(outcome.starts, "beam") or outcome.excluded:
-                left.insert(0, (asked.width, asked.backwards))
+                left.insert(0, (beam.width, beam.backwards))
 
-        work_off(self.workers, take, one, finish, control)
+        work_off(self.workers, take, run, finish, control)
 
     @property
     def _pinned_starts(self) -> dict[Run, int]:
-        """Empty where pinned runs keep their order alone."""
+        """Starts of the pinned runs. Empty if only their order is kept."""
         return {} if self.by_order else {(b, m): self.starts[m][b] for b, m in self.pins}
 
     @property
     def _orders(self) -> list[tuple[Run, Run]]:
-        """Pinned neighbours on a device where they keep their order alone."""
+        """Pairs of consecutive pinned runs on a device. Empty unless only their order is kept."""
         if not self.by_order:
             return []
         lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
@@ -185,11 +189,11 @@ class Finish:
         return RunsModel(self.plan, len(self.starts), horizon, pinned=self._pinned_starts, orders=self._orders)
 
     def _pinned_on(self) -> list[list[Run]]:
-        """Per device its pinned runs."""
+        """Return the pinned runs of each device."""
         return [[(b, m) for b, m in self.pins if b in on] for on in map(set, self.plan.blocks_on)]
 
     def _bound(self) -> int:
-        """Of any schedule, and of what must still follow where runs are pinned."""
+        """Return the bound of all schedules, raised by the longest path from the start of each pinned run."""
         if self.by_order:
             return self._least
         _, tails = path_lengths(self.plan)

@@ -1,4 +1,4 @@
-"""One model, many schedules: each published schedule on the form that it needs, the search on every form."""
+"""Comparison of all schedules of one network. Each published schedule gets the plan form that suits it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from tessel_core.scheduling.comparison import Comparison
 from tessel_core.scheduling.schedulers import BASELINES, DEFAULT_SCHEDULER, Question, check_micro_batches
 
 _LEFT_OUT = ("sequential",)
-"""It is no order that people would run."""
+"""Published schedules that nobody would run in practice."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineUp:
-    """Pairs of one network, and what it has no pair of."""
+    """The pairs of one network, and sentences about forms and schedulers that have no pair."""
 
     comparison: Comparison
     missing: tuple[str, ...]
-    """Sentences."""
 
 
 def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[[str], object]) -> LineUp:
-    """The pairs of a network by name, those that need no search first; `config_of` says how a scheduler is configured.
+    """Return the pairs of a network, published schedules first. `config_of` maps a scheduler's name to its options.
 
-    `micro_batches` are of `terms`; on X forms half of them run each way.
+    On X forms, half of the `micro_batches` run in each direction.
 
-    Raises InputError for an unknown network, and terms or a number of micro-batches out of range.
+    Raises InputError if the network is unknown, or if terms or the number of micro-batches are out of range.
     """
     plans, lacking = forms_of(network, terms)
     chosen = forms_for_schedulers(plans)
@@ -48,14 +47,17 @@ def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[
 
 
 def forms_for_schedulers(plans: Mapping[str, MicroBatchPlan]) -> dict[str, str]:
-    """The form on which each published schedule runs: the first that suits it, with split backward passes where it was
-    published for them if one has; those that suit no form are left out."""
-    found = {}
+    """Choose a form for each published schedule: the first that suits it.
+
+    Schedules published for split backward passes prefer a form that has them. Schedules that no form suits are left
+    out.
+    """
+    chosen = {}
     for name, scheduler in BASELINES.items():
         suiting = [form for form, plan in plans.items() if not scheduler.objection(plan)]
         if suiting and name not in _LEFT_OUT:
-            found[name] = min(suiting, key=lambda form: scheduler.splits and not _is_split(plans[form]))
-    return found
+            chosen[name] = min(suiting, key=lambda form: scheduler.splits and not _is_split(plans[form]))
+    return chosen
 
 
 def _is_split(plan: MicroBatchPlan) -> bool:

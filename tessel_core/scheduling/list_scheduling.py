@@ -1,4 +1,4 @@
-"""`list-scheduling`: list schedules by a fixed priority a block, the best of some restarts."""
+"""The scheduler `list-scheduling`: list schedules with a fixed priority per block, the best of several restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.scheduling.steady import find_steady_state
 
 RULE_NAMES = ("advanced", "backward", "longest-path", "shortest-path", "least-slack", "longest-run", "oldest")
-"""As in `search.list_search`, which loads compiled code and so comes late."""
+"""The keys of `search.list_search.RULES`, repeated here because that module loads compiled code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +26,24 @@ class ListSchedulingConfig:
         "advanced",
         Option(
             "Rule",
-            "What goes first when several blocks could start: the most advanced block, backward before forward, the "
-            "longest or the shortest way to the micro-batch's end, the longest way where later micro-batches are due "
-            "later, the longest block, or the oldest micro-batch.",
+            "Which ready block starts first. advanced: the last in the plan's order. backward: backward before forward "
+            "before weight. longest-path and shortest-path: by the path to the micro-batch's end. least-slack: by "
+            "that path and a due date per micro-batch. longest-run: the longest block. oldest: the oldest micro-batch.",
             choices=RULE_NAMES,
         ),
     )
     restarts: int = option(
-        200, Option("Restarts", "Schedules built, all but the first two with random changes.", 1, 10**6)
+        200,
+        Option("Restarts", "Number of schedules to build. All but the first two have random changes.", 1, 10**6),
     )
-    time_limit: float = option(20.0, Option("Time limit", "Until then schedules are built.", 0.1, 3600, "s"))
-    seed: int = option(0, Option("Seed", "Start of the random changes.", 0, 2**31 - 1))
+    time_limit: float = option(20.0, Option("Time limit", "Stop after this time.", 0.1, 3600, "s"))
+    seed: int = option(0, Option("Seed", "Seed of the random changes.", 0, 2**31 - 1))
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig, control: Control) -> ScheduleReport:
-    """Start runs that are ready and fit, the highest priority first [Graham 1966], and repeat with other priorities.
+    """Build list schedules [Graham 1966] with several priorities and return the shortest.
 
-    The parallel schedule-generation scheme of [Kolisch 1996], with a guard where memory could lock up.
+    This is the parallel schedule-generation scheme of [Kolisch 1996], with a guard against deadlocks over memory.
     """
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
@@ -65,8 +66,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig
             break
         incumbent.offer(search.starts, "list")
         left -= tries
-    found = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
-    return report_on(found, incumbent.bound, caveat(1, control))
+    schedule = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
+    return report_on(schedule, incumbent.bound, caveat(1, control))
 
 
 LIST_SCHEDULING = Scheduler(

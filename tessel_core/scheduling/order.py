@@ -1,4 +1,4 @@
-"""From an order of runs to a schedule: every run starts as soon as durations, lags and its place in line allow."""
+"""Schedules made from an order of runs: each run starts as early as the order, durations and lags allow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tessel_core.scheduling.reports import report_baseline
 from tessel_core.scheduling.schedulers import Scheduler
 
 Run = tuple[int, int]
-"""(block, micro-batch)"""
+"""Pair (block, micro-batch)."""
 Shape = TypeVar("Shape")
 
 
 def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run]) -> IntColumn:
-    """Earliest starts, shaped (micro-batches, blocks), when each device takes its runs in the given order.
+    """Return the earliest starts, shaped (micro-batches, blocks), if each device keeps the given order.
 
-    `order` lists every run once, predecessors before successors; it orders each device's own runs and nothing else.
+    `order` lists every run once, with predecessors before successors. Only the order on each device matters.
     """
     starts = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
     ends: list[list[int]] = [[0] * len(plan.blocks) for _ in range(micro_batches)]
@@ -41,8 +41,9 @@ def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run])
 
 
 def numbered_runs(blocks: Iterable[int], micro_batches: int) -> list[Run]:
-    """A device's runs from the blocks that it takes in turn: the n-th mention of a block is its micro-batch n, and
-    mentions beyond `micro_batches` are left out.
+    """Turn a device's sequence of blocks into runs: the n-th mention of a block is micro-batch n.
+
+    Mentions beyond `micro_batches` are left out.
 
     >>> numbered_runs([5, 5, 7, 5, 7], 2)
     [(5, 0), (5, 1), (7, 0), (7, 1)]
@@ -57,9 +58,9 @@ def numbered_runs(blocks: Iterable[int], micro_batches: int) -> list[Run]:
 
 
 def merge_device_orders(plan: MicroBatchPlan, device_orders: Sequence[Sequence[Run]]) -> list[Run]:
-    """One order of all runs, predecessors first, that keeps the order that each device has.
+    """Merge the orders of the devices into one order of all runs, with predecessors first.
 
-    Every run stands in one device's order.  Orders that wait for each other in a circle are a bug of their maker.
+    Every run occurs in one device's order. Raises AssertionError if the orders deadlock, which is a bug of the caller.
     """
     waiting = [deque(order) for order in device_orders]
     merged: list[Run] = []
@@ -75,8 +76,10 @@ def merge_device_orders(plan: MicroBatchPlan, device_orders: Sequence[Sequence[R
 
 
 def one_after_the_other(plan: MicroBatchPlan, order: Sequence[int] | None = None) -> Repetend:
-    """The repetend in which a micro-batch starts when the one before has ended, its blocks in `order`, as early as the
-    dependencies allow."""
+    """Return the repetend in which each micro-batch starts when the previous one has ended.
+
+    Its blocks run in `order`, as early as the dependencies allow.
+    """
     alone = run_in_order(plan, 1, ((b, 0) for b in order or plan.topological_order))
     length = max(int(alone[0, b]) + block.duration for b, block in enumerate(plan.blocks))
     return Repetend(plan, length, alone)
@@ -93,10 +96,10 @@ def published(
     count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: "",
     splits: bool = False,
 ) -> Scheduler:
-    """The scheduler that runs a published order and reports whether it fits.
+    """Build a scheduler that runs a published order and reports whether it fits in memory.
 
-    `find` says what `order` has to know of the plan, or why the plan does not suit: a sentence, or its end after
-    `needs`.  `order` gives every run once, predecessors before successors, for a number of micro-batches.
+    `find` returns the structure of the plan for `order`, or a string on why the plan does not suit. With `needs`, the
+    string ends the sentence "`needs`, but …". `order` lists every run once, with predecessors before successors.
     """
 
     def objection(plan: MicroBatchPlan) -> str:

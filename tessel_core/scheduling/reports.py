@@ -1,4 +1,4 @@
-"""Reports: on a schedule that a search found, a baseline built or a file holds, and where there is none."""
+"""Reports on schedules from searches, published orders and files, and on the absence of a schedule."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tessel_core.units import show_memory
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort, Verdict
 
-_NAMED = 4
-"""Groups of devices that one sentence names."""
+_MAX_NAMED_GROUPS = 4
+"""Largest number of groups of devices named in one sentence."""
 
 
 def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleReport:
-    """The report on a schedule that keeps all rules, in which no makespan is below `bound`."""
+    """Return the report on a valid schedule. `bound` is a lower bound on the makespan."""
     return ScheduleReport(
         status=Status.PROVED_OPTIMAL if schedule.makespan <= bound else Status.FEASIBLE,
         solution=schedule,
@@ -40,12 +40,12 @@ def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleRepor
 
 
 def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
-    """The report of a schedule that was built, not searched: feasible, optimal by its bound, or too large."""
+    """Return the report on a published schedule: feasible, optimal if it meets the bound, or too large for memory."""
     schedule = Schedule.from_starts(plan, starts, find_steady_state(starts - starts.min()))
     profile = MemoryProfile.of(schedule)
     if not any(profile.excess):
         return report_on(schedule, makespan_bound(plan, schedule.micro_batches))
-    # A schedule that breaks the capacities is held against what any schedule can do without them.
+    # A schedule that exceeds the capacities is compared with the bounds without capacities.
     free = plan.with_capacity(None)
     return replace(
         report_on(schedule, makespan_bound(free, schedule.micro_batches)),
@@ -60,26 +60,29 @@ def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
 
 
 def _over(plan: MicroBatchPlan, excess: Sequence[int]) -> str:
-    """The devices that hold too much and by how much: equal neighbours are named together, the last of many counted."""
+    """Name the devices that exceed their capacity, and by how much.
+
+    Consecutive devices with equal excess form a group. After the first groups, the rest is only counted.
+    """
     shown = [show_memory(more, plan.memory_unit) if more else "" for more in excess]
     groups = [list(alike) for amount, alike in groupby(range(len(shown)), key=shown.__getitem__) if amount]
     texts = []
-    for first, *others in groups[:_NAMED]:
+    for first, *others in groups[:_MAX_NAMED_GROUPS]:
         last, each = (f"–{plan.devices[others[-1]].name}", " each") if others else ("", "")
         texts.append(f"{plan.devices[first].name}{last} by {shown[first]}{each}")
-    rest = [excess[d] for group in groups[_NAMED:] for d in group]
+    rest = [excess[d] for group in groups[_MAX_NAMED_GROUPS:] for d in group]
     if rest:
         texts.append(f"{len(rest)} more by at most {show_memory(max(rest), plan.memory_unit)}")
     return ", ".join(texts)
 
 
 def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0, bound: int = 0) -> ScheduleReport:
-    """The report on a finished schedule, with bounds of our own; no claim of its file is taken over.
+    """Return a report on a finished schedule with newly computed bounds. Claims of its file are ignored.
 
-    It speaks of the makespan, or of the period where that is what can be proved.  `bound` on the makespan of any
-    schedule of this plan and as many micro-batches is one that a search has proved before.
+    The objective is the makespan, or the period if only the period is proved. `bound` is a lower bound on the
+    makespan that an earlier search proved.
 
-    Raises InputError with the first rule that it breaks.
+    Raises InputError with the first rule that the schedule breaks.
     """
     violations = check_schedule(schedule)
     if violations:
@@ -93,20 +96,20 @@ def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0, bound: int = 0
     return replace(report, status=Status.PROVED_OPTIMAL, objective_name=PERIOD, objective=period, bound=fastest)
 
 
-def evaluate_file(found: ScheduleFile) -> ScheduleReport:
-    """As `evaluate`; where the file claims a proof that takes a search to repeat, the report's `reason` says so."""
-    claim = found.report
-    report = evaluate(found.schedule, found.scheduler, claim.wall_s if claim else 0.0)
+def evaluate_file(file: ScheduleFile) -> ScheduleReport:
+    """Evaluate the schedule of a file. `reason` mentions a claimed proof that only a search could repeat."""
+    claim = file.report
+    report = evaluate(file.schedule, file.scheduler, claim.wall_s if claim else 0.0)
     if claim is None or claim.status is not Status.PROVED_OPTIMAL or report.status is Status.PROVED_OPTIMAL:
         return report
-    return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved anew")
+    return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved here")
 
 
 def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:
-    """The limits of an answer: stopped early, or by the clock and so not repeatable; empty where there are none.
+    """Return a sentence if the answer was cancelled, or depends on the clock and so is not reproducible. Else "".
 
-    The first of `controls` is that of the whole search, the others are those of its phases; `cut_short` says that a
-    part of one ended by the clock.
+    The first of `controls` belongs to the whole search, the others to its phases. `cut_short` means that a part of a
+    phase was stopped by the clock.
     """
     if any(control.cancelled for control in controls):
         return STOPPED
@@ -119,7 +122,7 @@ def caveat(workers: int, *controls: Control, cut_short: bool = False) -> str:
 def no_schedule(
     plan: MicroBatchPlan, micro_batches: int, verdict: Verdict, objective_name: str, effort: Effort, control: Control
 ) -> ScheduleReport:
-    """The report when no order of one micro-batch's blocks was found that fits: infeasible, or not settled in time."""
+    """Return the report for a plan of which not even one micro-batch is known to fit: infeasible or nothing found."""
     from tessel_core.cpsat import Verdict
     from tessel_core.scheduling.search.capacity import least_capacity
 

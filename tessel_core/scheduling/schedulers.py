@@ -1,4 +1,4 @@
-"""Every scheduler, in the order in which people are offered them, and the front door that keeps them honest."""
+"""The table of schedulers, in the order of forms, and `solve_schedule`, which runs one and checks its result."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tessel_core.units import MAGNITUDE
 class Scheduler(Solver):
     """A solver whose problem is a plan and a number of micro-batches.
 
-    `solve` may assume a plan to which `objection` has nothing to say, at least one micro-batch, and a number to which
-    `count_objection` has nothing to say.  Each objection is one sentence without its full stop on why a plan, or a
-    number of micro-batches for a plan that suits, does not do; or it is empty.
+    `objection` returns why a plan does not suit the scheduler: one sentence without its full stop, or an empty string.
+    `count_objection` does the same for a number of micro-batches of a suitable plan. `solve` is called only if both
+    return an empty string and there is at least one micro-batch.
     """
 
     kind: ClassVar[str] = "scheduler"
@@ -31,10 +31,10 @@ class Scheduler(Solver):
     objection: Callable[[MicroBatchPlan], str] = lambda plan: ""
     count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: ""
     splits: bool = False
-    """Whether it was published for split backward passes; plans with whole ones may suit as well."""
+    """Whether the schedule was published for split backward passes. Plans with whole ones may suit as well."""
 
     def why_not(self, plan: MicroBatchPlan, micro_batches: int) -> str:
-        """Either objection."""
+        """Return the objection to the plan, or else the one to the number of micro-batches. Empty if there is none."""
         return self.objection(plan) or self.count_objection(plan, micro_batches)
 
 
@@ -57,7 +57,7 @@ BASELINES = Registry(
         "sequential": "sequential:SEQUENTIAL",
     },
 )
-"""Published schedules; the first that applies to a plan is what others are compared with."""
+"""Published schedules. The first that applies to a plan is the reference of comparisons."""
 
 SCHEDULERS = Registry(
     Scheduler,
@@ -70,7 +70,7 @@ SCHEDULERS = Registry(
     BASELINES,
     "tessel.schedulers",
 )
-"""Every scheduler by name, those of other packages last; forms, command line and comparison follow this table."""
+"""All schedulers by name, with those of other packages last. Forms and command line follow this table."""
 
 DEFAULT_SCHEDULER = "tessel"
 
@@ -78,17 +78,17 @@ find_scheduler = SCHEDULERS.find
 
 
 def title_of(name: str) -> str:
-    """The scheduler as people write it; its bare name where a file names one that is not ours."""
+    """Return the display title of a scheduler, or the name itself if it is unknown."""
     return SCHEDULERS[name].title if name in SCHEDULERS else name
 
 
 def solve_schedule(
     name: str, plan: MicroBatchPlan, micro_batches: int, config: object = None, control: Control | None = None
 ) -> ScheduleReport:
-    """Search or build a schedule with the scheduler called `name`; the referee has passed what comes back.
+    """Search or build a schedule with the scheduler called `name`, and check the result with the referee.
 
-    Raises InputError for an unknown scheduler, a plan that does not suit it, a number of micro-batches or an option out
-    of range; RefereeError where the scheduler broke a rule, which is our bug.
+    Raises InputError if the scheduler is unknown, the plan does not suit it, or the number of micro-batches or an
+    option is out of range. Raises RefereeError if the scheduler broke a rule, which is a bug of the scheduler.
     """
     scheduler = find_scheduler(name)
     check_micro_batches(plan, micro_batches)
@@ -107,14 +107,14 @@ def solve_schedule(
 
 @lru_cache(maxsize=128)
 def one_micro_batch(plan: MicroBatchPlan) -> Schedule:
-    """The plan run once, as early as its dependencies allow."""
+    """Return the schedule of one micro-batch, as early as its dependencies allow."""
     schedule = solve_schedule("sequential", plan, 1).drawable
     assert schedule is not None
     return schedule
 
 
 def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:
-    """Raise InputError for a number of micro-batches that no schedule of `plan` may have."""
+    """Raise InputError if no schedule of `plan` may have this number of micro-batches."""
     if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
         raise InputError("micro-batches", f"must be an integer of at least 1, got {micro_batches!r}")
     check_size(plan, micro_batches, "micro-batches")
@@ -125,9 +125,9 @@ def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One search, complete: equal questions have equal answers, whatever time the machine takes.
+    """All inputs of a search. Equal questions have equal answers, apart from effects of the clock.
 
-    Questions that differ in the objective alone are answered by one search; `search` is what they have in common.
+    Questions that differ only in the objective share one search, which the property `search` identifies.
     """
 
     scheduler: str
@@ -137,34 +137,34 @@ class Question:
 
     @property
     def title(self) -> str:
-        """The scheduler as people write it, and the objective where it is the period."""
+        """Display title of the scheduler, with "(steady)" if the objective is the period."""
         title = find_scheduler(self.scheduler).title
         return f"{title} (steady)" if self.objective == PERIOD else title
 
     @property
     def objective(self) -> str:
-        """The objective asked for; empty where the scheduler has only one."""
+        """Requested objective. Empty if the scheduler has only one."""
         return getattr(self.config, "objective", "")
 
     @property
     def search(self) -> Question:
-        """The question under which the search is filed: options that only select from its results have defaults."""
+        """The question with defaults for options that only select among results. It identifies the search."""
         return replace(self, config=without_selection(self.config))
 
     def about(self, objective: str) -> Question:
-        """The same search, asked for this objective; itself where the scheduler has only one."""
+        """Return the question for another objective, or itself if the scheduler has only one."""
         return replace(self, config=replace(self.config, objective=objective)) if self.objective else self
 
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:
-        """A report of the same search, speaking of the objective that is asked here."""
+        """Return a report of the same search for the objective of this question."""
         return replace(report.about(self.objective or report.objective_name), config=self.config)
 
     def settled_by(self, report: ScheduleReport) -> bool:
-        """Whether another search could add nothing: a published order stays as it is, and so does what is proved."""
+        """Return whether another search could add nothing, because the order is published or everything is proved."""
         proved = Status.PROVED_OPTIMAL, Status.INFEASIBLE
         known = self.scheduler in BASELINES or all(report.about(each).status in proved for each in (MAKESPAN, PERIOD))
         return known and not report.cancelled
 
     def solve(self, control: Control) -> ScheduleReport:
-        """The answer, as `solve_schedule` gives it."""
+        """Run `solve_schedule`."""
         return solve_schedule(self.scheduler, self.plan, self.micro_batches, self.config, control)

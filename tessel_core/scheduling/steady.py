@@ -1,4 +1,4 @@
-"""Find the stretch that repeats in a finished schedule."""
+"""Search for the steady state of a finished schedule."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from tessel_core.model import SteadyState
 from tessel_core.model.schedule import IntColumn
 
-_LARGEST_UNROLL = 16
+_MAX_UNROLL = 16
 
 
 def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int | None = None) -> SteadyState | None:
-    """The longest stretch of micro-batches that repeats, of `period` and `unroll` where they are given.
+    """Return the longest steady state, with `period` and `unroll` if they are given.
 
-    `starts` is shaped (micro-batches, blocks).  Without a wanted period a stretch counts only when it holds a
-    complete instance of the repetend (every block once in one period's window); smaller unrolls win ties.
+    `starts` is shaped (micro-batches, blocks). Without a given `period`, a steady state counts only if it contains a
+    complete instance of the repetend. Smaller unrolls win ties.
     """
-    found: list[SteadyState] = []
-    unrolls = range(1, min(_LARGEST_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]
+    candidates: list[SteadyState] = []
+    unrolls = range(1, min(_MAX_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]
     for u in unrolls:
         if u >= len(starts):
             continue
@@ -33,19 +33,19 @@ def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int 
         first, last, step = stretch
         steady = SteadyState(step, u, first, last + u)
         if period is not None or holds_instance(starts, steady):
-            found.append(steady)
-    return max(found, key=lambda s: s.last_micro_batch - s.first_micro_batch - 2 * s.unroll, default=None)
+            candidates.append(steady)
+    return max(candidates, key=lambda s: s.last_micro_batch - s.first_micro_batch - 2 * s.unroll, default=None)
 
 
 def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
-    """(first, last, value) of the longest run of one non-negative value, the earliest of equals."""
+    """Return (first, last, value) of the longest run of one non-negative value. The earliest wins ties."""
     ends = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
     stretches = ((first, beyond - 1, int(steps[first])) for first, beyond in pairwise(ends) if steps[first] >= 0)
     return max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=None)
 
 
 def holds_instance(starts: IntColumn, steady: SteadyState) -> bool:
-    """True when some window of one period contains every block of `unroll` micro-batches of the steady state."""
+    """Return whether some window of one period contains each block of `unroll` micro-batches."""
     pattern = starts[steady.first_micro_batch : steady.first_micro_batch + steady.unroll]
     k = (pattern - pattern.min()) // steady.period
     turns = (steady.last_micro_batch - steady.first_micro_batch + 1) // steady.unroll

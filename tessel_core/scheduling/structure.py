@@ -1,4 +1,4 @@
-"""The structure of one micro-batch: its longest paths, memory as intervals, independent parts and mirror images."""
+"""Structure of a plan: longest paths, intervals of memory, independent parts and mirror images."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tessel_core.model.checks import joined
 def longest_to(
     plan: MicroBatchPlan, weight: Sequence[int], quantum: int = 1, *, lags: bool = True, backwards: bool = False
 ) -> list[int]:
-    """Per block, the longest path to its start, or backwards from its end: the `weight` of other blocks, and lags.
+    """Return the longest path to the start of each block, or `backwards`, from its end.
 
-    Lags are rounded down to quanta, in which weights and paths are counted.
+    A path sums the `weight` of other blocks, and lags. Weights and paths are in quanta, to which lags are rounded down.
     """
     before = plan.successors if backwards else plan.predecessors
     longest = [0] * len(plan.blocks)
@@ -26,9 +26,9 @@ def longest_to(
 
 
 def path_lengths(plan: MicroBatchPlan, quantum: int = 1) -> tuple[list[int], list[int]]:
-    """Per block, the longest path to its start, and from its start to the end of the micro-batch.
+    """Return two longest paths of each block: to its start, and from its start to the end of the micro-batch.
 
-    Durations and lags are rounded down to quanta, and lengths counted in them.
+    Lengths are in quanta, to which durations and lags are rounded down.
     """
     duration = [block.duration // quantum for block in plan.blocks]
     after = longest_to(plan, duration, quantum, backwards=True)
@@ -44,7 +44,10 @@ def longest_from(
     lags: bool = True,
     ends: Collection[int] = (),
 ) -> dict[int, int]:
-    """As `longest_to`, per block that follows `first`, from the end of `first` and through none of `ends`."""
+    """Return the longest path from the end of `first` to the start of each block after it.
+
+    Paths do not pass through `ends`. Weights, lags and quanta are as in `longest_to`.
+    """
     longest: dict[int, int] = {}
     for b in plan.topological_order:
         reached = [
@@ -68,10 +71,9 @@ class MemoryInterval:
 
 @lru_cache(maxsize=256)
 def memory_intervals_on(plan: MicroBatchPlan, device: int) -> tuple[MemoryInterval, ...]:
-    """Holds that add up to exactly what the device's blocks acquire and release.
+    """Split the memory of a device's blocks into intervals, each from an acquiring block to a later releasing block.
 
-    Each release is paired with blocks that precede it, so that every hold is an interval: a saturating flow, which a
-    well-formed plan always has.
+    The amounts are a saturating flow from acquiring to releasing blocks, which every well-formed plan has.
     """
     acquires = [b for b in plan.blocks_on[device] if plan.blocks[b].memory > 0]
     releases = [b for b in plan.blocks_on[device] if plan.blocks[b].memory < 0]
@@ -97,13 +99,13 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
         if plan.ancestors[r] >> a & 1
     }
     if flow.solve(source, sink) != flow.OPTIMAL:  # type: ignore[no-untyped-call]
-        raise AssertionError("a well-formed plan always has a flow from what it acquires to what it releases")
-    found = ((pair, int(flow.flow(arc))) for arc, pair in pairs.items())
-    return tuple(MemoryInterval(a, r, amount) for (a, r), amount in found if amount)
+        raise AssertionError("a well-formed plan always has a flow from acquiring to releasing blocks")
+    amounts = ((pair, int(flow.flow(arc))) for arc, pair in pairs.items())
+    return tuple(MemoryInterval(a, r, amount) for (a, r), amount in amounts if amount)
 
 
 def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int:
-    """The least that a micro-batch holds on `device` while `during` lasts: intervals that contain it."""
+    """Return the least memory that a micro-batch holds on `device` during an interval: that of intervals around it."""
 
     def reaches(before: int, after: int) -> bool:
         return before == after or bool(plan.ancestors[after] >> before & 1)
@@ -116,14 +118,15 @@ def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int
 
 
 def independent_parts(plan: MicroBatchPlan) -> tuple[tuple[int, ...], ...]:
-    """The connected components of the plan's graph, in the order of their first blocks."""
+    """Return the connected components of the plan's graph, ordered by their first blocks."""
     return joined(len(plan.blocks), [(before, after) for before, after, _ in plan.arcs])
 
 
 def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
-    """Each block of one half mapped to its image in the other when device d becomes n - 1 - d; empty without one.
+    """Map each block of one half of the plan to its mirror image, where device d becomes n - 1 - d.
 
-    A schedule in which images start together satisfies both halves' rules at once, so half the plan need be solved.
+    The map is empty if the plan has no mirror image. If images start together, the rules of one half imply those of
+    the other, so only half the plan has to be solved.
     """
     halves = independent_parts(plan)
     if len(halves) != 2 or len(halves[0]) != len(halves[1]):

@@ -1,4 +1,4 @@
-"""`tessel`: the two-phase search; one run finds the steadiest and the shortest schedule."""
+"""The scheduler `tessel`: a two-phase search for the shortest schedule and for the one of shortest period."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tessel_core.scheduling.search.portfolio import Portfolio
 
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
-"""Shares of the time limit for the phases that cannot prove their objective; the rest shortens the makespan."""
-_LOADING_S = 2.0
-"""Seconds to wait for the kernels at least: compiled ones are loaded in less."""
+"""Largest shares of the time limit for phase 1 and phase 2. The rest of the time shortens the makespan."""
+_MIN_LOADING_S = 2.0
+"""Least seconds to wait for the kernels. Kernels that are compiled load faster."""
 _LAST_SHARE = 0.1
-"""The share of the time limit left to close the lists of the shortest schedules, where no period is proved."""
+"""Share of the time limit for closing long list schedules to circles, if no period is proved by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class TesselConfig:
         MAKESPAN,
         Option(
             "Objective",
-            "makespan: the shortest schedule of these micro-batches. period: the steadiest, with the least time from "
-            "one micro-batch to the next. One search finds both.",
+            "makespan: shortest schedule of these micro-batches. period: least time from one micro-batch to the next. "
+            "One search finds both.",
             choices=(MAKESPAN, PERIOD),
             selects=True,
         ),
@@ -49,26 +49,27 @@ class TesselConfig:
         6,
         Option(
             "Largest repeat",
-            "Micro-batches in one period of the modulo models, at most. More help where memory is tight; what lists "
-            "settle into may have more.",
+            "Largest number of micro-batches per period that the exact models try. Raise it when memory is tight. "
+            "List scheduling may still find longer periods.",
             1,
             16,
         ),
     )
-    time_limit: float = option(20.0, Option("Time limit", "For both phases together.", 0.1, 3600, "s"))
+    time_limit: float = option(20.0, Option("Time limit", "For the whole search.", 0.1, 3600, "s"))
     polish: float = option(
-        1.0, Option("Polish", "Time to shorten warmup and cooldown; less is used when the bound is met.", 0, 3600, "s")
+        1.0, Option("Polish", "Longest time to shorten warmup and cooldown after both phases.", 0, 3600, "s")
     )
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the solver's random choices.", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of the solver's random choices.", 0, 2**31 - 1))
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, control: Control) -> ScheduleReport:
-    """Least period per micro-batch and least makespan, each with its bound and a schedule.
+    """Search for the shortest period and the shortest makespan, each with a schedule and a bound.
 
-    The search does not know the objective: the report speaks of the one asked, and may speak of the other.
+    The objective does not affect the search. It only selects the schedule of which the report speaks.
 
-    [Lin et al., Tessel, HPCA 2024], with modulo scheduling by CP-SAT for the enumeration of phase 1.
+    The method is that of [Lin et al., Tessel, HPCA 2024], with modulo scheduling by CP-SAT in place of the enumeration
+    in phase 1.
     """
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
@@ -127,8 +128,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
 def _shorten_period(
     search: PeriodSearch, lists: Callable[[], Portfolio], phase: Control, control: Control
 ) -> Portfolio | None:
-    """Phase 1, on lists too where their kernels are there in time; those lists, of which some are good schedules."""
-    if search.proved or not _kernels_ready(control.part(max(phase.remaining_s, _LOADING_S))):
+    """Run phase 1. If the kernels load in time, use list schedules too and return their portfolio."""
+    if search.proved or not _kernels_ready(control.part(max(phase.remaining_s, _MIN_LOADING_S))):
         search.go_on(phase, ready=False)
         return None
     portfolio = lists()
@@ -140,7 +141,7 @@ def _shorten_period(
 
 
 def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, control: Control) -> None:
-    """What is left of the time for the makespan; the lists are closed to circles when only `last_s` of it is left."""
+    """Spend the remaining time on the makespan. Close the lists to circles when `last_s` seconds are left."""
     portfolio.run(control.part(control.remaining_s - last_s))
     search.close_long(portfolio.lists, control)
     if last_s:
@@ -150,10 +151,10 @@ def _shorten_all(portfolio: Portfolio, search: PeriodSearch, last_s: float, cont
 def _shortest_and_steady(
     completion: Completion, found: FoundPeriod, sequential: int
 ) -> tuple[Schedule, Schedule | None]:
-    """The two schedules, one where one will do.
+    """Return the shortest schedule and the steady one, which are the same if possible.
 
-    There is no steady one where the shortest, over and over, is faster, or where one micro-batch after the other takes
-    no longer: those are too few micro-batches to repeat.
+    There is no steady schedule if repeating the whole shortest schedule is faster, or if the sequential schedule is as
+    short. Both mean that there are too few micro-batches to repeat.
     """
     completion.keep_shortest()
     incumbent, steady = completion.incumbent, completion.steady
@@ -173,7 +174,7 @@ def _kernels_ready(control: Control) -> bool:
 
 
 def _portfolio(incumbent: Incumbent, order: Sequence[int], effort: Effort) -> Portfolio:
-    """Made only where it is needed: its compiled kernels take a moment to load."""
+    """Build the portfolio. The import is here because the compiled kernels take a moment to load."""
     from tessel_core.scheduling.search.portfolio import Portfolio
 
     return Portfolio(incumbent, order, effort)

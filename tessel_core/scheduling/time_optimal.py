@@ -1,4 +1,4 @@
-"""`time-optimal`: the shortest schedule of all N micro-batches, by CP-SAT over every run."""
+"""The scheduler `time-optimal`: the shortest schedule of all micro-batches, by one CP-SAT model of every run."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ from tessel_core.scheduling.tessel import solve as solve_two_phases
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
 
-_EXACT_RUNS = 200
-"""Up to this many, CP-SAT works in ticks, however fine, and its bound counts."""
-_PRESOLVED_RUNS = 1_000
-"""Presolve and linear relaxations of larger models take long, do not hear a cancel, and gain nothing."""
+_MAX_EXACT_RUNS = 200
+"""Up to this many runs, CP-SAT works in ticks, and its bound is valid. Above, it works in coarser units."""
+_MAX_PRESOLVED_RUNS = 1_000
+"""In larger models, presolve and linear relaxations take long, ignore a cancel, and gain nothing."""
 _START_SHARE = 0.25
-"""The share of the time limit that the two-phase search may use to find the schedule to start from."""
+"""Share of the time limit for the two-phase search, which provides the first schedule."""
 _REORDER_SHARE = 0.2
+"""Share of the time limit for tabu search on the orders."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeOptimalConfig:
     """Options of the search over all runs."""
 
-    time_limit: float = option(20.0, Option("Time limit", "Until then the best so far is improved.", 0.1, 3600, "s"))
+    time_limit: float = option(20.0, Option("Time limit", "For the whole search.", 0.1, 3600, "s"))
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
-    seed: int = option(0, Option("Seed", "Start of the solver's random choices.", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of the solver's random choices.", 0, 2**31 - 1))
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, control: Control) -> ScheduleReport:
-    """The least makespan with its bound; the steady state may be given up for it.
+    """Search for the least makespan, with its bound. The schedule need not have a steady state.
 
-    The "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III], which grows with N.
+    This is the "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III]. Its model grows with N.
     """
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
@@ -62,28 +63,28 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
     bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
     incumbent = Incumbent(plan, starts, bound, control, by="two phases")
     _Search(incumbent, effort, control).run()
-    found = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
-    return report_on(found, incumbent.bound, caveat(config.workers, control))
+    schedule = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
+    return report_on(schedule, incumbent.bound, caveat(config.workers, control))
 
 
 class _Search:
-    """Decide at the bound first, then minimise from the best."""
+    """Steps that shorten an incumbent: reorder runs, ask for a schedule at the bound, then minimise."""
 
     def __init__(self, incumbent: Incumbent, effort: Effort, control: Control) -> None:
         self.incumbent, self.effort, self.control = incumbent, effort, control
         self.plan = incumbent.plan
-        self.quantum = 1 if incumbent.runs <= _EXACT_RUNS else quanta(self.plan.busiest_work)[0]
-        """Above 1, CP-SAT sees a coarse copy of the plan and only its orders are kept, timed exactly."""
+        self.quantum = 1 if incumbent.runs <= _MAX_EXACT_RUNS else quanta(self.plan.busiest_work)[0]
+        """Ticks per unit of CP-SAT. Above 1, the model has a coarse copy of the plan, and only its order is used."""
         self.coarse = quantised(self.plan, self.quantum)
 
     def run(self) -> None:
-        """Improve the incumbent and its bound until they meet or time ends."""
+        """Run the steps until the incumbent meets its bound or time ends."""
         for step in (self._reorder, self._decide_at_bound, self._minimise):
             if not (self.incumbent.proved or self.control.stopped):
                 step()
 
     def _reorder(self) -> None:
-        """Reverse neighbours, which helps where CP-SAT does not: with many runs of many lengths."""
+        """Reverse neighbouring runs by tabu search. It helps with many runs of many lengths, where CP-SAT does not."""
         from tessel_core.scheduling.search.order_search import shorten
 
         effort = self.effort.within(self.effort.seconds * _REORDER_SHARE)
@@ -91,7 +92,7 @@ class _Search:
         self._offer(shorter, "order")
 
     def _decide_at_bound(self) -> None:
-        """Deciding is much easier than minimising, and the bound is often met."""
+        """Ask for a schedule at the bound. That is much easier than minimising, and the bound is often met."""
         from tessel_core.cpsat import Verdict, ask
         from tessel_core.scheduling.search.runs_model import RunsModel
 
@@ -117,7 +118,7 @@ class _Search:
             if exact:
                 self.control.report(MAKESPAN, objective, max(incumbent.bound, int(bound)), "all runs")
 
-        small = incumbent.runs <= _PRESOLVED_RUNS
+        small = incumbent.runs <= _MAX_PRESOLVED_RUNS
         effort = replace(self.effort, relaxation=small)
         answer = ask(model.cp, effort, self.control, presolve=small, on_solution=report)
         if answer.verdict.found:
@@ -126,11 +127,11 @@ class _Search:
                 incumbent.raise_bound(min(incumbent.makespan, round(answer.bound)), "all runs")
 
     def _in_quanta(self, ticks: int) -> int:
-        """A horizon on the coarse plan, with room for what rounding adds."""
+        """Convert a horizon to quanta. On a coarse plan, add room for rounding."""
         return ticks if self.quantum == 1 else ticks // self.quantum + len(self.plan.blocks)
 
     def _offer(self, starts: IntColumn, by: str) -> None:
-        """Keep the order of a schedule, timed exactly, if it is shorter."""
+        """Time the order of a schedule exactly, and offer the result to the incumbent."""
         self.incumbent.offer(compacted(Schedule.from_starts(self.plan, starts)), by)
 
 

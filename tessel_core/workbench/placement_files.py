@@ -12,7 +12,7 @@ from tessel_core.formats import GraphFile, PlacementFile, placement_text
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import PlacementTerms, bound_placement
 from tessel_core.model import LATENCY, THROUGHPUT, Placement, PlacementLoads, PlacementReport, StageLayout, Status
-from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, layout_of
+from tessel_core.model.layout import MAX_STAGES_PER_DEVICE, layout_of
 from tessel_core.options import changed_options, config_from, search_options
 from tessel_core.placement.problem import shared_graph
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
@@ -104,8 +104,8 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
 def _check_layout(layout: StageLayout | None) -> None:
     if layout is None:
         raise InputError("stages", "neither go round the devices nor down and up again, several on each")
-    if layout.stages_per_device > MOST_STAGES_PER_DEVICE:
-        raise InputError("stages", f"are {layout.stages_per_device} on each device, {MOST_STAGES_PER_DEVICE} at most")
+    if layout.stages_per_device > MAX_STAGES_PER_DEVICE:
+        raise InputError("stages", f"are {layout.stages_per_device} on each device, {MAX_STAGES_PER_DEVICE} at most")
 
 
 def _bound(kept: PlacementFile, file: GraphFile, placing: Placing) -> Placement:

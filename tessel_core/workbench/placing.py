@@ -47,7 +47,7 @@ from tessel_core.model import (
     PlacementReport,
     StageLayout,
 )
-from tessel_core.model.layout import MOST_STAGES_PER_DEVICE, stages_after_move
+from tessel_core.model.layout import MAX_STAGES_PER_DEVICE, stages_after_move
 from tessel_core.options import search_options, with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem, shared_graph
@@ -437,9 +437,9 @@ def _check(placing: Placing) -> None:
         raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
     if placing.replicas is not None and not placing.can_replicate:
         raise InputError("placing.replicas", FOR_REPLICAS)
-    if placing.layout is not None and placing.layout.stages_per_device > MOST_STAGES_PER_DEVICE:
+    if placing.layout is not None and placing.layout.stages_per_device > MAX_STAGES_PER_DEVICE:
         count = placing.layout.stages_per_device
-        raise InputError("placing.layout", f"has {count} stages per device, {MOST_STAGES_PER_DEVICE} at most")
+        raise InputError("placing.layout", f"has {count} stages per device, {MAX_STAGES_PER_DEVICE} at most")
     if placing.graph is None:
         if placing.pins or any(each is not None for each in (placing.assignment, placing.subgraphs, placing.stages)):
             raise InputError("placing", "places operators of a graph that is not there")

@@ -1,13 +1,12 @@
-"""How good non-contiguous placements are, whatever the seed, and how soon: a row per published input.
+"""Benchmark of non-contiguous placements over several seeds: one row per published input.
 
-    python tests/benchmarks/any_sets.py                       # five seeds each, ten of the hardest; up to half an hour
+    python tests/benchmarks/any_sets.py                       # five seeds each, ten for the hardest; half an hour
     python tests/benchmarks/any_sets.py --only L-12_training --seeds 2 --seconds 20 --workers 1
 
-Reads `../shared/data/device-placement` beside the project, or `--data DIR`, and skips inputs that are not there: the
-published repository has BERT-12 training as `throughput-inputs/OperatorGraphs/bert_L-12_training.json`.  "Known" is the
-best load of earlier searches, of minutes to hours.  "Reached" is the CPU time, all workers together, until the worst
-seed was at or below it.  The time limit is wall time: raise it on a busy machine.  The exit status is 1 where a seed
-stays above.
+Reads `../shared/data/device-placement` beside the project, or `--data DIR`, and skips missing inputs. The published
+repository has BERT-12 training as `throughput-inputs/OperatorGraphs/bert_L-12_training.json`. "Known" is the best load
+of earlier searches of minutes to hours. "Reached" is the CPU time of all workers until the worst seed had that load or
+less. The time limit is wall time: raise it on a busy machine. The exit status is 1 if a seed stays above.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.placement.cp_sat import CpSatConfig
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "device-placement"
-# (input, best load known before in ms, its bound)
+# (input, best known load in ms, best known bound in ms)
 KNOWN: tuple[tuple[str, float, float], ...] = (
     ("OperatorGraphs/bert_l-3_inference", 21.908376, 21.908376),
     ("OperatorGraphs/bert_l-3_training", 54.207399, 54.207399),
@@ -46,22 +45,22 @@ KNOWN: tuple[tuple[str, float, float], ...] = (
     ("LayerGraphs/inceptionv3_inference", 51.551864, 50.979),
 )
 MORE_SEEDS = {"OperatorGraphs/bert_L-12_training": 2}
-"""Times as many seeds."""
+"""Factors for the number of seeds."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One answer."""
+    """Measurements of one answer."""
 
     status: Status
     load: float
     bound: float
     reached: float
-    """CPU seconds until the load was at or below the known one; infinite where it never was."""
+    """CPU seconds until the known load was reached. Infinite if it never was."""
 
 
 def measure(path: Path, known: float, config: CpSatConfig) -> Measured:
-    """Place once."""
+    """Place the graph of a file once."""
     file = read_graph_file(path)
     assert file.pool is not None
     began, reached = time.process_time(), list[float]()
@@ -79,7 +78,7 @@ def measure(path: Path, known: float, config: CpSatConfig) -> Measured:
 
 
 def table(data: Path, options: argparse.Namespace, console: Console) -> bool:
-    """Print all rows, and return whether every seed is at or below what is known."""
+    """Print all rows, and return whether every seed reached the known load."""
     headings = (
         "input",
         "known",
@@ -91,7 +90,7 @@ def table(data: Path, options: argparse.Namespace, console: Console) -> bool:
         "reached, CPU s",
         "seeds",
     )
-    found = Table(*headings, title=f"Non-contiguous throughput (ms), {options.seconds:g} s, {options.workers} workers")
+    output = Table(*headings, title=f"Non-contiguous throughput (ms), {options.seconds:g} s, {options.workers} workers")
     good = True
     for name, known, known_bound in KNOWN:
         path = data / "throughput" / f"{name}.json"
@@ -107,8 +106,8 @@ def table(data: Path, options: argparse.Namespace, console: Console) -> bool:
         proved = sum(each.status is Status.PROVED_OPTIMAL for each in answers)
         row = (name, f"{known:.6f}", f"{min(loads):.6f}", f"{worst:.6f}" if right else f"[red]{worst:.6f}[/red]")
         bounds = (f"{known_bound:.3f}", f"{min(each.bound for each in answers):.3f}")
-        found.add_row(*row, *bounds, str(proved), f"{max(each.reached for each in answers):.1f}", str(count))
-    console.print(found)
+        output.add_row(*row, *bounds, str(proved), f"{max(each.reached for each in answers):.1f}", str(count))
+    console.print(output)
     return good
 
 
@@ -122,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console(width=150)
     if not options.data.exists():
-        console.print(f"{options.data} is not there: nothing to measure")
+        console.print(f"{options.data} does not exist: nothing to measure")
         return 0
     return 0 if table(options.data, options, console) else 1
 

@@ -1,13 +1,13 @@
-"""The published schedules as built here: what they idle and hold, beside what is published and beside our searches.
+"""Benchmark of the published schedules: idle time and memory, compared with the publications and with our searches.
 
     python tests/benchmarks/baselines.py              # half an hour on two cores, most of it searching
     python tests/benchmarks/baselines.py --no-search  # seconds
     python tests/benchmarks/baselines.py --peer DIR   # DIR: a checkout of the published zero-bubble generators
 
-Bubbles are shares of the makespan and of the steady state, as docs/reference/numbers.md defines them.  Without `--peer`
-the generators' figures are those that were measured once; with it their orders are made anew and timed on the very same
-plan.  The searches get the memory that the published schedule holds.  The exit status is 1 where a schedule idles or
-holds more than its publication says; what the searches find is shown and not judged.
+Bubbles are shares of the makespan and of the steady state, as docs/reference/numbers.md defines them. Without `--peer`,
+the figures of the published generators are those of an earlier measurement. With it, their orders are generated again
+and timed on the same plan. The searches get the peak memory of the published schedule. The exit status is 1 if a
+schedule idles or holds more than its publication says. Results of the searches are shown and not judged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MICRO_BATCHES = (8, 16, 32)
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of the passes of one stage, and of a hop from one device to another."""
+    """Times of the passes of one stage, and of a hop from one device to another."""
 
     forward: int
     backward: int
@@ -47,22 +47,22 @@ class Times:
 
 UNIT = Times(1, 1, 1, 0)
 MEASURED = Times(18_522, 18_086, 9_337, 601)
-"""Microseconds, profiled and published with the zero-bubble schedules."""
+"""Times in microseconds that were profiled and published with the zero-bubble schedules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A published schedule on the shape that it was published for, p devices and n micro-batches."""
+    """A published schedule on its shape, with p devices and n micro-batches."""
 
     name: str
     shape: str
     most_idle: Callable[[int, int], Fraction | int] | None
-    """Published makespan - n x work in unit times."""
+    """Published idle time (makespan - n x work) in unit times, or None if none is published."""
     most_held: Callable[[int, int], Fraction | int]
-    """Published slots on the fullest device."""
+    """Published peak of the fullest device in slots."""
 
     def plan(self, devices: int, times: Times) -> MicroBatchPlan:
-        """The plan with all the memory that it may want; an unsplit backward takes both halves' time."""
+        """Build the plan with ample memory. A backward pass that is not split takes the time of both halves."""
         shape = SHAPES[self.shape]
         split = "weight" not in shape.unused
         backward = times.backward if split else times.backward + times.weight
@@ -98,7 +98,7 @@ CASES = (
     Case("v-min", "zb-v", lambda p, n: 4 * (p - 1), lambda p, n: 4 * ((p + 4) // 3)),
 )
 
-# Makespan bubbles of the published generators (ZB-1p, ZB-2p for ZB-H1, ZB-H2), measured once.
+# Measured bubbles (shares of the makespan) of the published generators. ZB-1p and ZB-2p stand for ZB-H1 and ZB-H2.
 KNOWN = {
     (UNIT, 4, 8): {"1f1b": 0.273, "zb-h1": 0.111, "zb-h2": 0.111, "zb-v": 0.059},
     (UNIT, 4, 32): {"1f1b": 0.086, "zb-h1": 0.030, "zb-h2": 0.030, "zb-v": 0.015},
@@ -108,8 +108,8 @@ KNOWN = {
 }
 PEERS = ("1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min")
 
-# Runs a published generator as it is, with stand-ins for the two packages that it only names types of, and prints
-# each device's order.
+# Runs a published generator unchanged and prints the order of each device. Two packages of which it only uses types
+# are replaced by stand-ins.
 _GENERATE = """
 import contextlib, importlib, io, json, sys, types
 folder, name, p, n, forward, backward, weight, hop = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -144,7 +144,7 @@ print(json.dumps([[(node.type.value[0], node.layer_group_idx, node.microbatch) f
 
 
 def published_bubble(case: Case, plan: MicroBatchPlan, micro_batches: int, times: Times, directory: Path | None) -> str:
-    """The published generator's bubble; '' where there is none."""
+    """Return the bubble of the published generator, or '' if there is none."""
     if directory is None:
         known = KNOWN.get((times, len(plan.devices), micro_batches), {}).get(case.name)
         return "" if known is None else f"{known:.3f}"
@@ -161,7 +161,7 @@ def published_bubble(case: Case, plan: MicroBatchPlan, micro_batches: int, times
 
 
 def searched(plan: MicroBatchPlan, micro_batches: int, published: ScheduleReport) -> Iterator[str]:
-    """What each search finds in the memory that the published schedule holds, and by how much it is longer."""
+    """Yield the makespan of each search within the published schedule's memory, and by how much it is longer."""
     assert published.peak_memory is not None
     assert published.makespan is not None
     limited = plan.with_capacity(max(published.peak_memory))
@@ -174,7 +174,7 @@ def searched(plan: MicroBatchPlan, micro_batches: int, published: ScheduleReport
 def rows(
     times: Times, devices: tuple[int, ...], counts: tuple[int, ...], arguments: argparse.Namespace
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """(cells, whether the schedule keeps what is published) per case, number of devices and of micro-batches."""
+    """Yield a row for each case, number of devices and number of micro-batches."""
     for case in CASES:
         for p in devices:
             for n in counts:
@@ -187,7 +187,7 @@ def rows(
 def row(
     case: Case, plan: MicroBatchPlan, n: int, times: Times, arguments: argparse.Namespace
 ) -> tuple[tuple[str, ...], bool]:
-    """One line of the table."""
+    """Return the cells of one row, and whether the schedule is as good as published."""
     p = len(plan.devices)
     report = solve_schedule(case.name, plan, n)
     schedule, steady = report.solution, report.steady_bubble_rate
@@ -212,7 +212,7 @@ def row(
 
 
 def main() -> int:
-    """Print the tables; 1 where a schedule breaks what its publication says."""
+    """Print the tables. Return 1 if a schedule is worse than its publication says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=Path)
     parser.add_argument("--search", action=argparse.BooleanOptionalAction, default=True)
@@ -231,7 +231,7 @@ def main() -> int:
             failures += not good
             table.add_row(*cells, "ok" if good else "[red]BROKEN[/red]")
         console.print(table, "")
-    console.print("all as published" if not failures else f"{failures} break what is published")
+    console.print("all as published" if not failures else f"{failures} are worse than published")
     return 1 if failures else 0
 
 

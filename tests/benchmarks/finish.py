@@ -1,11 +1,11 @@
-"""Finish from here: a micro-batch is moved by hand and pinned, and the rest is completed; beside CP-SAT alone.
+"""Benchmark of *Finish from here*: a micro-batch is moved and pinned, and the rest is completed. Compared with CP-SAT.
 
     python tests/benchmarks/finish.py            # two minutes
 
-Each schedule is the shortest that `tessel` finds, with two runs of one micro-batch dropped at random, so that it got
-longer; that micro-batch is pinned where it stands then.  The peer is one CP-SAT model of the same question, presolve
-and all, on two workers for as long as the reach.  The exit status is 1 where an answer is longer than before, or does
-not keep its pins; seconds are shown and never judged.
+Each schedule is the shortest that `tessel` finds, with two runs of one micro-batch moved to random times, so that it is
+longer. That micro-batch is then pinned. The peer is one CP-SAT model of the same question with presolve, on two workers
+for the target time. The exit status is 1 if an answer is longer than before, or does not keep its pins. Seconds are
+shown and never judged.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tessel_core.scheduling.kernels.warm import warm
 from tessel_core.scheduling.search.runs_model import RunsModel
 
 QUESTIONS = {"m-shape-4": (16, 20, 2.0), "v-shape-4": (16, 10, 2.0), "gpt-6.7b-v-8": (32, 4, 20.0)}
-"""Micro-batches, how many schedules, and the seconds to reach."""
+"""Micro-batches, number of schedules, and target in seconds, for each sample."""
 COLUMNS = "sample", "N", "reach s", "s", "most", "proved", "over searched", "by CP-SAT", "ours : CP-SAT"
 
 
 def moved(schedule: Schedule, count: int) -> Iterator[tuple[Schedule, int]]:
-    """So many longer schedules, each with the micro-batch that was moved in it."""
+    """Yield `count` longer schedules, each with the micro-batch that was moved in it."""
     longest = max(block.duration for block in schedule.plan.blocks)
     seed = 0
     while count:
@@ -55,14 +55,14 @@ def moved(schedule: Schedule, count: int) -> Iterator[tuple[Schedule, int]]:
             yield changed, m
 
 
-def by_cpsat(asked: Finish, before: Schedule, seconds: float) -> int:
-    """The makespan that one model comes to."""
-    pinned = {(b, m): int(before.starts[m, b]) for b, m in asked.pins}
-    model = RunsModel(asked.plan, before.micro_batches, before.makespan, pinned=pinned)
+def by_cpsat(question: Finish, before: Schedule, seconds: float) -> int:
+    """Return the makespan that one CP-SAT model reaches."""
+    plan, pinned = question.plan, {(b, m): int(before.starts[m, b]) for b, m in question.pins}
+    model = RunsModel(plan, before.micro_batches, before.makespan, pinned=pinned)
     model.hint(before.starts)
-    model.minimise_makespan(asked.least)
+    model.minimise_makespan(question.least)
     answer = ask(model.cp, Effort(seconds, 2, 0), Control())
-    return Schedule.at_starts(asked.plan, model.starts(answer)).makespan if answer.verdict.found else before.makespan
+    return Schedule.at_starts(plan, model.starts(answer)).makespan if answer.verdict.found else before.makespan
 
 
 def main() -> int:
@@ -77,16 +77,16 @@ def main() -> int:
         took, proved, ours, theirs = list[float](), 0, list[float](), list[float]()
         for before, m in moved(report.solution, count):
             pins = frozenset((b, m) for b in range(len(before.plan.blocks)))
-            asked = Finish.of(before, pins, least=report.makespan_bound)
+            question = Finish.of(before, pins, least=report.makespan_bound)
             began = time.perf_counter()
-            done = asked.solve(Control())
+            done = question.solve(Control())
             took.append(time.perf_counter() - began)
             after = done.report.solution
             assert after is not None
             wrong += after.makespan > before.makespan or any(after.starts[m] != before.starts[m])
             proved += done.proved
             ours.append(after.makespan / best)
-            theirs.append(by_cpsat(asked, before, reach) / best)
+            theirs.append(by_cpsat(question, before, reach) / best)
         ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
         figures = f"{reach:g}", f"{median(took):.2f}", f"{max(took):.2f}", f"{proved} of {count}"
         table.add_row(

@@ -1,9 +1,8 @@
-"""An opponent for the schedule searches: list scheduling whose priorities evolve, in plain Python.
+"""An independent competitor for the schedule search: list scheduling with evolved priorities, in plain Python.
 
-It shares the nouns and the referee with the house and none of its searches, so that what it finds is independent of
-them.  At every moment, of the runs that are ready and fit the memory, the one with the highest priority starts
-[Graham 1966; parallel schedule generation, Kolisch 1996].  Each block runs its micro-batches in order: the runs of a
-block differ in nothing else.
+It uses the model and the referee of `tessel_core` and none of its searches, so its results are independent. At each
+moment, the run of highest priority starts among those that are ready and fit in memory [Graham 1966; parallel schedule
+generation, Kolisch 1996]. Each block runs its micro-batches in order, because its runs are interchangeable.
 """
 
 from __future__ import annotations
@@ -19,58 +18,58 @@ import numpy as np
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.rules import check_schedule
 
-_ENDLESS = 1 << 62
-_RANK = 1 << 20
-"""Between neighbouring ranks: above any micro-batch, so that an age of 1 decides ties only."""
+_UNLIMITED = 1 << 62
+_RANK_STEP = 1 << 20
+"""Distance between neighbouring ranks. It exceeds any number of micro-batches, so an age of 1 only breaks ties."""
 _TIE_BREAKS = 12
-_POOL = 8
-_PATIENCE = 500
-"""Simulations without a gain that end a climb."""
-_RULES = 0.3
-"""Of the time, what the starting rules may use."""
-_FRESH = 0.3
-"""Of the climbs, those that begin with a rule."""
-_ODD, _SWAPS = 0.08, 0.45
-"""Of the mutations, those that change no rank; those and the ones that swap two ranks."""
+_POOL_SIZE = 8
+_MAX_STALLED_SIMULATIONS = 500
+"""A climb ends after this many simulations without improvement."""
+_RULES_SHARE = 0.3
+"""Share of the time for the initial rules."""
+_FRESH_SHARE = 0.3
+"""Share of the climbs that start from a rule."""
+_OTHER_MUTATIONS_SHARE, _UP_TO_SWAPS_SHARE = 0.08, 0.45
+"""Cumulative shares of mutations: those that change no rank, and with those that swap two ranks."""
 
 Kept = tuple[int, "Priorities"]
-"""A makespan and what led to it."""
+"""A makespan, and the priorities that led to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """What decides between runs that could start now: the least `ranks[block] + age * micro_batch` wins."""
+    """Priorities of runs that could start now: the least `ranks[block] + age * micro_batch` comes first."""
 
     ranks: tuple[int, ...]
     age: int = 1
     guard: str = "none"
-    """What keeps memory from dead ends, a key of `_GUARDS`."""
+    """Guard against deadlocks over memory, a key of `_GUARDS` or "none"."""
     reserves: tuple[bool, ...] = ()
-    """Per block: whether, being on several devices, it makes those wait that are free before the others."""
+    """Whether each block on several devices makes its free devices wait for the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The shortest schedule found, judged by the referee, and what it took."""
+    """The shortest schedule found, checked by the referee, and the effort."""
 
     schedule: Schedule
     priorities: tuple[Priorities, ...]
-    """Those of this schedule and of the next best; none where only micro-batches one after the other fitted."""
+    """Priorities of this schedule and of the next best ones. Empty if only the sequential schedule fits."""
     simulations: int
     runs: int
-    """Runs of blocks placed by all simulations together, those given up half-way included."""
+    """Runs placed by all simulations together, including those that were abandoned."""
     wall_s: float
 
 
 class ListPeer:
-    """A plan laid out for fast simulation, and the search over its priorities.
+    """A search over priorities, with the plan as lists for fast simulation.
 
     Parameters
     ----------
     plan
         Any well-formed plan.
     seed
-        Of all random choices.
+        Seed of all random choices.
     """
 
     def __init__(self, plan: MicroBatchPlan, seed: int = 0) -> None:
@@ -86,13 +85,13 @@ class ListPeer:
         self.narrow_on = [[b for b in on if not self.wide[b]] for on in plan.blocks_on]
         self.wide_on = [[b for b in on if self.wide[b]] for on in plan.blocks_on]
         limits = [device.activation_capacity for device in plan.devices]
-        self.capacity = [_ENDLESS if limit is None else limit for limit in limits]
+        self.capacity = [_UNLIMITED if limit is None else limit for limit in limits]
         self.needs = [sum(self.acquired[b] for b in on) for on in plan.blocks_on]
-        # A device with one acquiring block cannot lead to a dead end, because micro-batches come to it in order.
+        # A device with one acquiring block cannot deadlock, because micro-batches come to it in order.
         self.risky = [
             limits[d] is not None and sum(self.acquired[b] > 0 for b in on) > 1 for d, on in enumerate(plan.blocks_on)
         ]
-        # An arc is (successor, number among the predecessors of it); those with a lag are events of their own.
+        # An arc is (successor, index among its predecessors). Arcs with a lag are separate events.
         self.at_once: list[list[tuple[int, int]]] = [[] for _ in blocks]
         self.later: list[list[tuple[int, int]]] = [[] for _ in blocks]
         self.lagging: list[tuple[int, int]] = []
@@ -107,9 +106,9 @@ class ListPeer:
         self.after_work = [min((self.tails[b] - self.durations[b] for b in on), default=0) for on in plan.blocks_on]
 
     def simulate(  # noqa: PLR0912, PLR0915  one loop without calls, for its speed
-        self, priorities: Priorities, micro_batches: int, limit: int = _ENDLESS
+        self, priorities: Priorities, micro_batches: int, limit: int = _UNLIMITED
     ) -> tuple[int, list[list[int]]] | None:
-        """(makespan, starts per block); None for a dead end, or once the makespan must be above `limit`."""
+        """Return the makespan and the starts of each block, or None for a deadlock or a makespan above `limit`."""
         durations, acquired, released, homes = self.durations, self.acquired, self.released, self.homes
         wide, narrow_on, wide_on = self.wide, self.narrow_on, self.wide_on
         at_once, later, lagging = self.at_once, self.later, self.lagging
@@ -120,7 +119,7 @@ class ListPeer:
         arrived = [[0] * len(befores[block]) for block in range(blocks)]
         starts: list[list[int]] = [[] for _ in durations]
         idle, free = [True] * devices, list(self.capacity)
-        # A device that starts a run later than this cannot do what is left of its work within the limit.
+        # A device that starts a run later than this cannot finish its remaining work within the limit.
         latest = [
             limit - micro_batches * work - after for work, after in zip(self.plan.work, self.after_work, strict=True)
         ]
@@ -136,7 +135,7 @@ class ListPeer:
             for device in touched:
                 if not idle[device]:
                     continue
-                best, least, room = -1, _ENDLESS, free[device]
+                best, least, room = -1, _UNLIMITED, free[device]
                 for block in narrow_on[device]:
                     if (
                         ready[block]
@@ -167,7 +166,7 @@ class ListPeer:
                 self.runs += sum(map(len, starts))
                 return None
             if not events:
-                # What waited for a block on several devices that meanwhile does not fit is asked once more.
+                # Some runs waited for a block on several devices that no longer fits. Try them once more.
                 if last_try or not any(ready):
                     break
                 touched, last_try = list(range(devices)), True
@@ -209,10 +208,10 @@ class ListPeer:
         return max(each[-1] + duration for each, duration in zip(starts, durations, strict=True)), starts
 
     def evolve(self, micro_batches: int, seconds: float) -> Answer:
-        """The shortest schedule that the starting rules, and then priorities evolved from them, reach in `seconds`.
+        """Return the shortest schedule by the initial rules, and by priorities evolved from them, in `seconds`.
 
-        A climb keeps every mutation that is no worse; one that stalls ends, and the next begins from one of the best
-        ends or from a rule.
+        A climb keeps every mutation that is not worse. If it stalls, the next climb starts from one of the best results
+        or from a rule.
         """
         began = time.perf_counter()
         until = began + seconds
@@ -222,23 +221,23 @@ class ListPeer:
             found = self.simulate(candidate, micro_batches)
             if found is not None:
                 pool.append((found[0], candidate))
-            if pool and time.perf_counter() > began + _RULES * seconds:
+            if pool and time.perf_counter() > began + _RULES_SHARE * seconds:
                 break
-        pool = starting = sorted(pool, key=_makespan)[: 2 * _POOL]
+        pool = starting = sorted(pool, key=_makespan)[: 2 * _POOL_SIZE]
         while pool and time.perf_counter() < until:
-            begin = self.chance.choice(starting if self.chance.random() < _FRESH else pool[:_POOL])
+            begin = self.chance.choice(starting if self.chance.random() < _FRESH_SHARE else pool[:_POOL_SIZE])
             end = self._climb(begin, micro_batches, until)
-            pool = sorted({kept[1]: kept for kept in [*pool, end]}.values(), key=_makespan)[:_POOL]
+            pool = sorted({kept[1]: kept for kept in [*pool, end]}.values(), key=_makespan)[:_POOL_SIZE]
         found = self.simulate(pool[0][1], micro_batches) if pool else None
         starts = one_by_one(self.plan, micro_batches) if found is None else found[1]
         schedule = Schedule.from_starts(self.plan, np.array(starts, dtype=np.int64).T)
         violations = check_schedule(schedule)
         assert not violations, violations[0]
-        best = tuple(priorities for _, priorities in pool[:_POOL])
+        best = tuple(priorities for _, priorities in pool[:_POOL_SIZE])
         return Answer(schedule, best, self.simulations, self.runs, time.perf_counter() - began)
 
     def long_makespan(self, answer: Answer, micro_batches: int, seconds: float) -> int:
-        """The least makespan of another number of micro-batches, by the priorities of `answer` and then the rules."""
+        """Return the least makespan of another number of micro-batches, by the priorities of `answer` and the rules."""
         until = time.perf_counter() + seconds
         least = max(starts[-1] for starts in one_by_one(self.plan, micro_batches)) + max(self.durations)
         for priorities in dict.fromkeys([*answer.priorities, *self.rules(tie_breaks=1)]):
@@ -249,9 +248,9 @@ class ListPeer:
         return least
 
     def _climb(self, kept: Kept, micro_batches: int, until: float) -> Kept:
-        """Mutations one after the other, each kept unless it is worse, until nothing got better for a while."""
+        """Mutate again and again, and keep each mutation that is not worse, until the climb stalls."""
         stalled = 0
-        while stalled < _PATIENCE and time.perf_counter() < until:
+        while stalled < _MAX_STALLED_SIMULATIONS and time.perf_counter() < until:
             candidate = self._mutated(kept[1])
             found = self.simulate(candidate, micro_batches, kept[0])
             stalled += 1
@@ -262,7 +261,7 @@ class ListPeer:
         return kept
 
     def rules(self, tie_breaks: int = _TIE_BREAKS) -> Iterator[Priorities]:
-        """Fifteen rules for the priorities, ties by the plan's order first and then at random."""
+        """Yield the priorities of fifteen rules, with ties in the plan's order and then at random."""
         plan = self.plan
         kinds = [block.kind for block in plan.blocks]
         blocks = range(len(kinds))
@@ -277,12 +276,12 @@ class ListPeer:
             (lambda b: (-self.tails[b],), 1),  # longest remaining path
             (lambda b: (self.tails[b],), 1),  # shortest remaining path
             (lambda b: (-self.heads[b],), 1),  # deepest stage
-            (lambda b: (memory[b],), 1),  # what releases most
+            (lambda b: (memory[b],), 1),  # largest release
             (lambda b: (-self.durations[b],), 1),  # longest block
             (lambda b: (self.durations[b],), 1),  # shortest block
-            (lambda b: (-backward[b],), len(blocks) * _RANK),  # first in, first out
-            (lambda b: (-backward[b] + weight[b],), _RANK),  # backward unless a forward is far behind
-            (lambda b: (-self.tails[b],), _RANK),  # longest remaining path unless far ahead
+            (lambda b: (-backward[b],), len(blocks) * _RANK_STEP),  # first in, first out
+            (lambda b: (-backward[b] + weight[b],), _RANK_STEP),  # backward unless a forward is far behind
+            (lambda b: (-self.tails[b],), _RANK_STEP),  # longest remaining path unless far ahead
             (lambda b: (-self.wide[b], -backward[b]), 1),  # blocks on several devices, backward, forward
         ]
         for attempt in range(tie_breaks):
@@ -290,31 +289,31 @@ class ListPeer:
                 ties = [self.chance.random() if attempt else float(b) for b in blocks]
                 ranks = [0] * len(blocks)
                 for rank, block in enumerate(sorted(blocks, key=lambda b: (*order(b), ties[b]))):
-                    ranks[block] = rank * _RANK
+                    ranks[block] = rank * _RANK_STEP
                 for guard in ("whole", "order", "none") if any(self.risky) else ("none",):
                     for waits in (False, True)[: 1 + any(self.wide)]:
                         yield Priorities(tuple(ranks), age, guard, tuple(each and waits for each in self.wide))
 
     def _mutated(self, priorities: Priorities) -> Priorities:
-        """Other ranks for a few blocks; now and then another age, guard or reservation."""
+        """Return the priorities with other ranks of a few blocks, or sometimes with another option."""
         chance, ranks = self.chance, list(priorities.ranks)
         draw = chance.random()
-        if draw < _ODD:
-            return self._otherwise(priorities)
-        if draw < _SWAPS:
+        if draw < _OTHER_MUTATIONS_SHARE:
+            return self._with_other_option(priorities)
+        if draw < _UP_TO_SWAPS_SHARE:
             for _ in range(chance.choice((1, 1, 1, 2, 3))):
                 on = chance.choice(self.plan.blocks_on)
                 if len(on) > 1:
                     one, other = chance.sample(on, 2)
                     ranks[one], ranks[other] = ranks[other], ranks[one]
         else:
-            spread = _RANK * chance.choice((0.5, 1, 2, 4, len(ranks) / 2))
+            spread = _RANK_STEP * chance.choice((0.5, 1, 2, 4, len(ranks) / 2))
             for block in chance.sample(range(len(ranks)), min(len(ranks), chance.choice((1, 1, 2, 3, 8)))):
                 ranks[block] += int(chance.gauss(0, spread))
         return replace(priorities, ranks=tuple(ranks))
 
-    def _otherwise(self, priorities: Priorities) -> Priorities:
-        """One of what is not a rank, changed."""
+    def _with_other_option(self, priorities: Priorities) -> Priorities:
+        """Return the priorities with another age, guard or reservation."""
         chance = self.chance
         what = chance.randrange(3)
         if what == 0 and any(self.risky):
@@ -324,13 +323,13 @@ class ListPeer:
             return replace(
                 priorities, reserves=tuple(each != (b == block) for b, each in enumerate(priorities.reserves))
             )
-        return replace(priorities, age=chance.choice((1, int(_RANK * 2 ** chance.uniform(-3, 4)))))
+        return replace(priorities, age=chance.choice((1, int(_RANK_STEP * 2 ** chance.uniform(-3, 4)))))
 
 
 class _Guard:
-    """Keeps devices from filling up with micro-batches of which none can go on.
+    """Keeps devices from filling up with micro-batches of which none can continue.
 
-    Only devices where a micro-batch acquires more than once need it; there micro-batches enter in order.
+    Only devices on which a micro-batch acquires memory more than once need it. Micro-batches enter them in order.
     """
 
     def __init__(self, peer: ListPeer, micro_batches: int, starts: list[list[int]], free: list[int]) -> None:
@@ -340,7 +339,7 @@ class _Guard:
         self.entered, self.ended = [0] * len(free), [0] * len(starts)
 
     def lets(self, block: int) -> bool:
-        """Whether the next micro-batch of `block` may acquire now."""
+        """Return whether the next micro-batch of `block` may acquire now."""
         micro_batch, amount = len(self.starts[block]), self.acquired[block]
         for device in self.places[block]:
             if micro_batch > self.entered[device] or not self.safe(device, micro_batch, amount):
@@ -348,7 +347,7 @@ class _Guard:
         return True
 
     def start(self, block: int) -> None:
-        """The next micro-batch of `block` starts."""
+        """Record that the next micro-batch of `block` starts."""
         micro_batch, amount = len(self.starts[block]), self.acquired[block]
         if amount:
             for device in self.places[block]:
@@ -357,7 +356,7 @@ class _Guard:
                     self.entered[device] += 1
 
     def end(self, block: int) -> None:
-        """The oldest running micro-batch of `block` ends."""
+        """Record that the oldest running micro-batch of `block` ends."""
         micro_batch, amount = self.ended[block], self.released[block]
         self.ended[block] += 1
         if amount:
@@ -375,7 +374,7 @@ class _Guard:
 
 
 class _Whole(_Guard):
-    """A micro-batch enters only where all that it will ever acquire on the device has room."""
+    """A micro-batch enters only if all that it will acquire on the device fits."""
 
     def __init__(self, peer: ListPeer, micro_batches: int, starts: list[list[int]], free: list[int]) -> None:
         super().__init__(peer, micro_batches, starts, free)
@@ -393,7 +392,7 @@ class _Whole(_Guard):
 
 
 class _InOrder(_Guard):
-    """Afterwards all micro-batches could end, the oldest first, with what is free and what those before it release.
+    """After each run, all micro-batches could still finish one after another, the oldest first.
 
     This is the banker's algorithm [Dijkstra 1965] with a fixed order.
     """
@@ -432,7 +431,7 @@ _GUARDS: dict[str, type[_Guard]] = {"whole": _Whole, "order": _InOrder}
 
 
 class _Wides:
-    """What happens at a moment on devices where a block on several devices comes first."""
+    """Dispatch on devices for which a block on several devices has the highest priority."""
 
     def __init__(
         self,
@@ -454,7 +453,7 @@ class _Wides:
         self.blocks = [b for b, wide in enumerate(peer.wide) if wide]
 
     def dispatch(self, held: list[int], now: int) -> bool:
-        """Start what can on the `held` devices; False where that is too late for the limit."""
+        """Start runs on the `held` devices. Return False if one is too late for the limit."""
         ready, key = self.ready, self.key
         awaited = {}
         for block in sorted((block for block in self.blocks if ready[block]), key=key.__getitem__):
@@ -467,7 +466,7 @@ class _Wides:
         for device in held:
             if not self.idle[device]:
                 continue
-            best, least = -1, min([awaited[b] for b in self.peer.wide_on[device] if b in awaited], default=_ENDLESS)
+            best, least = -1, min([awaited[b] for b in self.peer.wide_on[device] if b in awaited], default=_UNLIMITED)
             for block in self.peer.narrow_on[device]:
                 if self.ready[block] and self.key[block] < least and self._fits(block):
                     best, least = block, self.key[block]
@@ -500,7 +499,7 @@ class _Wides:
 
 
 def longest_paths(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
-    """Per block, ticks from the first start to its start, and from its start to the last end, at the least."""
+    """Return the longest paths to the start of each block, and from its start to the end of the micro-batch."""
     heads = [0] * len(plan.blocks)
     tails = [block.duration for block in plan.blocks]
     for block in plan.topological_order:
@@ -513,7 +512,7 @@ def longest_paths(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
 
 
 def one_by_one(plan: MicroBatchPlan, micro_batches: int) -> list[list[int]]:
-    """Starts per block where one run follows the other; ValueError where not even one micro-batch fits."""
+    """Return the starts of each block if runs follow one another. Raises ValueError if one micro-batch does not fit."""
     order = _fitting_order(plan, (), list(_free(plan)), set())
     if order is None:
         raise ValueError(f"{plan.name}: no order of one micro-batch fits the memory")
@@ -527,13 +526,13 @@ def one_by_one(plan: MicroBatchPlan, micro_batches: int) -> list[list[int]]:
 
 def _free(plan: MicroBatchPlan) -> Iterator[int]:
     for device in plan.devices:
-        yield _ENDLESS if device.activation_capacity is None else device.activation_capacity
+        yield _UNLIMITED if device.activation_capacity is None else device.activation_capacity
 
 
 def _fitting_order(
     plan: MicroBatchPlan, order: tuple[int, ...], free: list[int], failed: set[frozenset[int]]
 ) -> tuple[int, ...] | None:
-    """`order` continued to all blocks without more memory than there is, releases first; None where there is none."""
+    """Extend `order` to all blocks within the memory, trying releases first. Return None if that is impossible."""
     done = frozenset(order)
     if len(done) == len(plan.blocks):
         return order

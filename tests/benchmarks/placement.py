@@ -1,12 +1,12 @@
-"""How good and how fast placements are: a table a kind of question over the published inputs.
+"""Benchmark of placements: one table per kind of question, over the published inputs.
 
     python tests/benchmarks/placement.py              # everything, a quarter of an hour
     python tests/benchmarks/placement.py --small      # without other numbers of devices and long searches
 
-Reads `../shared/data/device-placement` beside the project, or `--data DIR`; without it nothing is measured.  The
-peer's figures are those of the published C++ program on the same inputs.  The exit status is 1 where an answer is not
-the known optimum, or not proved, and where replicated stages are not proved within their time limit; other seconds are
-shown and never judged.  `any_sets.py` measures non-contiguous placements.
+Reads `../shared/data/device-placement` beside the project, or `--data DIR`. Without it, nothing is measured. The peer
+is the published C++ program on the same inputs. The exit status is 1 if an answer is not the known optimum, or is not
+proved, or if replicated stages are not proved within their time limit. Other seconds are shown and never judged.
+`any_sets.py` measures non-contiguous placements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tessel_core.placement import PLACERS, solve_placement
 from tessel_core.placement.problem import placement_problem
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "device-placement"
-# (input, optimum in ms, published program's CPU seconds and MB; None where it did not finish in 253 s)
+# (input, optimum in ms, CPU seconds and MB of the published program); seconds are None if it did not finish in 253 s
 INPUTS: tuple[tuple[str, float, float | None, float], ...] = (
     ("LayerGraphs/bert24_inference", 17.789906, 0.0, 4),
     ("LayerGraphs/bert24_training", 41.745813, 0.0, 4),
@@ -48,15 +48,15 @@ INPUTS: tuple[tuple[str, float, float | None, float], ...] = (
 )
 OTHER_POOLS = ((2, 0), (3, 1), (4, 3), (8, 1), (12, 2))
 REPLICATED = (1, 32)
-"""Micro-batches per reduction of gradients where stages are replicated."""
-MOST_REPLICATED_S = 60.0
+"""Micro-batches per reduction of gradients with replicated stages."""
+MAX_REPLICATED_S = 60.0
 TIGHT = 1.05
-"""Memory of an accelerator over an even share of all that operators hold."""
+"""Memory of an accelerator, as a multiple of an even share of the operators' memory."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One answer."""
+    """Measurements of one answer."""
 
     status: Status
     objective: float | None
@@ -74,20 +74,20 @@ def measure(
     by_hand: Path | None,
     reduce_every: int | None,
 ) -> Measured:
-    """Reads and places; to be run in a process of its own, so that memory is that of this question alone."""
+    """Place the graph of a file. Run this in its own process, so that the peak memory is that of one question."""
     began = time.process_time()
     file = read_graph_file(path)
-    asked = pool or file.pool
-    assert asked is not None
+    devices = pool or file.pool
+    assert devices is not None
     if tight:
-        even = sum(operator.memory for operator in file.graph.operators) / asked.accelerators
-        asked = replace(asked, memory=TIGHT * even)
+        even = sum(operator.memory for operator in file.graph.operators) / devices.accelerators
+        devices = replace(devices, memory=TIGHT * even)
     replicas = None if reduce_every is None else ReplicaOptions(reduce_every)
-    problem = placement_problem(file.graph, asked, replicas=replicas)
+    problem = placement_problem(file.graph, devices, replicas=replicas)
     if by_hand is not None:
         split = read_any(by_hand)
         assert isinstance(split, SplitFile)
-        problem = replace(problem, by_hand=split_placement(split, file.graph, asked).assignment)
+        problem = replace(problem, by_hand=split_placement(split, file.graph, devices).assignment)
     report = solve_placement(placer, problem)
     seconds = time.process_time() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
@@ -95,7 +95,7 @@ def measure(
     return Measured(report.status, objective, bound, seconds, report.wall_s, memory)
 
 
-def asked_alone(
+def measure_alone(
     path: Path,
     pool: DevicePool | None = None,
     tight: bool = False,
@@ -103,18 +103,18 @@ def asked_alone(
     by_hand: Path | None = None,
     reduce_every: int | None = None,
 ) -> Measured:
-    """`measure` in a fresh process."""
+    """Run `measure` in a new process."""
     with get_context("spawn").Pool(1) as one:
         return one.apply(measure, (path, pool, tight, placer, by_hand, reduce_every))
 
 
 def published(data: Path, console: Console) -> bool:
-    """The published numbers of devices, against the known optimum and the published program."""
+    """Print the table with the published numbers of devices. Return whether all optima are reached and proved."""
     headings = ("input", "optimum", "ours", "status", "CPU s", "MB", "published CPU s", "MB", "ratio")
     table = Table(*headings, title="Published inputs, contiguous throughput (ms)")
     good, total = True, 0.0
     for name, optimum, peer_s, peer_mb in INPUTS:
-        found = asked_alone(data / "throughput" / f"{name}.json")
+        found = measure_alone(data / "throughput" / f"{name}.json")
         total += found.cpu_s
         right = found.status is Status.PROVED_OPTIMAL and abs((found.objective or 0) - optimum) <= 1e-6
         good &= right
@@ -127,7 +127,7 @@ def published(data: Path, console: Console) -> bool:
 
 
 def others(data: Path, console: Console) -> bool:
-    """Other numbers of devices, and memory that binds: every answer is to be proved."""
+    """Print the table with other numbers of devices and tight memory. Return whether every answer is proved."""
     table = Table("input", "devices", "memory", "ours", "bound", "status", "CPU s", "MB", title="Other devices (ms)")
     good = True
     for name, *_ in INPUTS:
@@ -136,7 +136,7 @@ def others(data: Path, console: Console) -> bool:
         assert known is not None
         questions = [(replace(known, accelerators=k, cpus=cpus), False) for k, cpus in OTHER_POOLS]
         for pool, tight in (*questions, (known, True)):
-            found = asked_alone(path, pool, tight)
+            found = measure_alone(path, pool, tight)
             proved = found.status in (Status.PROVED_OPTIMAL, Status.INFEASIBLE)
             good &= proved
             memory = f"{TIGHT} x even share" if tight else "as published"
@@ -148,7 +148,10 @@ def others(data: Path, console: Console) -> bool:
 
 
 def replicated(data: Path, console: Console) -> bool:
-    """Replicated stages on eight accelerators: proved, and never above the optimum of one device per stage."""
+    """Print the table of replicated stages on eight accelerators.
+
+    Return whether every answer is proved, and none is above the optimum of one device per stage.
+    """
     headings = (
         "input",
         "micro-batches per reduction",
@@ -165,10 +168,10 @@ def replicated(data: Path, console: Console) -> bool:
         known = read_graph_file(path).pool
         assert known is not None
         pool = replace(known, accelerators=8)
-        alone = asked_alone(path, pool)
+        alone = measure_alone(path, pool)
         for every in REPLICATED:
-            found = asked_alone(path, pool, reduce_every=every)
-            right = found.status is Status.PROVED_OPTIMAL and found.wall_s <= MOST_REPLICATED_S
+            found = measure_alone(path, pool, reduce_every=every)
+            right = found.status is Status.PROVED_OPTIMAL and found.wall_s <= MAX_REPLICATED_S
             right &= (found.objective or 0) <= (alone.objective or 0) * (1 + 1e-9)
             good &= right
             row = (name, str(every), shown(alone.objective), shown(found.objective))
@@ -178,20 +181,20 @@ def replicated(data: Path, console: Console) -> bool:
     return good
 
 
-def beside_the_dynamic_program(data: Path, console: Console) -> bool:
-    """What CP-SAT takes for the same proof, and how far baselines are from it."""
-    serving = [
+def other_placers(data: Path, console: Console) -> bool:
+    """Print the table of CP-SAT and the baselines. Return whether CP-SAT proves every optimum."""
+    suitable = [
         name
         for name, each in PLACERS.items()
         if True in each.contiguous and THROUGHPUT in each.objectives and False in each.replicates
     ]
-    baselines = [name for name in serving if name not in ("dp", "cp-sat")]
+    baselines = [name for name in suitable if name not in ("dp", "cp-sat")]
     headings = ("input", "optimum", "CP-SAT", "wall s", *(f"{name} above" for name in baselines))
     table = Table(*headings, title="Contiguous throughput (ms): CP-SAT, and how far baselines are above the optimum")
     good = True
     for name, optimum, *_ in INPUTS:
         path = data / "throughput" / f"{name}.json"
-        exact = asked_alone(path, placer="cp-sat")
+        exact = measure_alone(path, placer="cp-sat")
         right = exact.status is Status.PROVED_OPTIMAL and abs((exact.objective or 0) - optimum) <= 1e-6
         good &= right
         cells = []
@@ -200,7 +203,7 @@ def beside_the_dynamic_program(data: Path, console: Console) -> bool:
             if baseline == "expert" and (not hand.exists() or "Layer" not in name):
                 cells.append("-")
                 continue
-            found = asked_alone(path, placer=baseline, by_hand=hand if baseline == "expert" else None)
+            found = measure_alone(path, placer=baseline, by_hand=hand if baseline == "expert" else None)
             cells.append("-" if found.objective is None else f"{max(0.0, found.objective / optimum - 1):.1%}")
         table.add_row(name, f"{optimum:.6f}", str(exact.status), f"{exact.wall_s:.1f}", *cells)
     console.print(table)
@@ -218,11 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console(width=140)
     if not options.data.exists():
-        console.print(f"{options.data} is not there: nothing to measure")
+        console.print(f"{options.data} does not exist: nothing to measure")
         return 0
     good = published(options.data, console)
     good &= replicated(options.data, console)
-    good &= beside_the_dynamic_program(options.data, console)
+    good &= other_placers(options.data, console)
     return 0 if (options.small or others(options.data, console)) and good else 1
 
 

@@ -1,12 +1,12 @@
-"""How good and how fast the schedule searches are: a table a kind of question, with what to reach beside each figure.
+"""Benchmark of the schedule searches: one table per kind of question, with the target beside each figure.
 
     python tests/benchmarks/schedules.py              # everything, some minutes on two cores
     python tests/benchmarks/schedules.py --small      # what CI runs
     python tests/benchmarks/schedules.py --peer DIR [--peer-python PYTHON]
 
-`DIR` is a checkout of the published Tessel code, whose Python has z3-solver and more_itertools; its search times are
-then set against ours, run by run.  Seconds are medians over `--runs`.  The exit status is 1 where an answer (a period,
-a makespan, a proof) is worse than what is to be reached; seconds are shown and never judged.
+`DIR` is a checkout of the published Tessel code, whose Python needs z3-solver and more_itertools. With `--peer`, its
+search times are compared with ours, run by run. Seconds are medians over `--runs`. The exit status is 1 if an answer (a
+period, a makespan, a proof) is worse than its target. Seconds are shown and never judged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHORT = {
     "split V": "split-v",
     "ZB-V": "zb-v",
 }
-# (shape, devices, capacity, makespan of 32 micro-batches to reach)
+# (shape, devices, capacity, target for the makespan of 32 micro-batches)
 MAKESPANS = (
     ("V", 4, 4, 140),
     ("X", 4, 4, 262),
@@ -69,7 +69,7 @@ MAKESPANS = (
     ("X", 8, 8, 274),
 )
 LARGE = (("V", 16, 16), ("V", 32, 32), ("V", 64, 64), ("ZB-V", 16, 64))
-# (shape, devices, capacity, period per micro-batch to reach, whether it must be proved)
+# (shape, devices, capacity, target for the period per micro-batch, whether it must be proved)
 TIGHT = (
     ("V", 4, 3, Fraction(16, 3), True),
     ("V", 4, 2, Fraction(8), True),
@@ -84,7 +84,7 @@ TIGHT = (
     ("V", 8, 7, Fraction(32, 7), True),
     ("finetune", 4, 4, Fraction(25, 6), False),
 )
-# (shape, capacity, micro-batches of the lazy search or None for the fast one, what the published code calls the shape)
+# (shape, capacity, micro-batches of the lazy search or None for the fast one, name of the shape in the published code)
 PEER = (
     ("V", 4, 4, "vshape"),
     ("X", 4, 3, "xshape"),
@@ -99,20 +99,20 @@ PEER = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table: cells, and whether the answer is as good as it must be."""
+    """One row of a table: its cells, and whether the answer reaches its target."""
 
     cells: tuple[str, ...]
     good: bool
 
 
 def plan_of(short: str, devices: int, capacity: int) -> MicroBatchPlan:
-    """A shape at its published times with another number of devices and capacity."""
+    """Return a shape with its published times on a number of devices with a capacity."""
     shape = SHAPES[SHORT[short]]
     return build_shape(shape.name, replace(shape.defaults, devices=devices, capacity=capacity))
 
 
 def solved(plan: MicroBatchPlan, runs: int, **options: float) -> tuple[ScheduleReport, float, float]:
-    """The last report, and the median seconds of the repetend phase and of the whole."""
+    """Solve the plan `runs` times. Return the last report and the median seconds of phase 1 and of the whole search."""
     config = TesselConfig(objective=PERIOD, **options)  # type: ignore[arg-type]
     reports = [solve_schedule("tessel", plan, MICRO_BATCHES, config) for _ in range(runs)]
     repetend_s = median(report.repetend_s or 0.0 for report in reports)
@@ -120,7 +120,7 @@ def solved(plan: MicroBatchPlan, runs: int, **options: float) -> tuple[ScheduleR
 
 
 def makespans(runs: int, small: bool) -> Iterator[Row]:
-    """Least period and makespan, both proven, the repetend kept."""
+    """Yield rows about period and makespan. Both must be proved, by a schedule that keeps the repetend."""
     for short, devices, capacity, reach in MAKESPANS:
         if small and devices > 4:
             continue
@@ -147,7 +147,7 @@ def makespans(runs: int, small: bool) -> Iterator[Row]:
 
 
 def large(runs: int, small: bool) -> Iterator[Row]:
-    """Least period with proof on many devices."""
+    """Yield rows about the least period on many devices, with proof."""
     for short, devices, capacity in LARGE[: 1 if small else None]:
         report, repetend_s, _ = solved(plan_of(short, devices, capacity), runs, polish=0.0)
         reach = {16: "2", 32: "2", 64: "10"}[devices]
@@ -156,7 +156,7 @@ def large(runs: int, small: bool) -> Iterator[Row]:
 
 
 def tight(runs: int, small: bool) -> Iterator[Row]:
-    """Period per micro-batch where memory is tight."""
+    """Yield rows about the period per micro-batch if memory is tight."""
     for short, devices, capacity, reach, must_prove in TIGHT[: 6 if small else None]:
         plan = plan_of(short, devices, capacity)
         report, repetend_s, _ = solved(plan, 1 if not must_prove else runs, polish=0.0)
@@ -179,7 +179,7 @@ def tight(runs: int, small: bool) -> Iterator[Row]:
 
 
 def with_fine_costs(plan: MicroBatchPlan, seed: int, stretch: int) -> MicroBatchPlan:
-    """The plan in nanoseconds: a millisecond a step, ±15 % jitter, lags up to a fifth of a step."""
+    """Return the plan in nanoseconds: a step is a millisecond ±15 %, and lags are up to a fifth of a step."""
     chance = random.Random(seed)
     blocks = tuple(
         replace(block, duration=round(block.duration * 1e6 * chance.uniform(0.85, 1.15)) * stretch)
@@ -190,7 +190,7 @@ def with_fine_costs(plan: MicroBatchPlan, seed: int, stretch: int) -> MicroBatch
 
 
 def fine(runs: int, small: bool) -> Iterator[Row]:
-    """Fine-grained costs, eight devices, ample memory: the busiest device's work exactly."""
+    """Yield rows about fine costs and ample memory, where the period must equal the busiest device's work."""
     for short in list(SHORT)[: 3 if small else None]:
         for stretch in (1, 100):
             plan = with_fine_costs(plan_of(short, 8, 1000), seed=8, stretch=stretch)
@@ -207,21 +207,21 @@ def fine(runs: int, small: bool) -> Iterator[Row]:
 
 
 def capacities(runs: int, small: bool) -> Iterator[Row]:
-    """Least capacity at which a schedule exists, the slowest samples."""
-    found = []
+    """Yield rows about the least capacity at which a schedule exists, for the slowest samples."""
+    measured = []
     for sample in list_samples():
         plan, times = load_sample(sample.name), []
         for _ in range(runs):
             began = time.perf_counter()
             least = least_capacity(plan, Effort(5, 2, 0), Control(5))
             times.append(time.perf_counter() - began)
-        found.append((median(times), sample.name, least))
-    for seconds, name, least in sorted(found, reverse=True)[:5]:
+        measured.append((median(times), sample.name, least))
+    for seconds, name, least in sorted(measured, reverse=True)[:5]:
         yield Row((name, str(least), f"{seconds:.3f}", "0.5"), least is not None)
 
 
 def time_optimal(runs: int, small: bool) -> Iterator[Row]:
-    """All runs at once, four devices, four micro-batches."""
+    """Yield rows about the time-optimal scheduler on four devices with four micro-batches."""
     for short in ("V", "M", "K", "NN", "X"):
         plan = plan_of(short, 4, SHAPES[SHORT[short]].defaults.capacity)
         reports = [solve_schedule("time-optimal", plan, 4) for _ in range(runs)]
@@ -231,7 +231,7 @@ def time_optimal(runs: int, small: bool) -> Iterator[Row]:
 
 
 def against_peer(directory: Path, python: str, runs: int) -> Iterator[Row]:
-    """Search times of the published code and ours, in turn."""
+    """Yield rows about the search times of the published code and of ours, measured in turn."""
     for short, capacity, micro_batches, theirs in PEER:
         plan = plan_of(short, 4, capacity)
         ratios, their_s, our_s = [], [], []
@@ -261,7 +261,7 @@ def against_peer(directory: Path, python: str, runs: int) -> Iterator[Row]:
 def run_peer(
     directory: Path, python: str, placement: str, memory: int, micro_batches: int | None
 ) -> tuple[float, int, int]:
-    """(search seconds, period, makespan of 32 micro-batches) of the published code, limited to ten minutes."""
+    """Return search seconds, period, and makespan of 32 micro-batches of the published code within ten minutes."""
     command = [python, "examples/simulator/cases_tessel.py", f"--placement={placement}", "--ndevs=4"]
     command += [f"--memory={memory}"]
     command += ["--fast-search"] if micro_batches is None else [f"--nmicros={micro_batches}"]
@@ -280,8 +280,8 @@ def run_peer(
     return seconds, int(period), int(makespan)
 
 
-# Runs the published script as it is, then asks its schedule for two figures: what one more micro-batch adds, and the
-# length of 32.
+# Runs the published script unchanged. Then prints two figures of its schedule: the length that one more micro-batch
+# adds, and the length of 32 micro-batches.
 _UNROLL = """
 import runpy, sys
 sys.argv = {argv!r}
@@ -311,7 +311,7 @@ TABLES: tuple[tuple[str, tuple[str, ...], Callable[[int, bool], Iterator[Row]]],
 
 
 def main() -> int:
-    """Print the tables; 1 where an answer is worse than it must be."""
+    """Print the tables. Return 1 if an answer misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--runs", type=int, default=3)
@@ -320,7 +320,7 @@ def main() -> int:
     parser.add_argument("--only-peer", action="store_true")
     arguments = parser.parse_args()
     runs = 1 if arguments.small else arguments.runs
-    solve_schedule("tessel", plan_of("V", 4, 4), 2)  # so that no figure contains the solver's import
+    solve_schedule("tessel", plan_of("V", 4, 4), 2)  # imports the solver before anything is timed
     tables = [(title, columns, rows(runs, arguments.small)) for title, columns, rows in TABLES]
     if arguments.peer is not None:
         columns = ("plan @capacity", "theirs s", "ours s", "ratio", "reach", "period", "makespan")
@@ -334,7 +334,7 @@ def main() -> int:
             failures += not row.good
             table.add_row(*row.cells, "ok" if row.good else "[red]WORSE[/red]")
         console.print(table, "")
-    console.print("all answers reached" if not failures else f"{failures} answers worse than they must be")
+    console.print("all targets reached" if not failures else f"{failures} answers miss their targets")
     return 1 if failures else 0
 
 

@@ -1,15 +1,15 @@
-"""Plans as people have them, with uneven stages and tight memory: the search against list scheduling.
+"""Benchmark on realistic plans, with uneven stages and tight memory: the search against list scheduling.
 
     python tests/benchmarks/uneven.py                             # three tables, about an hour on two cores
     python tests/benchmarks/uneven.py --table random --plans 8    # the first 8 of the 40 random plans
     python tests/benchmarks/uneven.py --table samples gpt-13b-v-16 evoformer-16
-    python tests/benchmarks/uneven.py --table plans               # what the random plans are; solves nothing
+    python tests/benchmarks/uneven.py --table plans               # describes the random plans and solves nothing
     python tests/benchmarks/uneven.py --small                     # what CI runs, within a minute
 
-`samples` are those on which list scheduling was better once, and `random` are drawn; both set the search against the
-opponent of `list_peer.py`, which gets the same wall time and one core, in turn.  `real` says how far above their bounds
-all samples of real networks are.  The exit status is 1 where an answer is worse than what is to be reached; seconds
-are shown and never judged.
+The table `samples` has the samples on which list scheduling was better in the past, and `random` has random plans. Both
+compare the search with the competitor of `list_peer.py`, which gets the same wall time and one core, in turn. The table
+`real` shows how far all samples of real networks are above their bounds. The exit status is 1 if an answer misses its
+target. Seconds are shown and never judged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tessel_core.units import show_time
 
 MICRO_BATCHES = 32
 LONG = 500
-"""Micro-batches of a list schedule whose makespan, divided by them, stands for its period."""
+"""Micro-batches of a long list schedule. Its makespan divided by this number serves as the period."""
 
 SAMPLES = (
     "gpt-175b-split-v-16",
@@ -56,14 +56,14 @@ SAMPLES = (
     "gpt-175b-v-8",
 )
 CLEARLY, AT_LEAST = 0.01, 3
-"""So much better than list scheduling, on so many of the samples."""
+"""The search must be better than list scheduling by this share, on this many samples."""
 MEDIAN, LARGEST = 0.03, 0.15
-"""What real samples may be above their bounds."""
+"""Targets for the median and largest distance of real samples from their bounds, as shares."""
 
 PLANS = 40
 UNEVEN_SHAPES = ("v-shape", "split-v", "m-shape", "k-shape", "zb-v")
 SIZES = (8, 12, 16, 24, 32, 48, 64)
-MOST_RUNS = 12_500
+MAX_RUNS = 12_500
 # Grain -> (ticks of a forward block at a factor of 1, time unit).
 GRAINS = {"steps": (1_000, "step"), "fine": (1_000_000, "ns"), "coarse": (2, "step")}
 SMALL_SAMPLES = ("alphafold-8", "gpt-175b-v-8")
@@ -72,7 +72,7 @@ SMALL_RANDOM, SMALL_S = 3, 3.0
 
 
 class Question(NamedTuple):
-    """A plan, and how many micro-batches of it."""
+    """A plan and a number of micro-batches."""
 
     plan: MicroBatchPlan
     micro_batches: int
@@ -80,25 +80,25 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table: cells, and whether the answer is as good as it must be; None where nothing is judged."""
+    """One row of a table: its cells, and whether the answer reaches its target, or None without a target."""
 
     cells: tuple[str, ...]
     good: bool | None = None
 
 
 def uneven(number: int) -> Question:
-    """The random plan of this number, always the same: a shape whose devices are .5 to 2 times as slow.
+    """Return the random plan with a number: a shape whose devices are 0.5 to 2 times as slow. It is always the same.
 
-    Memory is what half of the stages hold in 1F1B, or up to what all do.
+    The memory is between half of what 1F1B needs and all of it.
     """
     chance = random.Random(f"uneven {number}")
     shape = SHAPES[UNEVEN_SHAPES[number % len(UNEVEN_SHAPES)]]
     grain = list(GRAINS)[number % len(GRAINS)]
     unit, time_unit = GRAINS[grain]
-    # Every shape comes in every size, and the first few plans differ in both.
+    # Every shape occurs with every size, and the first few plans differ in both.
     devices = SIZES[(3 * (number % len(UNEVEN_SHAPES)) + number // len(UNEVEN_SHAPES)) % len(SIZES)]
     share = chance.choice((0.5, chance.uniform(0.5, 1.0), chance.uniform(0.5, 1.0)))
-    # Each of the two chunks that a device has in ZB-V holds 2 slots for a micro-batch.
+    # In ZB-V, each of the two chunks of a device holds 2 slots per micro-batch.
     capacity = round(share * devices * (4 if shape.name == "zb-v" else 1))
     parameters = replace(
         shape.defaults, devices=devices, backward=2 - ("weight" not in shape.unused), capacity=capacity
@@ -118,24 +118,24 @@ def uneven(number: int) -> Question:
         else arc
         for arc in even.dependencies
     )
-    count = chance.choice([n for n in (32, 64, 128) if n * len(blocks) <= MOST_RUNS])
+    count = chance.choice([n for n in (32, 64, 128) if n * len(blocks) <= MAX_RUNS])
     name = f"{number:02d} {shape.name} {devices} @{capacity} {grain}{' lags' if most_lag else ''}"
     return Question(replace(even, name=name, blocks=tuple(blocks), dependencies=lags, time_unit=time_unit), count)
 
 
 @cache
 def sample_report(name: str, seconds: float) -> ScheduleReport:
-    """What the search says of a sample, once for all tables."""
+    """Solve a sample, once for all tables."""
     return solve_schedule("tessel", load_sample(name), MICRO_BATCHES, TesselConfig(time_limit=seconds))
 
 
 def above(report: ScheduleReport) -> float:
-    """How far the makespan is above its bound, a fraction; endless without a schedule."""
+    """Return how far the makespan is above its bound, as a share. Infinite without a schedule."""
     return float("inf") if report.makespan is None else report.makespan / report.makespan_bound - 1
 
 
 def samples(names: list[str], seconds: float) -> Iterator[Row]:
-    """The samples on which list scheduling was better once, and list scheduling for the same wall time."""
+    """Yield rows that compare the search with list scheduling of the same wall time, on samples."""
     clearly = 0
     for name in names:
         plan, report = load_sample(name), sample_report(name, seconds)
@@ -150,7 +150,7 @@ def samples(names: list[str], seconds: float) -> Iterator[Row]:
 
 
 def random_plans(numbers: list[int], seconds: float) -> Iterator[Row]:
-    """The search and then list scheduling, for the same wall time each, on random uneven plans."""
+    """Yield rows that compare the search with list scheduling of the same wall time, on random uneven plans."""
     for number in numbers:
         plan, count = uneven(number)
         report = solve_schedule("tessel", plan, count, TesselConfig(time_limit=seconds))
@@ -179,20 +179,20 @@ def random_plans(numbers: list[int], seconds: float) -> Iterator[Row]:
 
 
 def real(names: list[str], seconds: float) -> Iterator[Row]:
-    """How far above their bounds the samples of real networks are."""
-    every = []
+    """Yield rows about the distance of real samples from their bounds."""
+    distances = []
     for name in names:
         report = sample_report(name, seconds)
-        every.append(above(report))
+        distances.append(above(report))
         makespan = "none" if report.makespan is None else f"{report.makespan / 1e9:.3f}"
         bound = f"{report.makespan_bound / 1e9:.3f}"
-        yield Row((name, makespan, bound, f"{every[-1]:.1%}", "", f"{report.wall_s:.1f}"))
-    yield Row(("median", "", "", f"{median(every):.1%}", f"{MEDIAN:.0%}", ""), median(every) <= MEDIAN)
-    yield Row(("largest", "", "", f"{max(every):.1%}", f"{LARGEST:.0%}", ""), max(every) <= LARGEST)
+        yield Row((name, makespan, bound, f"{distances[-1]:.1%}", "", f"{report.wall_s:.1f}"))
+    yield Row(("median", "", "", f"{median(distances):.1%}", f"{MEDIAN:.0%}", ""), median(distances) <= MEDIAN)
+    yield Row(("largest", "", "", f"{max(distances):.1%}", f"{LARGEST:.0%}", ""), max(distances) <= LARGEST)
 
 
 def plans(numbers: list[int], seconds: float) -> Iterator[Row]:
-    """What the random plans are."""
+    """Yield rows that describe the random plans."""
     for number in numbers:
         plan, count = uneven(number)
         longest = max(block.duration for block in plan.blocks)
@@ -204,7 +204,7 @@ def plans(numbers: list[int], seconds: float) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A table: its title, its columns, and the rows for some names or numbers and so many seconds each."""
+    """A table: its title, its columns, and a function from names or numbers and seconds per search to rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -213,7 +213,7 @@ class Kind:
 
 TABLES = {
     "samples": Kind(
-        "Samples on which list scheduling was better once: makespan of 32 micro-batches",
+        "Samples on which list scheduling was better in the past: makespan of 32 micro-batches",
         ("sample", "list", "makespan", "ratio", "over bound", "s"),
         samples,
     ),
@@ -235,8 +235,8 @@ TABLES = {
 }
 
 
-def asked(arguments: argparse.Namespace) -> dict[str, list[str] | list[int]]:
-    """Per table to print, the samples or random plans to put into it."""
+def contents(arguments: argparse.Namespace) -> dict[str, list[str] | list[int]]:
+    """Return the samples or random plans of each table to print."""
     measured = [sample.name for sample in list_samples() if load_sample(sample.name).time_unit == "ns"]
     count = min(arguments.plans or (SMALL_RANDOM if arguments.small else PLANS), PLANS)
     numbers = list(range(count))
@@ -253,19 +253,19 @@ def asked(arguments: argparse.Namespace) -> dict[str, list[str] | list[int]]:
 
 
 def main() -> int:
-    """Print the tables; 1 where an answer is worse than it must be."""
+    """Print the tables. Return 1 if an answer misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("samples", nargs="*", help="for the tables of samples; all by default")
-    parser.add_argument("--table", action="append", choices=TABLES, help="may be repeated; all that solve by default")
+    parser.add_argument("samples", nargs="*", help="samples for the tables of samples (default: all)")
+    parser.add_argument("--table", action="append", choices=TABLES, help="may be repeated (default: all that solve)")
     parser.add_argument("--plans", type=int, metavar="K", help=f"only the first K of the {PLANS} random plans")
     parser.add_argument("--seconds", type=float, help="wall time of each search, 20 by default")
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
     seconds = arguments.seconds or (SMALL_S if arguments.small else 20.0)
-    solve_schedule("tessel", build_shape("v-shape"), 2)  # so that no figure contains the solver's import
+    solve_schedule("tessel", build_shape("v-shape"), 2)  # imports the solver before anything is timed
     console = Console(width=160, highlight=False)
     judged = worse = 0
-    for name, what in asked(arguments).items():
+    for name, what in contents(arguments).items():
         kind = TABLES[name]
         table = Table(*kind.columns, "", title=kind.title, title_justify="left", box=None, header_style="bold")
         for row in kind.rows(what, seconds):  # type: ignore[arg-type]
@@ -276,7 +276,7 @@ def main() -> int:
             sys.stderr.flush()
         console.print(table, "")
     if judged:
-        console.print("all answers reached" if not worse else f"{worse} answers worse than they must be")
+        console.print("all targets reached" if not worse else f"{worse} answers miss their targets")
     return 1 if worse else 0
 
 

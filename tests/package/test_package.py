@@ -68,7 +68,7 @@ def test_a_package_that_is_installed_beside_it_extends_it(anywhere: Path) -> Non
 
 def test_what_the_first_search_began_to_compile_is_there_for_a_later_one(anywhere: Path) -> None:
     """A period that needs the compiled kernels is proved after some minutes at most, whichever command began."""
-    until, note = time.monotonic() + 300, "note: the searches' inner loops are still being compiled, in the background"
+    until, note = time.monotonic() + 300, "note: the search kernels are still being compiled in the background"
     while True:
         command = [TESSEL, "schedule", "v-shape-4", "--memory", "3", "--json"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)

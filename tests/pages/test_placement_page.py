@@ -232,7 +232,7 @@ def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
     assert placed.says("Operator new: has no device")
     assert placed.numbers()["Period at least"] == "–"
     placed.press("Schedule this")
-    assert placed.says("operator new: has no device, a plan needs one.")
+    assert placed.says("operator new: has no device, but a plan needs one.")
 
 
 def test_stages_are_replicated_by_a_switch_and_moved_as_one(placed) -> None:
@@ -271,7 +271,7 @@ def test_stages_go_round_the_devices_or_down_and_up(app, goal: str, shape: str) 
     assert chunks == {(device, chunk) for device in range(8) for chunk in range(2)}
     assert {block["short"].split(":")[0] for block in lanes["blocks"]} == set(map(str, range(16)))
     moved = select(tab, placement.graph.operators[0].name).choose("Device", "gpu3").press("Move")
-    assert moved.says("in stage 3" if shape == "loop" else "and follows")
+    assert moved.says("in stage 3" if shape == "loop" else "but follows")
     moved.press("Undo").choose("Objective", "Throughput, contiguous")
     assert moved.work.placing.layout is None
     assert moved.work.placing.assignment is None

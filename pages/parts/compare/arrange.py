@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.shared.comparing import change
 from pages.shared.session import unbroken, workspace
-from tessel_core.scheduling.comparison import LONGEST_NAME
+from tessel_core.scheduling.comparison import MAX_NAME_CHARACTERS
 
 
 def _text(name: str) -> str:
@@ -31,7 +31,12 @@ def arrange() -> None:
         usual = [comparison.named(i, "").labels()[i] for i in range(len(comparison.pairs))]
         names = zip(_ids(), comparison.labels(), usual, strict=True)
         rows = [{"id": id_, "name": name, "usual": otherwise} for id_, name, otherwise in names]
-        _ROWS(key=_KEY, data={"rows": rows, "longest": LONGEST_NAME}, on_moved_change=_moved, on_named_change=_named)
+        _ROWS(
+            key=_KEY,
+            data={"rows": rows, "longest": MAX_NAME_CHARACTERS},
+            on_moved_change=_moved,
+            on_named_change=_named,
+        )
 
 
 _ABOUT = "Drag the rows into another order, and name them."
@@ -54,7 +59,7 @@ def _named() -> None:
     said, comparison, ids = _said("named"), workspace().comparison, _ids()
     if not isinstance(said, dict) or said.get("id") not in ids:
         return
-    row, name = ids.index(said["id"]), str(said.get("name"))[:LONGEST_NAME].strip()
+    row, name = ids.index(said["id"]), str(said.get("name"))[:MAX_NAME_CHARACTERS].strip()
     usual = comparison.named(row, "").labels()[row]
     if name != comparison.labels()[row]:
         change(comparison.named(row, "" if name == usual else name))

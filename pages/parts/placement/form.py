@@ -12,7 +12,7 @@ from tessel_core.costs.reductions import ReplicaOptions
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication, LayoutShape, StageLayout
-from tessel_core.model.layout import MOST_STAGES_PER_DEVICE
+from tessel_core.model.layout import MAX_STAGES_PER_DEVICE
 from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.workbench.placing import Placing
@@ -112,7 +112,7 @@ def _devices(placing: Placing) -> Placing:
     if placing.layout is not None:
         now = placing.layout.stages_per_device
         count = st.number_input(
-            "Stages per device", 2, MOST_STAGES_PER_DEVICE, now, key=key("stages-per-device"), help=_STAGES
+            "Stages per device", 2, MAX_STAGES_PER_DEVICE, now, key=key("stages-per-device"), help=_STAGES
         )
         placing = placing.wanting(THROUGHPUT, contiguous=True, layout=replace(placing.layout, stages_per_device=count))
     pool = placing.pool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import find_cycle, topological_order
-from tessel_core.model.operator_graph import MOST_OPERATORS
+from tessel_core.model.operator_graph import MAX_OPERATORS
 
 if TYPE_CHECKING:
     import onnx
@@ -95,8 +95,8 @@ def _check_count(model: onnx.ModelProto) -> None:
             key = node.domain, node.op_type, node.overload
             total += size_of(key) if key in functions else 1
             total += sum(count(graph.node) for graph in subgraphs(node))
-            if total > MOST_OPERATORS:
-                raise InputError("the model", f"has more than the {MOST_OPERATORS:,} nodes allowed")
+            if total > MAX_OPERATORS:
+                raise InputError("the model", f"has more than the {MAX_OPERATORS:,} nodes allowed")
         return total
 
     def size_of(key: tuple[str, str, str]) -> int:

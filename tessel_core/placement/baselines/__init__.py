@@ -1,1 +1,1 @@
-"""Placements without a proof, one file each, to compare with."""
+"""Baseline placers, which prove nothing and serve for comparison."""

@@ -1,4 +1,4 @@
-"""Random splits, each improved by the best single move until there is none: the paper's local search."""
+"""The local search of the paper: random splits, each improved by the best single move until there is none."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tessel_core.placement.pipeline import Pipeline, Split
 from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
-_LESS = 1 - 1e-12
-"""A move is better if it takes more than the rounding error of sums away."""
+_MAX_RATIO = 1 - 1e-12
+"""A move is an improvement if the ratio of objectives is below this, so that rounding errors do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSearchConfig:
     """Limits of the search."""
 
-    restarts: int = option(10, Option("Restarts", "Random splits to begin from, as in the paper", 1, 10_000))
-    time_limit: float = option(20.0, Option("Time limit", "Wall seconds for all restarts", 0.1, 86_400, "s"))
-    seed: int = option(0, Option("Seed", "Start of the random splits", 0, 2**31 - 1))
+    restarts: int = option(10, Option("Restarts", "Number of random first splits (10 in the paper)", 1, 10_000))
+    time_limit: float = option(20.0, Option("Time limit", "For all restarts together", 0.1, 86_400, "s"))
+    seed: int = option(0, Option("Seed", "Seed of the random splits", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control) -> PlacementReport:
-    """The best local optimum of all restarts; a split that overfills devices is worse than any that does not."""
+    """Return the best local optimum of all restarts. Splits that exceed a capacity are worse than all others."""
     search, choose = control.part(config.time_limit), random.Random(config.seed)
     pipeline = pipeline_of(problem)
     parts = pipeline.parts(problem.objective)
-    found = list[tuple[float, float, Split]]()
+    optima = list[tuple[float, float, Split]]()
     for _ in range(config.restarts):
         start = [choose.choice(devices) for devices in devices_for(pipeline)]
         moves = _descend(parts, Moves(parts, start), search)
-        found.append((moves.overflow, moves.objective, moves.split))
-        *_, best = min(found, key=itemgetter(0, 1))
+        optima.append((moves.overflow, moves.objective, moves.split))
+        *_, best = min(optima, key=itemgetter(0, 1))
         search.report("restarts", Fraction(best.load), None)
         if search.stopped:
             break
@@ -49,9 +49,9 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
 
 
 def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves:
-    """The best single move again and again, until none is better or the search is stopped.
+    """Make the best single move until none is an improvement or the search is stopped.
 
-    Loads are summed anew after each move: rounding errors of very different loads would look like gains forever.
+    Loads are summed again after each move. Otherwise rounding errors could look like improvements for ever.
     """
     while not control.stopped:
         now = moves.overflow, moves.objective
@@ -65,14 +65,14 @@ def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves
             break
         *_, group, device = min(tried)
         moved = Moves(parts, [device if each == group else on for each, on in enumerate(moves.on)])
-        if (moved.overflow, moved.objective) >= (now[0], now[1] * _LESS):
+        if (moved.overflow, moved.objective) >= (now[0], now[1] * _MAX_RATIO):
             break
         moves = moved
     return moves
 
 
 def _may_help(moves: Moves, group: int, device: int) -> bool:
-    """A move changes two devices only: without a busiest or an overfull one among them it is no better."""
+    """Return whether a move may be an improvement, which needs a busiest or an overfull device."""
     source = moves.on[group]
     busiest = any(max(load) in (load[source], load[device]) for load in moves.load)
     return busiest or moves.overfull(source)

@@ -1,4 +1,4 @@
-"""A graph partitioner, METIS, which knows nothing of pipelines: equal work on each accelerator, little between them."""
+"""The graph partitioner METIS, which ignores pipelines: equal work per accelerator, and small cuts between them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from tessel_core.placement.placers import Placer
 from tessel_core.placement.problem import PlacementProblem
 
 _UNITS = 1_000_000
-"""METIS takes integers: units in the sum of all times, and in the largest transfer."""
+"""Integer units for METIS in the sum of all times, and in the largest transfer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionerConfig:
     """Options of METIS."""
 
-    seed: int = option(0, Option("Seed", "Of METIS's random choices", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Seed of METIS's random choices", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: PartitionerConfig, control: Control) -> PlacementReport:
-    """As many parts as there are accelerators; what these do not support goes to a host, what is too much elsewhere."""
+    """Divide the graph into one part per accelerator.
+
+    Groups that their accelerator does not support go to a host. Groups that exceed memory move elsewhere.
+    """
     pipeline = pipeline_of(problem)
     classes = [each for each in pipeline.classes if each.pays] or list(pipeline.classes)
     devices = sorted(device for each in classes for device in each.devices)
@@ -42,7 +45,10 @@ def solve(problem: PlacementProblem, config: PartitionerConfig, control: Control
 
 
 def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
-    """Vertex weights are times where they are least; a tensor's cost is shared by the edges among its ends."""
+    """Return the part of each group.
+
+    Vertex weights are the least times. The cost of a tensor is divided over the edges between its groups.
+    """
     import pymetis
 
     count = len(pipeline.members)
@@ -57,18 +63,18 @@ def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
     starts = np.cumsum([0, *map(len, weight)]).tolist()
     largest = max((cost for each in weight for cost in each.values()), default=1.0) or 1.0
     time = np.min([each.time for each in pipeline.classes], axis=0)
-    found = pymetis.part_graph(
+    partition = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(starts, [other for each in weight for other in each]),
         vweights=np.ceil(time / max(float(time.sum()), 1e-300) * _UNITS).astype(int).tolist(),
         eweights=[max(1, int(cost / largest * _UNITS)) for each in weight for cost in each.values()],
         options=pymetis.Options(seed=seed),
     )
-    return list(found.vertex_part)
+    return list(partition.vertex_part)
 
 
 def _relieve(moves: Moves, control: Control) -> None:
-    """Takes groups off devices that hold too much, each time the one whose move leaves the least objective."""
+    """Move groups off overfull devices, each time by the move with the least resulting objective."""
     while not control.stopped:
         better = [
             (moves.after(group, device)[1], group, device)

@@ -1,4 +1,4 @@
-"""Baselines without a search: one order of the flow cut, filled or counted off, one device, or a person's choice."""
+"""Simple baselines: cuts of one order, greedy filling, equal numbers of operators, one device, and by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tessel_core.registry import NoOptions
 
 
 def cut_by_order(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """The best cut of the order in which the graph lists its operators, as far as the flow allows it."""
+    """Return the best cut of the order in which the graph lists its operators, as far as the flow allows it."""
     pipeline = chain_of(problem)
     best = best_in_orders(pipeline, (range(len(pipeline.members)),), control)
     why = "no cut of this order fits the devices"
@@ -67,7 +67,7 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
 
 
 def _transfers(pipeline: Pipeline) -> Floats:
-    """Per position in the order, the cost of the nets that a cut there cuts."""
+    """Return the cost of the nets that a cut at each position cuts."""
     changes = np.zeros(len(pipeline.members) + 1)
     for net in pipeline.nets:
         changes[min(net.groups) + 1] += net.cost
@@ -76,8 +76,10 @@ def _transfers(pipeline: Pipeline) -> Floats:
 
 
 def _stage_times(pipeline: Pipeline, each: DeviceClass, position: int) -> Floats:
-    """Shape (i, j): time of groups i ... j - 1, infinite where j < i, or they are not supported, or do not fit in the
-    stage at `position` from the end."""
+    """Return the time of groups i ... j - 1, shaped (i, j).
+
+    It is infinite if j < i, if a group is not supported, or if they do not fit in the stage at `position` from the end.
+    """
 
     def between(values: Floats) -> Floats:
         sums = np.concatenate([[0.0], values.cumsum()])
@@ -100,16 +102,16 @@ PIPEDREAM = Placer(
 
 
 def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Each device, hosts last, takes all that fits and has its predecessors placed, in the order of the flow.
+    """Fill devices along the flow, hosts last, with all groups that fit and have their predecessors placed.
 
-    Unlike the published program it goes on after an operator that is too large for the rest of the memory, keeps the
-    memory, and does not depend on the order of a hash table.  Positions are those of a pipeline over all devices.
+    Unlike the published program, it continues after an operator that exceeds the remaining memory, never exceeds the
+    memory, and does not depend on the order of a hash table. Positions are those of a pipeline over all devices.
     """
     pipeline = chain_of(problem)
     classes = sorted(pipeline.classes, key=lambda each: not each.pays)
     takers = [(device, each.time, each.capacity) for each in classes for device in each.devices]
     last, time, _ = takers[-1]
-    takers.append((last, time, np.inf))  # the last device takes the rest, to show by how much it is too small
+    takers.append((last, time, np.inf))  # the last device takes the rest, so the report shows its excess memory
     place: dict[int, int] = {}
     for i, (device, time, capacity) in enumerate(takers):
         held, sizes = 0.0, pipeline.memory_at(max(1, pipeline.stages - i))
@@ -120,7 +122,7 @@ def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> Pl
                 place[group] = device
                 held += size
     if len(place) < len(pipeline.members):
-        return infeasible(problem, "filling one device after the other leaves operators that the last does not support")
+        return infeasible(problem, "filling one device after another leaves operators that the last does not support")
     return evaluate_split(problem, pipeline, [place[group] for group in range(len(pipeline.members))])
 
 
@@ -133,7 +135,7 @@ GREEDY = Placer(
 
 
 def balanced_layers(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Stage i of n takes the groups whose middle operator is among the i-th n-th of all; hosts only where all are."""
+    """Give each device an equal share of the operators along the flow. Hosts are used only if there is nothing else."""
     pipeline = chain_of(problem)
     devices = [i for i, device in enumerate(problem.devices) if not device.is_host] or range(len(problem.devices))
     total, before, device_of = len(problem.graph.operators), 0, list[int]()
@@ -145,12 +147,12 @@ def balanced_layers(problem: PlacementProblem, config: NoOptions, control: Contr
 
 
 BALANCED_LAYERS = Placer(
-    "balanced-layers", "Balanced layers", "Equally many operators a device, in the order of the flow", balanced_layers
+    "balanced-layers", "Balanced layers", "Equal numbers of operators per device, along the flow", balanced_layers
 )
 
 
 def one_device(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """The device that takes the whole graph in the least time, of those with the memory if there are any."""
+    """Put the whole graph on the fastest device, among those with enough memory if there are any."""
     pipeline = chain_of(problem)
     held = float(pipeline.memory.sum())
     supporting = [each for each in pipeline.classes if float(each.time.sum()) < float("inf")]
@@ -164,7 +166,7 @@ ONE_DEVICE = Placer("one-device", "One device", "Everything on the fastest devic
 
 
 def data_parallel(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """One stage, replicated on all accelerators of the kind where that is fastest."""
+    """Replicate the whole graph on all accelerators of the kind for which that is fastest."""
     placement = all_on_all(problem)
     if placement is None:
         return infeasible(problem, "no kind of accelerators supports all operators")
@@ -183,12 +185,12 @@ DATA_PARALLEL = Placer(
 
 
 def evaluate_by_hand(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """The problem's placement by hand.
+    """Evaluate the problem's placement by hand.
 
-    Raises InputError where the problem has none.
+    Raises InputError if the problem has none.
     """
     if problem.by_hand is None:
-        raise InputError("placer expert", "judges a placement made by hand, and there is none")
+        raise InputError("placer expert", "evaluates a placement by hand, but the problem has none")
     return evaluate(problem, problem.placement(problem.by_hand, problem.stages_by_hand))
 
 

@@ -1,1 +1,1 @@
-"""Placements for the latency of one sample: subgraphs of accelerators, and hosts that run what is left."""
+"""Placements for the latency of one sample: subgraphs on accelerators, and all other operators on hosts."""

@@ -1,7 +1,7 @@
-"""The problem as a CP-SAT model: subgraphs in the order of their starts, and every operator before, in or after each.
+"""The CP-SAT model: subgraphs in the order of their starts, and each operator before, in or after each of them.
 
-Costs are rounded down to ticks, so no placement takes longer in the model than in truth: what the solver proves of
-the model is a bound.  On meshes whose links differ, the fastest link stands for all of them, for the same reason.
+Costs are rounded down to ticks, so no placement takes longer in the model than in reality, and the model's bound is
+valid. If the links of a mesh differ, the model uses the fastest for all, for the same reason.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 Literal = cp_model.IntVar
 TICKS = 10**12
-"""The best latency known, in ticks: a sum of a thousand costs is then off by a billionth at most."""
-_MOST = 4.0
-"""Share of the best latency known that no part of a better split reaches."""
-_BYTES = 10**9
-"""Memory of the largest unit, in units of the model, where operators hold fractions of bytes."""
+"""Ticks in the best known latency. The rounding error of a sum of a thousand costs is then at most a billionth."""
+_MAX_SHARE = 4.0
+"""Costs are capped at this multiple of the best known latency, which no part of a better split reaches."""
+_MEMORY_UNITS = 10**9
+"""Integer units in the memory of the largest unit of operators, if memory is not in whole bytes."""
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """Costs as the model counts them, rounded down."""
+    """Conversion between times and the ticks of the model."""
 
     task: LatencyTask
     whole: float
-    """How long `TICKS` last, in the graph's time unit."""
+    """Duration of `TICKS` ticks, in the graph's time unit."""
 
     def of(self, time: float) -> int:
-        """Times that no split of interest takes are all one: sums of them stay within what CP-SAT counts."""
-        return math.floor(min(time / self.whole, _MOST) * TICKS)
+        """Return a time in ticks, rounded down. Large times are capped, so that sums fit CP-SAT's integers."""
+        return math.floor(min(time / self.whole, _MAX_SHARE) * TICKS)
 
     def nearest(self, time: float) -> int:
-        """A moment of a split that is known."""
+        """Return a time of a known split in ticks, rounded to the nearest."""
         return round(time / self.whole * TICKS)
 
     def time(self, ticks: float) -> float:
-        """In the graph's unit."""
+        """Return a number of ticks in the graph's unit."""
         return ticks / TICKS * self.whole
 
     @cached_property
     def moved(self) -> tuple[int, ...]:
-        """Per operator, moving its output over the fastest link."""
+        """Ticks to move each operator's output over the fastest link."""
         return tuple(map(self.of, self.task.moved))
 
 
 class LatencyModel:
-    """Variables and rules; positions 0, 1 … are subgraphs in the order of their starts.
+    """Variables and constraints. Positions 0, 1 … are subgraphs in the order of their starts.
 
-    `reached[v][p]`: operator v is in the subgraph at position p, or has a place behind it.  `inside[u][p]`: unit u is
-    in it.  Along the flow places only grow, so the subgraphs wait for each other in no cycle, and any placement
-    whose parts do not can be put in such an order.
+    `reached[v][p]` means that operator v is in the subgraph at position p or after it. `inside[u][p]` means that unit u
+    is in it. These positions never decrease along the flow, so subgraphs do not wait for each other in a cycle.
+    Conversely, any placement without such a cycle has an order like this.
     """
 
     def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:
@@ -89,7 +89,7 @@ class LatencyModel:
         self.model.minimize(self.total)
 
     def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
-        """The split that the solver's values say."""
+        """Return the split of a solution."""
         task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
         for p in self._positions:
             device = next(d for d, on in self.device[p].items() if value(on))
@@ -101,7 +101,7 @@ class LatencyModel:
         return self.model.new_int_var(0, self.limit, name)
 
     def _devices(self) -> list[dict[int, Literal]]:
-        """Per position, device -> whether the subgraph is on it: given where devices are alike and have one each."""
+        """Return a map from device to literal for each position. It is fixed if devices are alike with one subgraph."""
         task = self.task
         if task.is_uniform:
             return [{task.accelerators[p]: self.model.new_constant(1)} for p in self._positions]
@@ -115,7 +115,7 @@ class LatencyModel:
         return chosen
 
     def _first_uses_in_order(self, chosen: list[dict[int, Literal]], alike: Sequence[int]) -> None:
-        """Interchangeable devices are taken into use in their order."""
+        """Interchangeable devices are first used in their order."""
         for before, d in pairwise(alike):
             for p in self._positions:
                 self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
@@ -128,7 +128,7 @@ class LatencyModel:
                 self.model.add(self.on_host[unit] == 0)
 
     def _supported(self) -> None:
-        """A unit is in a subgraph only on devices that it may go to."""
+        """A unit is in a subgraph only on devices that support and allow it."""
         for p in self._positions:
             for d, on in self.device[p].items():
                 for unit, time in enumerate(self.task.time[d]):
@@ -136,7 +136,7 @@ class LatencyModel:
                         self.model.add_bool_or([self.inside[unit][p].negated(), on.negated()])
 
     def _memory(self) -> None:
-        """The memory of a device's subgraphs sums to its capacity at most."""
+        """The memory of a device's subgraphs does not exceed its capacity."""
         capacity, scale = self.task.capacity, self._units_in_a_byte
         most_of = math.floor if scale == 1 else math.ceil
         for d in self.task.accelerators:
@@ -147,7 +147,7 @@ class LatencyModel:
             self.model.add(hosted <= most_of(self.task.host_capacity * scale))
 
     def _held_at_most(self, device: int, most: int, limit: cp_model.LinearExprT) -> None:
-        """The units in the subgraphs of `device` hold `limit`, which is not above `most`, together."""
+        """The units in the subgraphs of `device` together hold at most `limit`, which is at most `most`."""
         amounts = []
         for p in self._positions:
             on = self.device[p].get(device)
@@ -159,16 +159,16 @@ class LatencyModel:
 
     @cached_property
     def _units_in_a_byte(self) -> float:
-        """1 where all operators hold whole bytes; else memory is rounded, which may only allow more."""
+        """Units of memory per byte. 1 if all operators hold whole bytes, else memory is rounded down."""
         whole = all(float(each).is_integer() for each in self.task.memory)
-        return 1.0 if whole else _BYTES / max(self.task.memory)
+        return 1.0 if whole else _MEMORY_UNITS / max(self.task.memory)
 
     @cached_property
     def _held(self) -> list[int]:
         return [math.floor(each * self._units_in_a_byte) for each in self.task.memory]
 
     def minimize_memory(self) -> cp_model.IntVar:
-        """Asks for the least memory of an accelerator instead, in bytes; operators hold whole bytes."""
+        """Minimise the memory of accelerators instead, and return its variable. Operators must hold whole bytes."""
         most = sum(self._held)
         largest = self.model.new_int_var(0, most, "largest")
         for d in self.task.accelerators:
@@ -177,7 +177,7 @@ class LatencyModel:
         return largest
 
     def _mates_together(self) -> None:
-        """Units that must share a device do, be it in several of its subgraphs, or are all on the host."""
+        """Units that must share a device are on the same device, in any of its subgraphs, or all on the host."""
         for mates in self.task.mates:
             shared = {d: self.model.new_bool_var(f"mates {mates[0]} on {d}") for d in self.task.accelerators}
             self.model.add_exactly_one([*shared.values(), self.on_host[mates[0]]])
@@ -188,7 +188,7 @@ class LatencyModel:
                         self.model.add_bool_or([self.inside[unit][p].negated(), on.negated(), shared[d]])
 
     def _acyclic(self) -> None:
-        """reached[u][p] if reached[v][p] would follow; along an edge, places in and behind a subgraph only grow."""
+        """reached[u][p] => reached[v][p] along an edge from u to v, so positions never decrease along the flow."""
         for v, unit in enumerate(self.task.unit_of):
             for p in self._positions:
                 self.model.add_implication(self.inside[unit][p], self.reached[v][p])
@@ -200,14 +200,14 @@ class LatencyModel:
             one, other = self.task.unit_of[u], self.task.unit_of[v]
             for p in self._positions:
                 self.model.add_implication(self.reached[u][p], self.reached[v][p])
-                # Behind p is reached and not inside: u behind p has v behind p, so v inside p has u inside or before.
+                # An operator is after p if it has reached p and is not in it. If v is in p, u must not be after p.
                 if one != other:
                     self.model.add_bool_or(
                         [self.inside[other][p].negated(), self.inside[one][p], self.reached[u][p].negated()]
                     )
 
     def _ordered(self) -> None:
-        """Positions are in the order of starts; a device's next subgraph waits for the one before."""
+        """Positions are in the order of starts, and a device runs its subgraphs one after another."""
         for p in self._positions[1:]:
             self.model.add(self.start[p] >= self.start[p - 1])
             for before in range(p) if self.task.subgraphs > 1 else ():
@@ -224,7 +224,7 @@ class LatencyModel:
                     self.model.add_implication(used[p], used[p - 1])
 
     def _crossings(self) -> None:
-        """enters[u, p]: the output of u comes to position p from outside; leaves[u, p]: it is made there and leaves."""
+        """enters[u, p]: position p takes the output of u from outside. leaves[u, p]: it sends that output outside."""
         for u, consumers in enumerate(self._graph.consumers):
             others = {self.task.unit_of[v] for v in consumers} - {self.task.unit_of[u]}
             for p in self._positions if others else ():
@@ -240,7 +240,7 @@ class LatencyModel:
                     self.model.add_bool_or([home.negated(), there, leaves])
 
     def _far(self) -> tuple[dict[tuple[int, int], Literal], dict[tuple[int, int], Literal]]:
-        """As `enters` and `leaves`, from and to other devices only."""
+        """Return variables like `enters` and `leaves` that only count transfers from and to other devices."""
         same = {pair: self._on_one_device(*pair) for pair in combinations(self._positions, 2)}
         received = {key: self.model.new_bool_var(f"received {key}") for key in self.enters}
         sent = {key: self.model.new_bool_var(f"sent {key}") for key in self.enters}
@@ -266,7 +266,7 @@ class LatencyModel:
         return same
 
     def _durations(self) -> None:
-        """finish = start + times of the units + transfers of what enters and leaves, each source once."""
+        """finish >= start + times of the units + transfers that enter and leave, each source once."""
         moved = self._ticks.moved if self.task.pays_transfers else (0,) * len(self._ticks.moved)
         for p in self._positions:
             paid = sum(
@@ -276,21 +276,24 @@ class LatencyModel:
             )
             for times, literals in self._kinds(p):
                 work = sum(time * self.inside[u][p] for u, time in enumerate(times) if time)
-                found = self.model.add(self.finish[p] >= self.start[p] + work + paid)
+                constraint = self.model.add(self.finish[p] >= self.start[p] + work + paid)
                 if literals:
-                    found.only_enforce_if(literals)
+                    constraint.only_enforce_if(literals)
 
     def _kinds(self, position: int) -> list[tuple[list[int], list[Literal]]]:
-        """The times of units at a position, in ticks, and whether they are those of its device where these differ."""
-        found = [
+        """Return the possible times of units at a position in ticks, each with the literals of its device.
+
+        If all devices have the same times, there is one entry without literals.
+        """
+        of_devices = [
             ([0 if math.isinf(time) else self._ticks.of(time) for time in self.task.time[d]], [on])
             for d, on in self.device[position].items()
         ]
-        times = found[0][0]
-        return [(times, [])] if all(times == others for others, _ in found) else found
+        times = of_devices[0][0]
+        return [(times, [])] if all(times == others for others, _ in of_devices) else of_devices
 
     def _latencies(self) -> None:
-        """Inputs are done before the start; a subgraph's operators are done with it, a host's one by one."""
+        """Inputs are done before a start. Operators of a subgraph finish with it, and those of a host one by one."""
         delay = (0,) * len(self._ticks.moved) if self.task.pays_transfers else self._ticks.moved
         for (u, p), enters in self.enters.items():
             self.model.add(self.start[p] >= self.done[u]).only_enforce_if(enters)

@@ -16,19 +16,21 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.shortage import pins, too_large
 
 _EQUAL = 1e-8
-"""An objective and a bound that differ by less, relatively, are equal: the model rounds every cost down."""
+"""Objective and bound are equal if they differ by less than this share, because the model rounds costs down."""
 _START_SHARE = 0.6
-"""Share of the time limit for the splits to begin with."""
+"""Share of the time limit for the first splits."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
-_SUBGRAPHS = Option("Subgraphs", "How many a device may run, one after the other, in its memory", 1, 16)
-_MOST_IDEALS = Option("Most cuts", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)
-_TIME_LIMIT = Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s")
-_SEED = Option("Seed", "Start of the random choices", 0, 2**31 - 1)
+_SUBGRAPHS = Option("Subgraphs", "Largest number of subgraphs per device, all in its memory at once", 1, 16)
+_MAX_IDEALS = Option(
+    "Most cuts", "Largest number of possible cuts (ideals) in the sequential program", 1_000, 1_000_000
+)
+_TIME_LIMIT = Option("Time limit", "For the whole search", 0.1, 86_400, "s")
+_SEED = Option("Seed", "Seed of the random choices", 0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyGreedyConfig:
-    """The number of subgraphs that a device might run; the greedy makes one."""
+    """Number of subgraphs that the problem allows per device. The greedy makes one."""
 
     subgraphs: int = option(1, _SUBGRAPHS)
 
@@ -39,40 +41,40 @@ class LatencyDpConfig:
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
-    most_ideals: int = option(50_000, _MOST_IDEALS)
+    most_ideals: int = option(50_000, _MAX_IDEALS)
     seed: int = option(0, _SEED)
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyConfig:
-    """Limits of the starts and of CP-SAT together."""
+    """Limits of the whole search."""
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
-    workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
-    most_ideals: int = option(50_000, _MOST_IDEALS)
+    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    most_ideals: int = option(50_000, _MAX_IDEALS)
     seed: int = option(0, _SEED)
 
 
 def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control: Control) -> PlacementReport:
-    """Accelerators filled one after the other along the flow."""
+    """Fill accelerators one after another along the flow."""
     task = LatencyTask(problem, config.subgraphs)
     slots = greedy_split(task)
     if slots is None:
-        return infeasible(problem, "filling the accelerators along the flow leaves operators that no host runs")
+        return infeasible(problem, "filling the accelerators along the flow leaves operators that no host can run")
     return _answer(task, slots, critical_path(task), control, "nothing is proved")
 
 
 def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control: Control) -> PlacementReport:
-    """The split of least sum of stage times, or a simpler one where that takes less."""
+    """Search for the split of least sum of stage times. Return a simpler split if that has a lower latency."""
     task = LatencyTask(problem, config.subgraphs)
     slots = best_start(task, config.most_ideals, config.seed, control.part(config.time_limit))
-    reason = "none of the splits that are looked at keeps the rules" if slots is None else "nothing is proved"
+    reason = "none of the splits that were tried is valid" if slots is None else "nothing is proved"
     return _answer(task, slots, critical_path(task), control, reason)
 
 
 def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) -> PlacementReport:
-    """The split of least latency: the best start, then CP-SAT."""
+    """Search for the split of least latency: the best quick split, then CP-SAT."""
     task, limited = LatencyTask(problem, config.subgraphs), control.part(config.time_limit)
     bound = critical_path(task)
     start = best_start(task, config.most_ideals, config.seed, limited.part(config.time_limit * _START_SHARE))
@@ -106,9 +108,9 @@ def _what_binds(task: LatencyTask) -> str:
     limits = sorted({each.memory_capacity for each in devices if each.memory_capacity is not None})
     count = f"{task.slots} subgraphs on {len(task.accelerators)} accelerators"
     if not limits:
-        return f"{count} cannot take what no host runs, with what must share a device and without a circle{pinned}"
+        return f"{count} cannot take all operators that no host runs{pinned}"
     amounts = " and ".join(f"{each:,.0f}" for each in limits)
-    return f"{count} of {amounts} bytes cannot take what no host runs{pinned}"
+    return f"{count} of {amounts} bytes cannot take all operators that no host runs{pinned}"
 
 
 def _too_large(task: LatencyTask, unit: int) -> str:

@@ -1,4 +1,4 @@
-"""CP-SAT from the best start: the split of least latency, what no split can beat, and why there is none."""
+"""The search by CP-SAT for the split of least latency, and for the least memory with a split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tessel_core.placement.shortage import least_bytes
 
 @dataclass(frozen=True)
 class Found:
-    """The best split, None where there is none yet; the bound in the graph's unit; whether none can exist."""
+    """The best split or None, the bound in the graph's unit, and whether no split can exist."""
 
     slots: Slots | None
     bound: float
@@ -26,7 +26,7 @@ class Found:
 
 
 def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort, control: Control) -> Found:
-    """The best split that CP-SAT finds, no worse than `start`; `bound` is known already."""
+    """Return the best split by CP-SAT, which is at least as good as `start`. `bound` is a known lower bound."""
     least = math.inf if start is None else task.latency(start)
     if start is not None and least <= bound:
         return Found(start, bound)
@@ -39,12 +39,12 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
         add_hint(built, start, times)
         paths.add_hint(start, times.slots)
 
-    def tell(objective: int, proved: float) -> None:
+    def report(objective: int, proved: float) -> None:
         now = Fraction(min(ticks.time(objective), least))
         control.report("subgraphs", now, Fraction(min(max(bound, ticks.time(proved)), float(now))))
 
     # Ticks are too fine for presolve: see `cpsat.LARGEST_SUM`.
-    answer = ask(built.model, effort, control, presolve=False, on_solution=tell)
+    answer = ask(built.model, effort, control, presolve=False, on_solution=report)
     if answer.verdict is Verdict.IMPOSSIBLE and start is None:
         return Found(None, bound, impossible=True)
     if not answer.verdict.found:
@@ -56,13 +56,13 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
 
 
 def _highest(task: LatencyTask) -> float:
-    """An upper bound on the latency of any split."""
+    """Return an upper bound on the latency of any split."""
     times = (max((row[u] for row in task.time if row[u] < math.inf), default=0.0) for u in range(len(task.units)))
     return sum(times) + 2 * (task.slots + 1) * sum(task.moved)
 
 
 def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | None:
-    """The least bytes of each accelerator at which a split exists; None where that is not known, or nothing does."""
+    """Return the least bytes per accelerator with which a split exists, or None if that is not proved."""
     problem = task.problem
     limits = {device.memory_capacity for device in problem.accelerators}
     if not limits or None in limits or not all(float(each).is_integer() for each in task.memory):
@@ -79,20 +79,20 @@ def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | N
 
 @dataclass(frozen=True)
 class Timed:
-    """A split with its subgraphs in the order of their starts, times in ticks."""
+    """A split with its subgraphs in the order of their starts. Times are in ticks."""
 
     slots: tuple[int, ...]
-    """The slot of each position that is in use."""
+    """Slot of each used position."""
     start: tuple[int, ...]
     finish: tuple[int, ...]
     done: tuple[int, ...]
-    """Per operator."""
+    """Finish of each operator."""
 
 
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
-    """The starts and ends of subgraphs; ties in the order in which they wait for each other.
+    """Return the starts and finishes of subgraphs. Ties are in the order in which they wait for each other.
 
-    Rounded to whole ticks, true times keep the model's rules, whose costs are rounded down.
+    Exact times, rounded to ticks, satisfy the model's constraints, because its costs are rounded down.
     """
     done = [0] * len(task.unit_of)
     runs = list[tuple[int, int, int]]()
@@ -107,7 +107,7 @@ def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
 
 
 def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
-    """Hints every variable that says where and when; the solver finds the others at once."""
+    """Give CP-SAT a split as a hint, with all variables for devices and times. The others follow from them."""
     task, model = built.task, built.model
     position = {slot: p for p, slot in enumerate(times.slots)}
     for unit, slot in enumerate(slots):
@@ -131,14 +131,14 @@ def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _levels(task: LatencyTask, slots: Slots, position: dict[int, int]) -> list[int]:
-    """Per operator, its subgraph's position, or the last position that leads to it; -1 where none does."""
+    """Return the position of each operator's subgraph. On hosts, it is the last position before the operator, or -1."""
     graph = task.problem.graph
-    found = [-1] * len(graph.operators)
+    levels = [-1] * len(graph.operators)
     for v in topological_order(graph.predecessors):
         slot = slots[task.unit_of[v]]
-        before = max((found[u] for u in graph.predecessors[v]), default=-1)
-        found[v] = before if slot == HOST else position[slot]
-    return found
+        before = max((levels[u] for u in graph.predecessors[v]), default=-1)
+        levels[v] = before if slot == HOST else position[slot]
+    return levels
 
 
 def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
@@ -152,7 +152,7 @@ def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _hint_devices(built: LatencyModel, times: Timed) -> None:
-    """Devices of the positions in use, interchangeable ones by first use; the other positions take the rest."""
+    """Give hints for devices: interchangeable ones in order of first use, and the rest for unused positions."""
     task = built.task
     if task.is_uniform:
         return

@@ -1,4 +1,4 @@
-"""The dynamic program over ideals as if the parts of one sample ran one after the other."""
+"""The dynamic program over ideals that treats the parts of one sample as if they ran one after another."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, within_memory
 from tessel_core.placement.steps import StageLoads
 
-_ROWS = 128
-"""Ideals that are extended to at a time."""
-_MOST_STATES = 400
-"""Combinations of how many subgraphs of each class are in use; more, and devices differ too much for this program."""
+_ROWS_PER_BLOCK = 128
+"""Number of target ideals per block."""
+_MAX_STATES = 400
+"""Largest number of states (numbers of used subgraphs per class). With more, devices differ too much."""
 _HOST_STEP = -1
 _Stage = tuple[NDArray[np.int64], int]
-"""A stage of a chain: its groups, and the device class, or the host for a single group."""
-_MOST_SOURCES = 256
-"""Ideals from which one stage may come, the best for all subgraphs in use or fewer; others are left out."""
-_ORDERS, _MOST_ROUNDS = 20, 50
-"""Random orders at a time, and how often."""
+"""A stage of a chain: its groups, and its device class, or the host for a single group."""
+_MAX_SOURCES = 256
+"""Largest number of sources of a stage. The sources with the least time over all states are tried."""
+_ORDERS_PER_ROUND, _MAX_ROUNDS = 20, 50
+"""Number of random orders per round, and largest number of rounds."""
 
 
 def sequential_splits(
     task: LatencyTask, most_ideals: int, seed: int, control: Control, more_than: int = 0
 ) -> Iterator[Slots]:
-    """Splits whose sum of stage times is least, one for each number of subgraphs, as far as they keep the rules.
+    """Yield the valid splits with the least sum of stage times, one for each number of subgraphs.
 
     best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
                      best[n][I less v] + v on a host)
 
-    The sum is a sample's latency where nothing runs in parallel.  Of more ideals than `most_ideals`, only those along
-    some orders of the flow are searched; of `more_than` or fewer, none.  Training has no such chain: a backward
-    operator stays with its forward one.
+    The sum is the latency of a sample if nothing runs in parallel. If there are more ideals than `most_ideals`, only
+    those along some orders are searched. With `more_than` ideals or fewer, there is no search. Training has no such
+    chain, because a backward operator stays with its forward operator.
     """
     if task.problem.graph.is_training or not task.accelerators:
         return
@@ -60,7 +60,7 @@ def sequential_splits(
     if len(bits) <= more_than:
         return
     program = _Program(task, pipeline, bits)
-    if program.states > _MOST_STATES or not program.fill(control):
+    if program.states > _MAX_STATES or not program.fill(control):
         return
     for chain in program.chains():
         slots = _slots(task, pipeline, chain)
@@ -69,38 +69,38 @@ def sequential_splits(
 
 
 def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
-    """All ideals, or those along the promising orders and along random ones, depth first, until there are `most`.
+    """Return all ideals, or if there are too many, about `most` ideals along promising and random orders.
 
-    Depth first few branches are under way at a time; the stages of a good chain seldom begin in the midst of many.
+    Random orders are depth first. So few branches are open at a time, as at most stage boundaries of good chains.
     """
-    found = all_ideals(pipeline, most)
-    if found is not None:
-        return found
+    bits = all_ideals(pipeline, most)
+    if bits is not None:
+        return bits
     choose = Random(seed)
 
     def shuffled(ready: list[int]) -> list[int]:
         choose.shuffle(ready)
         return ready
 
-    found, count = prefixes(promising_orders(pipeline)), len(pipeline.members)
-    for _ in range(_MOST_ROUNDS):
-        more = prefixes([depth_first(count, pipeline.arcs, shuffled) for _ in range(_ORDERS)])
-        found = np.unique(np.concatenate([found, more]), axis=0)
-        if len(found) >= most:
+    bits, count = prefixes(promising_orders(pipeline)), len(pipeline.members)
+    for _ in range(_MAX_ROUNDS):
+        more = prefixes([depth_first(count, pipeline.arcs, shuffled) for _ in range(_ORDERS_PER_ROUND)])
+        bits = np.unique(np.concatenate([bits, more]), axis=0)
+        if len(bits) >= most:
             break
-    return found
+    return bits
 
 
 class _Program:
-    """`best[state][ideal]`, a state being how many subgraphs of each class of accelerators are in use.
+    """The table `best[state][ideal]`. A state is the number of used subgraphs of each class of accelerators.
 
-    Ideals are in order of their memory, so those from which one device can go on to another are a window.
+    Ideals are in order of their memory, so the possible sources of a stage are consecutive.
     """
 
     def __init__(self, task: LatencyTask, pipeline: Pipeline, bits: Bits) -> None:
         self._pipeline = pipeline
         count = len(pipeline.members)
-        # Whole bytes, because sums of fractions could put an ideal behind one that holds it.
+        # Whole bytes, because rounding errors of fractions could sort an ideal after a larger one.
         self._ideals = Ideals.of(pipeline, bits, np.ceil(pipeline.memory))
         self._stages = StageLoads(pipeline, self._ideals)
         self._kinds = [i for i, each in enumerate(pipeline.classes) if each.pays]
@@ -117,10 +117,11 @@ class _Program:
 
     @property
     def states(self) -> int:
+        """Number of states."""
         return len(self._used)
 
     def fill(self, control: Control) -> bool:
-        """Fills the table from the empty ideal on; False where `control` stopped."""
+        """Fill the table from the empty ideal on. Return False if `control` stopped."""
         shape = self.states, len(self._ideals)
         self._best = np.full(shape, np.inf)
         self._least = np.full(len(self._ideals), np.inf)
@@ -128,31 +129,31 @@ class _Program:
         self._step = np.full(shape, _HOST_STEP)
         self._best[self._used.index((0,) * len(self._kinds)), 0] = 0.0
         host_steps = self._host_steps()
-        for first in range(0, len(self._ideals), _ROWS):
+        for first in range(0, len(self._ideals), _ROWS_PER_BLOCK):
             if control.stopped:
                 return False
-            self._extend(np.arange(first, min(first + _ROWS, len(self._ideals))), host_steps)
+            self._extend(np.arange(first, min(first + _ROWS_PER_BLOCK, len(self._ideals))), host_steps)
         return True
 
     def _host_steps(self) -> list[list[tuple[int, int]]]:
-        """Per ideal, the ideals that lack one group of it, and that group; only groups that a host supports."""
+        """Return, for each ideal, the ideals with one group less and that group. Only groups for hosts count."""
         bits, count = self._ideals.bits, len(self._pipeline.members)
-        # Zobrist hashing: an ideal's key changes by a group's number when the group leaves it.
+        # Zobrist hashing: the key of an ideal is the XOR of the random numbers of its groups.
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
         keys = np.zeros(len(bits), dtype=np.uint64)
         for group in range(count):
             keys[bits[:, group // 64] & bit_set((group,), count)[group // 64] != 0] ^= numbers[group]
         order = np.argsort(keys)
         ordered = keys[order]
-        found: list[list[tuple[int, int]]] = [[] for _ in range(len(bits))]
+        steps: list[list[tuple[int, int]]] = [[] for _ in range(len(bits))]
         for group in np.flatnonzero(np.isfinite(self._host)).tolist():
             one = bit_set((group,), count)
             rows = np.flatnonzero(bits[:, group // 64] & one[group // 64])
             at = np.minimum(np.searchsorted(ordered, keys[rows] ^ numbers[group]), len(order) - 1)
             same = (bits[order[at]] == bits[rows] ^ one).all(axis=1)
             for row, source in zip(rows[same].tolist(), order[at[same]].tolist(), strict=True):
-                found[row].append((source, group))
-        return found
+                steps[row].append((source, group))
+        return steps
 
     def _extend(self, targets: NDArray[np.int64], host_steps: list[list[tuple[int, int]]]) -> None:
         capacity = max((self._pipeline.classes[kind].capacity for kind in self._kinds), default=0.0)
@@ -171,8 +172,8 @@ class _Program:
             self._least[target] = self._best[:, target].min()
 
     def _after_stage(self, position: int, target: int, near: NDArray[np.int64], load: Floats) -> None:
-        if len(near) > _MOST_SOURCES:
-            some = np.argpartition(self._least[near] + load, _MOST_SOURCES)[:_MOST_SOURCES]
+        if len(near) > _MAX_SOURCES:
+            some = np.argpartition(self._least[near] + load, _MAX_SOURCES)[:_MAX_SOURCES]
             near, load = near[some], load[some]
         sums = self._best[:, near] + load
         at = sums.argmin(axis=1)
@@ -191,7 +192,7 @@ class _Program:
         self._step[better, target] = _HOST_STEP
 
     def chains(self) -> Iterator[list[_Stage]]:
-        """Per state that reaches the end, its stages along the flow; those of the least sum first."""
+        """Yield the stages of the best chain of each state, in order of their sums."""
         last = len(self._ideals) - 1
         for end in np.argsort(self._best[:, last], kind="stable"):
             if not np.isfinite(self._best[end, last]):
@@ -211,8 +212,8 @@ def _less(used: tuple[int, ...], position: int) -> tuple[int, ...]:
 
 
 def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots | None:
-    """Stages into devices of their class, large ones first, each where it fits first; None where one fits nowhere."""
-    found = [HOST] * len(task.units)
+    """Assign stages to devices of their class by first fit, the largest first. Return None if one does not fit."""
+    slots = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}
     taken: dict[int, list[int]] = {device: [] for device in task.accelerators}
     memory = [float(pipeline.memory[groups].sum()) for groups, _ in chain]
@@ -230,5 +231,5 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
     for device, stages in taken.items():
         for index, at in enumerate(sorted(stages)):
             for operator in (i for group in chain[at][0] for i in pipeline.members[group]):
-                found[task.unit_of[operator]] = task.accelerators.index(device) * task.subgraphs + index
-    return tuple(found)
+                slots[task.unit_of[operator]] = task.accelerators.index(device) * task.subgraphs + index
+    return tuple(slots)

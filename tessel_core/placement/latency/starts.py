@@ -1,4 +1,4 @@
-"""Splits to begin with, and the critical path, which no split beats."""
+"""First splits of the latency search, and the critical path, which is a lower bound."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from tessel_core.placement.latency.sequential import sequential_splits
 from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 _FEW_IDEALS = 4_000
-"""A second of the sequential program; with more it takes up to half a minute, which may be more than there is."""
+"""Number of ideals for which the sequential program takes a second. With more it takes up to half a minute."""
 
 
 def best_start(task: LatencyTask, most_ideals: int, seed: int, control: Control) -> Slots | None:
-    """The best of the greedy, the sequential program, everything on hosts and everything on one device."""
-    best, least = None, math.inf
-    for slots in _starts(task, most_ideals, seed, control):
-        if task.keeps_rules(slots) and (found := task.latency(slots)) < least:
-            best, least = slots, found
-    return best
+    """Return the best of several splits: greedy, sequential program, all on hosts, and all on one device."""
+    valid = (slots for slots in _starts(task, most_ideals, seed, control) if task.keeps_rules(slots))
+    return min(valid, key=task.latency, default=None)
 
 
 def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) -> Iterator[Slots]:
@@ -37,26 +34,26 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
 
 
 def greedy_split(task: LatencyTask) -> Slots | None:
-    """The greedy, which makes one subgraph a device, as a split of this task; None where one finds no device."""
+    """Return the greedy split, which has one subgraph per device, or None if a unit fits on no device."""
     single = LatencyTask(task.problem, 1)
     slots = _fill(single)
     if slots is None:
         return None
-    found = [HOST] * len(task.units)
+    converted = [HOST] * len(task.units)
     for unit, slot in enumerate(slots):
         for operator in single.units[unit]:
-            found[task.unit_of[operator]] = HOST if slot == HOST else slot * task.subgraphs
-    return tuple(found)
+            converted[task.unit_of[operator]] = HOST if slot == HOST else slot * task.subgraphs
+    return tuple(converted)
 
 
 def _fill(task: LatencyTask) -> Slots | None:
-    """Units in one order of the flow, each accelerator filled until the next does not fit; what is left runs on hosts.
+    """Fill accelerators with units in one order of the flow, until the next does not fit. The rest runs on hosts.
 
-    As published an accelerator is closed at the first unit that is too large for what it has left, and a unit that
-    alone is too large goes to the host.  [Tarnawski et al., NeurIPS 2020, appendix F]  Unlike the published program,
-    what accelerators do not support goes to the host too, and None says that there is no host for what needs one.
+    As published, an accelerator is closed at the first unit that exceeds its remaining memory, and a unit that exceeds
+    the whole memory goes to the host [Tarnawski et al., NeurIPS 2020, appendix F]. Unlike the published program, units
+    that accelerators do not support go to the host too. The result is None if a unit needs a host and has none.
     """
-    found, accelerator, held, begun = [HOST] * len(task.units), 0, 0.0, False
+    slots, accelerator, held, begun = [HOST] * len(task.units), 0, 0.0, False
 
     def fits(unit: int) -> bool:
         device = task.accelerators[accelerator]
@@ -66,19 +63,19 @@ def _fill(task: LatencyTask) -> Slots | None:
         if begun and not fits(unit):
             accelerator, held, begun = accelerator + 1, 0.0, False
         if accelerator < len(task.accelerators) and fits(unit):
-            found[unit], begun = accelerator * task.subgraphs, True
+            slots[unit], begun = accelerator * task.subgraphs, True
             held += task.memory[unit]
-    return tuple(found) if task.keeps_rules(found) else None
+    return tuple(slots) if task.keeps_rules(slots) else None
 
 
 def _order(task: LatencyTask) -> tuple[int, ...]:
-    """Depth first along the flow, the last consumer first; without units that wait for each other in a cycle."""
+    """Return the units depth first along the flow, the last consumer first, without units on cycles."""
     arcs = ((task.unit_of[source], task.unit_of[target]) for source, target in task.problem.graph.arcs)
     return depth_first(len(task.units), (arc for arc in arcs if arc[0] != arc[1]), list)
 
 
 def critical_path(task: LatencyTask) -> float:
-    """The longest way through the graph with every operator where it is fastest, and no transfers."""
+    """Return the longest path through the graph, with every operator on its fastest device and free transfers."""
     graph, devices = task.problem.graph, task.problem.devices
     done = [0.0] * len(graph.operators)
     for v in topological_order(graph.predecessors):

@@ -1,4 +1,4 @@
-"""The problem as the searches for latency see it: units that stay together, and slots that hold them."""
+"""The problem as the searches for latency see it: units of operators, and the slots for them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
 HOST = -1
-"""The slot of what runs on a host."""
+"""Slot of units on a host."""
 
 Slots = tuple[int, ...]
-"""Per unit, its slot: subgraph j of the a-th accelerator is a * subgraphs + j, in the order of the device."""
+"""Slot of each unit. Subgraph j of the a-th accelerator has the slot a * subgraphs + j."""
 
 
 @dataclass(frozen=True)
 class LatencyTask:
-    """A problem with so many subgraphs a device.
+    """A problem with a number of subgraphs per device.
 
-    With one subgraph a device, a unit is what must share a device.  With several, each operator is a unit, because
-    what shares a device may be in different subgraphs of it.
+    With one subgraph per device, a unit is a set of operators that must share a device. With several, each operator is
+    a unit, because operators that share a device may be in different subgraphs.
 
-    Raises InputError for an operator that has no time on any device that it may go to, however large that were.
+    Raises InputError if an operator has no time on any of its allowed devices.
     """
 
     problem: PlacementProblem
@@ -44,13 +44,13 @@ class LatencyTask:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Per unit, its operators."""
+        """Operators of each unit."""
         graph = self.problem.graph
         return graph.colocated if self.subgraphs == 1 else tuple((i,) for i in range(len(graph.operators)))
 
     @cached_property
     def unit_of(self) -> tuple[int, ...]:
-        """Per operator, its unit."""
+        """Unit of each operator."""
         graph = self.problem.graph
         return graph.group_of if self.subgraphs == 1 else tuple(range(len(graph.operators)))
 
@@ -61,7 +61,7 @@ class LatencyTask:
 
     @cached_property
     def accelerators(self) -> tuple[int, ...]:
-        """The devices that are not hosts."""
+        """Devices that are not hosts."""
         return tuple(i for i, device in enumerate(self.problem.devices) if not device.is_host)
 
     @property
@@ -71,15 +71,15 @@ class LatencyTask:
 
     @cached_property
     def memory(self) -> tuple[float, ...]:
-        """Per unit, the bytes that it holds."""
+        """Bytes of each unit."""
         memory = held_bytes(self.problem)
         return tuple(sum(float(memory[i]) for i in unit) for unit in self.units)
 
     @cached_property
     def capacity(self) -> tuple[float, ...]:
-        """Per device, its bytes, a rounding error added; infinite where they are not limited."""
-        found = (device.memory_capacity for device in self.problem.devices)
-        return tuple(float("inf") if each is None else with_rounding(each) for each in found)
+        """Bytes of each device, plus an allowance for rounding. Infinite if memory is not limited."""
+        capacities = (device.memory_capacity for device in self.problem.devices)
+        return tuple(float("inf") if each is None else with_rounding(each) for each in capacities)
 
     @cached_property
     def host_capacity(self) -> float:
@@ -88,41 +88,41 @@ class LatencyTask:
 
     @cached_property
     def alike(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of accelerators that can take each other's place."""
-        found: dict[tuple[object, ...], list[int]] = {}
+        """Sets of interchangeable accelerators."""
+        sets: dict[tuple[object, ...], list[int]] = {}
         for device in self.accelerators:
             which = None if self.has_equal_links else device
-            found.setdefault((self.time[device], self.capacity[device], which), []).append(device)
-        return tuple(map(tuple, found.values()))
+            sets.setdefault((self.time[device], self.capacity[device], which), []).append(device)
+        return tuple(map(tuple, sets.values()))
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all accelerators are alike and have one subgraph each: then any may take any subgraph."""
+        """Whether all accelerators are alike and have one subgraph each, so that any may take any subgraph."""
         return len(self.alike) <= 1 and self.subgraphs == 1
 
     @cached_property
     def moved(self) -> tuple[float, ...]:
-        """Per operator, what moving its output takes on the fastest link."""
+        """Time to move each operator's output over the fastest link."""
         return self.problem.transfers.over_links(self.problem.graph, min)
 
     @cached_property
     def has_equal_links(self) -> bool:
-        """Whether moving an output takes equally long between any two devices."""
+        """Whether moving an output takes the same time between any two devices."""
         return self.problem.transfers.over_links(self.problem.graph, max) == self.moved
 
     @property
     def stays_for_nothing(self) -> bool:
-        """Whether an output costs nothing on its way to another subgraph of its device; else it goes through a host."""
+        """Whether moving an output to another subgraph of its device is free. If not, it goes through a host."""
         return self.problem.transfers.mesh is not None and self.subgraphs > 1
 
     @property
     def pays_transfers(self) -> bool:
-        """Whether transfers load accelerators; else they delay the receiver."""
+        """Whether transfers load accelerators. If not, they delay the receiver."""
         return self.problem.transfers.load_devices
 
     @cached_property
     def time(self) -> tuple[tuple[float, ...], ...]:
-        """[device][unit] in the graph's unit; infinite where a unit may not go, or does not fit alone."""
+        """Times [device][unit] in the graph's unit. Infinite if a unit is not allowed or does not fit in memory."""
         return tuple(
             tuple(self._time(unit, device) for unit in range(len(self.units)))
             for device in range(len(self.problem.devices))
@@ -137,7 +137,7 @@ class LatencyTask:
 
     @cached_property
     def host(self) -> tuple[int | None, ...]:
-        """Per unit, the first host that it and what it must be with may go to; None where there is none."""
+        """First host that allows each unit and all units that must share its device, or None."""
         hosts = [i for i, device in enumerate(self.problem.devices) if device.is_host]
         together = {unit: mates for mates in self.mates for unit in mates}
 
@@ -148,7 +148,7 @@ class LatencyTask:
         return tuple(map(first_host, range(len(self.units))))
 
     def device_of(self, unit: int, slot: int) -> int:
-        """The device of a slot, or the unit's host."""
+        """Return the device of a slot, or the unit's host."""
         if slot != HOST:
             return self.accelerators[slot // self.subgraphs]
         host = self.host[unit]
@@ -156,18 +156,22 @@ class LatencyTask:
         return host
 
     def placement(self, slots: Sequence[int]) -> Placement:
-        """The placement that puts each unit in its slot."""
+        """Return the placement of each unit in its slot."""
         graph, problem = self.problem.graph, self.problem
         on = tuple((self.device_of(unit, slots[unit]),) for unit in self.unit_of)
         order = tuple(max(slots[unit], 0) % self.subgraphs for unit in self.unit_of)
         return Placement(graph, problem.devices, on, problem.transfers, order)
 
     def latency(self, slots: Sequence[int]) -> float:
-        """The latency of a split that keeps the rules, in the graph's unit."""
+        """Return the latency of a valid split in the graph's unit."""
         return Latency.of(self.placement(slots)).total
 
     def keeps_rules(self, slots: Sequence[int]) -> bool:
-        """Whether units may be where they are, memory suffices, mates share a device, and no parts wait in a cycle."""
+        """Return whether a split is valid.
+
+        Units must be on allowed devices and fit in memory, mates must share a device, and no parts may wait for each
+        other in a cycle.
+        """
         held = [0.0] * len(self.problem.devices)
         for unit, slot in enumerate(slots):
             if slot == HOST and self.host[unit] is None:

@@ -1,1 +1,1 @@
-"""Published schedules, a file each or a file a family, run as their published order."""
+"""Published schedules, one file per schedule or family. Each runs its published order."""

@@ -1,4 +1,4 @@
-"""A plan seen as a chain of pipeline stages, or as two in opposite directions, if it is one."""
+"""Recognition of plans that are a chain of pipeline stages, or two chains in opposite directions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tessel_core.scheduling.structure import independent_parts
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Blocks by stage: those of stage s run on `devices[s]` alone, which may hold other stages too.
+    """The blocks of each stage. The blocks of stage s run on `devices[s]`, which may have other stages too.
 
-    Where stages are on groups of devices that have no device in common, `devices` has the first of each group.
-    `backward` is empty for inference; `weight[s]` is None where the backward is not split.
+    If stages are on disjoint groups of devices, `devices` has the first device of each group. `backward` is empty for
+    inference. `weight[s]` is None if the backward pass of stage s is not split.
     """
 
     devices: tuple[int, ...]
@@ -25,23 +25,23 @@ class Chain:
 
     @property
     def straight(self) -> bool:
-        """True when every stage has a device of its own."""
+        """Whether every stage has its own device."""
         return len(set(self.devices)) == len(self.devices)
 
     @property
     def split(self) -> bool:
-        """True when every backward is split into an input and a weight half."""
+        """Whether every backward pass is split into an input half and a weight half."""
         return bool(self.weight) and None not in self.weight
 
     def whole_backward(self, stage: int) -> list[int]:
-        """The backward block of `stage` and, where it is split, its weight half."""
+        """Return the backward block of `stage`, and its weight half if it is split."""
         return [b for b in (self.backward[stage], self.weight[stage]) if b is not None]
 
 
 def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """`blocks`, or all of the plan's, as a chain of stages, or one sentence why they are none.
+    """Return `blocks` (by default all) as a chain of stages, or one sentence on why they are not a chain.
 
-    Each stage is on one device, or on one group of devices where no two groups have a device in common.
+    Each stage is on one device, or on one of several disjoint groups of devices.
     """
     chosen = set(range(len(plan.blocks)) if blocks is None else blocks)
     kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
@@ -68,20 +68,20 @@ def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> C
 
 
 def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
-    """As `find_chain`, every stage on a device of its own."""
+    """Return a chain as `find_chain` does, but require that every stage has its own device."""
     chain = find_chain(plan, blocks)
     return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
 
 
 Stages = tuple[tuple[int, tuple[int, ...]], ...]
-"""Per stage of a device of its own, its forward block and all of its backward ones, predecessors first."""
+"""The forward block of each stage, with its backward blocks in topological order. Each stage has its own device."""
 
 
 def find_stages(plan: MicroBatchPlan) -> Stages | str:
-    """The plan as stages in a row, each with one forward block; or one sentence why it is none.
+    """Return the plan as a row of stages with one forward block each, or one sentence on why it is not one.
 
-    The backward of a stage may be several blocks, with the backward of other stages in between: tensors then go back
-    and forth between two stages, as where a stage ends inside a layer.
+    A stage may have several backward blocks, with backward blocks of other stages in between. This happens if a stage
+    ends inside a layer, so that tensors go back and forth between two stages.
     """
     kinds = [block.kind for block in plan.blocks]
     forward = [b for b in plan.topological_order if kinds[b] is BlockKind.FORWARD]
@@ -100,15 +100,15 @@ def find_stages(plan: MicroBatchPlan) -> Stages | str:
 
 
 def with_split_backward(chain: Chain | str) -> Chain | str:
-    """The chain, or why it is none in which every backward is split."""
+    """Return the chain if every backward pass is split, or one sentence on why not."""
     if not isinstance(chain, Chain) or chain.split:
         return chain
     whole = [stage for stage, weight in enumerate(chain.weight or (None,) * len(chain.forward)) if weight is None]
     if not chain.backward:
-        return "no stage has a backward, which would be in an input and a weight half"
+        return "no stage has a backward pass to split"
     some = f"stages {whole[0]} to {whole[-1]} have" if len(whole) == len(chain.forward) > 1 else _stages_have(whole)
-    how = "`tessel plan GRAPH PLACEMENT --split-weights` makes a plan with halves"
-    return f"{some} the backward whole, and not in an input and a weight half; {how}"
+    how = "`tessel plan GRAPH PLACEMENT --split-weights` makes a plan with split backward passes"
+    return f"{some} a whole backward pass, not an input half and a weight half; {how}"
 
 
 def _stages_have(stages: Sequence[int]) -> str:
@@ -117,7 +117,10 @@ def _stages_have(stages: Sequence[int]) -> str:
 
 
 def find_even_chains(plan: MicroBatchPlan, name: str, why_even: str) -> tuple[Chain, Chain] | str:
-    """The plan as two chains in opposite directions over an even number of devices, or why it does not suit `name`."""
+    """Return the plan as two chains in opposite directions over an even number of devices, or why it is not.
+
+    `name` and `why_even` begin the sentences of objections.
+    """
     chains = _find_opposite_chains(plan)
     if isinstance(chains, str):
         return f"{name} needs two chains of stages in opposite directions, but {chains}"
@@ -126,7 +129,7 @@ def find_even_chains(plan: MicroBatchPlan, name: str, why_even: str) -> tuple[Ch
 
 
 def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
-    """The plan as two independent straight chains over the same devices in opposite directions, or why it is not."""
+    """Return the plan as two independent straight chains in opposite directions over the same devices, or why not."""
     parts = independent_parts(plan)
     if len(parts) != 2:
         return f"its blocks fall into {len(parts)} independent part{'s' * (len(parts) > 1)}"
@@ -162,7 +165,7 @@ def _why_not_line(plan: MicroBatchPlan, blocks: list[int]) -> str:
 
 
 def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -> str:
-    """Published orders run `others` after `blocks` or beside them, so none of `blocks` may depend on them."""
+    """Return which of `blocks` depends on one of `others`. Published orders run `others` after or beside `blocks`."""
     mask = sum(1 << b for b in others)
     for b in blocks:
         if plan.ancestors[b] & mask:
@@ -173,11 +176,11 @@ def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -
 
 
 def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chain | str:
-    """A weight half belongs to the first stage on its device that the backward reaches once the half may run."""
+    """Assign each weight half to the first stage on its device that the backward pass reaches once the half may run."""
     weights: list[int | None] = [None] * len(chain.devices)
     mask = sum(1 << b for b in chain.backward)
     for w in weight:
-        # The backward blocks before it are the first of their line.
+        # Its ancestors among the backward blocks are the first blocks of the backward chain.
         reached = len(weights) - (plan.ancestors[w] & mask).bit_count()
         stage = next((s for s in range(reached, -1, -1) if chain.devices[s : s + 1] == plan.blocks[w].devices[:1]), -1)
         if stage < 0 or weights[stage] is not None:

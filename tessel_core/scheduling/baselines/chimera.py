@@ -1,4 +1,4 @@
-"""Chimera: two 1F1B pipelines in opposite directions, each in the other's gaps."""
+"""Chimera: two 1F1B pipelines in opposite directions that fill each other's idle time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from tessel_core.scheduling.order import Run, published
 
 
 def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
-    """Both directions run 1F1B's slots, which never collide over an even number p of devices [Li 2021, figure 3]; units
-    of p/2 micro-batches in each direction follow each other by their work, 2p slots (direct concatenation).
+    """Return the order in which both directions run 1F1B's slots.
 
-    A micro-batch of the plan is one down and one up.
+    The slots never collide on an even number p of devices [Li 2021, figure 3]. Units of p/2 micro-batches per direction
+    follow each other after their work, 2p slots (direct concatenation). A micro-batch of the plan is one micro-batch
+    in each direction.
     """
     devices = len(chains[0].devices)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     slots = [row for chain in chains for row in slots_of_1f1b(chain, micro_batches)]
-    # 1F1B lets micro-batches follow by 2 slots, and so the units by p.
+    # In 1F1B micro-batches follow each other after 2 slots, and so units of p/2 after p slots. Add the missing p.
     table = sorted((slot + devices * (m // (devices // 2)), rank[b], m, b) for slot, b, m in slots)
     return [(b, m) for _, _, m, b in table]
 

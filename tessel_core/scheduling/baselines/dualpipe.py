@@ -1,4 +1,4 @@
-"""DualPipe: two directions at once, forward passes of one beside backward passes of the other."""
+"""DualPipe: two directions at once, with forward passes of one beside backward passes of the other."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs
 
 
 def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
-    """The eight steps of DeepSeek-AI's code, mirrored on the second half of the devices [DeepSeek-AI 2024, figure 5].
+    """Return the order of DeepSeek-AI's code, mirrored on the second half of the devices [DeepSeek-AI 2024, figure 5].
 
-    A micro-batch of the plan is one down and one up.  A forward and a backward pass that DualPipe overlaps run one
-    after the other here, because a device runs one block at a time.
+    A micro-batch of the plan is one micro-batch in each direction. A forward and a backward pass that DualPipe overlaps
+    run one after the other here, because a device runs one block at a time.
     """
     down, up = chains
     half = len(down.devices) // 2
-    # The steps need as many micro-batches as devices; with fewer, those that are missing are left out.
+    # The steps need at least one micro-batch per device. With fewer, the runs of the missing ones are left out.
     planned = max(micro_batches, 2 * half)
     steps = [_steps(down, up, d, planned) for d in range(half)] + [_steps(up, down, d, planned) for d in range(half)]
     return merge_device_orders(plan, [numbered_runs(blocks, micro_batches) for blocks in steps])
 
 
 def _steps(near: Chain, far: Chain, distance: int, micro_batches: int) -> list[int]:
-    """The blocks that one device takes in turn; it has stage `distance` of `near`, the chain that enters on its side.
+    """Return the sequence of blocks of one device. It has stage `distance` of `near`, the chain that starts at its end.
 
-    Late weight halves are put off, first in, first out; a backward that is not split has none.
+    Late weight halves are delayed, first in, first out. A backward pass that is not split has none.
     """
     devices = len(near.devices)
     edge, middle = distance + 1, devices // 2 - 1 - distance

@@ -10,7 +10,7 @@ from tessel_core.scheduling.structure import longest_to
 
 
 def _find_late(plan: MicroBatchPlan) -> set[int] | str:
-    """The backward blocks, or which forward block depends on one of them."""
+    """Return the backward blocks, or one sentence if a forward block depends on one of them."""
     late = {b for b, block in enumerate(plan.blocks) if block.kind in (BlockKind.BACKWARD, BlockKind.WEIGHT)}
     for b, block in enumerate(plan.blocks):
         if b not in late and any(plan.ancestors[b] >> a & 1 for a in late):
@@ -19,9 +19,9 @@ def _find_late(plan: MicroBatchPlan) -> set[int] | str:
 
 
 def _order(plan: MicroBatchPlan, late: set[int], micro_batches: int) -> list[Run]:
-    """Forward passes in order of micro-batch, then backward passes in reverse order [Huang 2019, figure 2c].
+    """Return all forward passes in order of micro-batch, then all backward passes in reverse [Huang 2019, figure 2c].
 
-    Both run as wavefronts: block by block down the pipeline, one micro-batch behind the other.
+    Both run as wavefronts: block by block down the pipeline, with one micro-batch behind the other.
     """
     depth = longest_to(plan, [1] * len(plan.blocks), lags=False)
 

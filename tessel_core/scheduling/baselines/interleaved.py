@@ -1,4 +1,4 @@
-"""Interleaved 1F1B: 1F1B over several stages a device, so that the pipeline fills in shorter steps."""
+"""Interleaved 1F1B: 1F1B with several stages per device, so that the pipeline fills in shorter steps."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs
 
 
 def _find_loop(plan: MicroBatchPlan) -> Chain | str:
-    """A chain of stages that goes round the devices, each holding several, or why there is none."""
+    """Return the chain of stages if it loops over the devices at least twice, or one sentence on why not."""
     chain = find_chain(plan)
     if isinstance(chain, str):
         return f"interleaved 1F1B needs a chain of stages, but {chain}"
     if _rounds(chain) < 2:
-        return "interleaved 1F1B needs a chain of stages that goes round the devices twice or more, in the same order"
+        return "interleaved 1F1B needs a chain of stages that loops over the devices at least twice, in the same order"
     return chain
 
 
 def _count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
-    """Micro-batches go through a device's stages in groups of as many as there are devices."""
+    """Return why a number of micro-batches does not divide into groups of one micro-batch per device, or ""."""
     chain = find_chain(plan)
     assert isinstance(chain, Chain)
     group = len(set(chain.devices))
@@ -29,15 +29,18 @@ def _count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
 
 
 def _rounds(chain: Chain) -> int:
-    """How often the chain goes round its devices, always in the same order; 0 where it does not."""
+    """Return how often the chain loops over its devices, always in the same order, or 0 if it does not."""
     devices = len(set(chain.devices))
     rounds = len(chain.devices) // devices
     return rounds if chain.devices == chain.devices[:devices] * rounds else 0
 
 
 def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """Groups of p micro-batches go through a device's v stages one after the other, backward in reverse; of p devices,
-    device d runs 2(p - 1 - d) + (v - 1)p forward passes ahead [Narayanan 2021, figure 4 below, section 2.2]."""
+    """Return the order of interleaved 1F1B on p devices with v stages each.
+
+    Groups of p micro-batches visit a device's v stages one after another, and backward in reverse. Device d runs
+    2(p - 1 - d) + (v - 1)p forward passes before its first backward pass [Narayanan 2021, figure 4 below, section 2.2].
+    """
     rounds, p = _rounds(chain), len(set(chain.devices))
     turns = [turn for _ in range(micro_batches // p) for turn in range(rounds) for _ in range(p)]
     orders = []

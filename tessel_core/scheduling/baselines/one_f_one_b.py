@@ -1,4 +1,4 @@
-"""1F1B: after a warmup, each stage alternates one forward and one backward; 1F1B+ weaves all-device blocks into it."""
+"""1F1B: after a warmup, each stage alternates forward and backward passes. 1F1B+ adds blocks on all devices."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from tessel_core.scheduling.order import Run, merge_device_orders, published
 
 
 def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
-    """1F1B's table as (slot, block, micro-batch): stage s runs forward m in slot s + 2m and backward m, of S stages,
-    in slot 2S - 1 - s + 2m [Narayanan 2019, figure 4]; for inference forward m in slot s + m."""
+    """Return the table of 1F1B as triples (slot, block, micro-batch).
+
+    Of S stages, stage s runs forward m in slot s + 2m and backward m in slot 2S - 1 - s + 2m [Narayanan 2019,
+    figure 4]. For inference, it runs forward m in slot s + m.
+    """
     stages = len(chain.forward)
     if not chain.backward:
         return [(s + m, chain.forward[s], m) for s in range(stages) for m in range(micro_batches)]
@@ -22,10 +25,10 @@ def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]
 
 
 def _order(plan: MicroBatchPlan, stages: Stages, micro_batches: int) -> list[Run]:
-    """After a warmup, each stage alternates a forward and all of its backward; for inference it has forwards alone.
+    """Return the order in which each stage, after a warmup, alternates a forward pass and all of its backward blocks.
 
-    The orders cannot lock up.  On the k-th stage from the end the backward of micro-batch m comes after the forward of
-    m + k - 1, and that waits on stages before it for no backward later than that of m - 2.
+    The orders cannot deadlock. On the k-th stage from the end, the backward pass of micro-batch m comes after the
+    forward pass of m + k - 1. On earlier stages, that waits only for backward passes up to micro-batch m - 2.
     """
     orders = []
     for s, (forward, backward) in enumerate(stages):
@@ -49,16 +52,16 @@ ONE_F_ONE_B = published(
 
 
 def _split(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
-    """(blocks on all devices, the others)"""
+    """Return the blocks on all devices, and the other blocks."""
     wide = [b for b, block in enumerate(plan.blocks) if len(block.devices) == len(plan.devices)]
     return wide, [b for b in range(len(plan.blocks)) if b not in wide]
 
 
 def _find_narrow_chain(plan: MicroBatchPlan) -> Chain | str:
-    """The chain of stages that is left without the all-device blocks, or why 1F1B+ does not suit."""
+    """Return the chain of stages that remains without the all-device blocks, or why 1F1B+ does not suit."""
     wide, narrow = _split(plan)
     if not wide or len(plan.devices) == 1:
-        return "1F1B+ weaves blocks that run on all devices into 1F1B, and this plan has none"
+        return "1F1B+ adds blocks that run on all devices to 1F1B, but this plan has none"
     chain = find_straight_chain(plan, narrow)
     if not isinstance(chain, Chain):
         return f"without its all-device blocks it must be a chain of stages, but {chain}"
@@ -66,7 +69,7 @@ def _find_narrow_chain(plan: MicroBatchPlan) -> Chain | str:
         if plan.blocks[b].kind not in (BlockKind.FORWARD, BlockKind.BACKWARD):
             return f"all-device block {plan.blocks[b].name} is neither forward nor backward"
         if not any(plan.ancestors[b] >> a & 1 or plan.ancestors[a] >> b & 1 for a in narrow):
-            return f"all-device block {plan.blocks[b].name} depends on no stage and no stage on it"
+            return f"all-device block {plan.blocks[b].name} depends on no stage, and no stage depends on it"
     place = {b: i for i, (b, _) in enumerate(_woven_order(plan, chain, 1))}
     for before, after, _ in plan.arcs:
         if place[before] > place[after]:
@@ -75,9 +78,12 @@ def _find_narrow_chain(plan: MicroBatchPlan) -> Chain | str:
 
 
 def _woven_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """1F1B's slots for the chain; an all-device forward block goes right before the next forward stage that needs it,
-    an all-device backward block right after the last backward stage that feeds it, and what lies between the last
-    forward and the first backward stage right after the former [Lin 2024, section VI]."""
+    """Return the order of 1F1B's slots with the all-device blocks in between [Lin 2024, section VI].
+
+    An all-device forward block comes right before the first forward stage that needs it. An all-device backward block
+    comes right after the last backward stage that it needs. A block between the last forward and the first backward
+    stage comes right after the last forward stage.
+    """
     wide, narrow = _split(plan)
     table = [(float(slot), b, m) for slot, b, m in slots_of_1f1b(chain, micro_batches)]
     slot_of = {(b, m): slot for slot, b, m in table}

@@ -1,4 +1,4 @@
-"""PipeDream's order as DistIR simulates it: forward and backward in turn, without a limit on what is in flight."""
+"""PipeDream's order as DistIR simulates it: forward and backward in turn, without a limit on memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from tessel_core.scheduling.order import Run, published
 
 
 def _find_return_chain(plan: MicroBatchPlan) -> Chain | str:
-    """A chain of stages there and back, each on a device of its own, or why there is none."""
+    """Return the chain of stages with backward blocks, each stage on its own device, or one sentence on why not."""
     chain = find_straight_chain(plan)
     if not isinstance(chain, Chain):
         return f"PipeDream's order needs a chain of stages, but {chain}"
-    return chain if chain.backward else "PipeDream's order alternates with backward blocks, and there are none"
+    return chain if chain.backward else "PipeDream's order needs backward blocks, but the plan has none"
 
 
 def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """In unit time steps, each stage takes a backward after a forward where one is ready, and a forward after a
-    backward, the lowest micro-batch first; what a step makes ready is taken in the next.
+    """Return the order of DistIR's simulation in unit time steps.
 
-    The first stage may take every forward at once, so stage s of p holds min(N, 2 (p - s) - 1) micro-batches.
+    In each step, a stage runs a backward pass after a forward pass and the reverse, or the same kind again if the other
+    is not ready. The lowest micro-batch comes first. Passes that a step makes ready run in the next step at the
+    earliest. On the first stage all forward passes are ready at once, so stage s of p holds min(N, 2 (p - s) - 1)
+    micro-batches.
     """
     last = len(chain.devices) - 1
     ready: list[dict[bool, list[int]]] = [{False: [], True: []} for _ in chain.devices]

@@ -1,4 +1,4 @@
-"""One micro-batch after the other: nothing overlaps between micro-batches, so it needs the least memory."""
+"""The sequential schedule: micro-batches do not overlap, so it needs the least memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.scheduling.schedulers import Scheduler
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: NoOptions, control: Control) -> ScheduleReport:
-    """Each micro-batch starts when the one before has ended, its blocks as early as their dependencies allow."""
+    """Start each micro-batch when the previous one has ended, with its blocks as early as dependencies allow."""
     return report_baseline(plan, one_after_the_other(plan).expand(micro_batches).starts)
 
 

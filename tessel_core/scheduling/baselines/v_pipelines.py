@@ -1,6 +1,6 @@
-"""Pipelines in a V, down the devices and up again, with a split backward: ZB-V, V-Half and V-Min.
+"""ZB-V, V-Half and V-Min: pipelines in a V, down the devices and up again, with split backward passes.
 
-Publications draw them in unit slots, in which every pass lasts one; what is taken from the slots is an order.
+Publications draw them in slots, and every pass takes one slot. Only the order of the slots is used here.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.baselines.chain import Chain, find_chain, with_split_backward
 from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published
 
-_PERIOD = 6
+_PERIOD_SLOTS = 6
 """Slots from one micro-batch to the next: each device runs three passes of two chunks."""
 
 Slots = dict[Run, int]
 
 
 def _find_two_chunks(plan: MicroBatchPlan) -> Chain | str:
-    """The plan as a chain of 2p stages, of which s and 2p - 1 - s share a device, or why it is none."""
+    """Return the plan as a chain of 2p stages in which s and 2p - 1 - s share a device, or one sentence on why not."""
     chain = find_chain(plan)
     if isinstance(chain, str):
         return chain
     devices = len(chain.devices) // 2
     if chain.devices[:devices] != chain.devices[devices:][::-1] or len(set(chain.devices)) != devices:
-        return "its stages do not go down the devices and up again, two on each"
+        return "its stages do not go down the devices and up again with two stages on each"
     return with_split_backward(chain)
 
 
 def _in_slots(slots: Slots) -> list[Run]:
-    """The runs in order of their slots."""
+    """Return the runs in order of their slots."""
     return sorted(slots, key=slots.__getitem__)
 
 
 def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run], most_held: int) -> Slots:
-    """Runs as early as each device's order allows, and the weight halves that `order` lacks where nothing else can run.
+    """Assign slots to the runs of `order`, and put the weight halves that it lacks where a device would idle.
 
-    A chunk's activations are held from its forward pass to its weight half, and never more than `most_held`.
+    Runs start as early as the order on their device allows. The activations of a chunk are held from its forward pass
+    to its weight half. No device holds more than `most_held` of them.
     """
     own: dict[int, list[Run]] = {device: [] for device in chain.devices}
     for b, m in order:
@@ -57,7 +58,7 @@ def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run]
 
 
 class _Line:
-    """The runs that one device has still to do."""
+    """The runs that one device still has to do."""
 
     def __init__(self, plan: MicroBatchPlan, chain: Chain, runs: Sequence[Run], most_held: int) -> None:
         self.plan = plan
@@ -68,7 +69,7 @@ class _Line:
         self.placed = set(self.waiting)
 
     def take(self, done: Slots) -> Run | None:
-        """The run of the present slot, if any; those in `done` have ended."""
+        """Return the run for the current slot, or None. Runs in `done` have ended."""
         if self.waiting and self._can_start(self.waiting[0], done):
             b, m = self.waiting.popleft()
         elif self.late and self._can_start(self.late[0], done):
@@ -89,10 +90,10 @@ class _Line:
 
 
 def _zb_v_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """The handcrafted order whose stable phase is one forward, one input half and one weight half of each chunk in turn
-    [Qi 2024, section 6].
+    """Return the handcrafted order of ZB-V [Qi 2024, section 6].
 
-    It needs 2p - 1 micro-batches to become stable; with fewer, weight halves go where devices would idle instead.
+    Its steady phase alternates a forward pass, an input half and a weight half of each chunk. It needs 2p - 1
+    micro-batches. With fewer, weight halves go where devices would idle instead.
     """
     devices = len(chain.devices) // 2
     planned = max(micro_batches, 2 * devices - 1)
@@ -105,7 +106,7 @@ def _zb_v_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[
 
 
 def _blocks(chain: Chain, device: int, micro_batches: int) -> list[int]:
-    """The blocks that the device takes in turn, at least 2p - 1 micro-batches; 0 is its first chunk, 1 its second."""
+    """Return the sequence of blocks of a device for at least 2p - 1 micro-batches. Names end in the chunk, 0 or 1."""
     devices = len(chain.devices) // 2
     second, below = 2 * devices - 1 - device, devices - device
     f0, b0, w0 = chain.forward[device], *chain.whole_backward(device)
@@ -123,15 +124,18 @@ ZB_V = published(
     "Memory, NeurIPS 2024, arXiv 2405.15362",
     _find_two_chunks,
     _zb_v_order,
-    needs="ZB-V needs two stages a device in a V",
+    needs="ZB-V needs two stages per device in a V",
 )
 
 
 def _v_half_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """In the building block, forward passes of the first chunks and input halves of the second ones take two slots a
-    hop, the others one, so that p/2 + 1 micro-batches' activations suffice [Qi 2024, arXiv 2405.15362]."""
+    """Return the order of V-Half, which holds the activations of p/2 + 1 micro-batches [Qi 2024, arXiv 2405.15362].
+
+    In its building block, forward passes of first chunks and input halves of second chunks move to the next device
+    after two slots, and all other passes after one.
+    """
     p = len(chain.devices) // 2
-    pause = 0 if p % 2 else 3  # without which an even number of devices would have two passes in a slot
+    pause = 0 if p % 2 else 3  # keeps two passes out of one slot if the number of devices is even
     first = [(2 * s, 6 * p - 2 + pause - s) for s in range(p)]
     second = [(p - 1 + s, 7 * p - 3 + pause - 2 * s) for s in range(p, 2 * p)]
     return _repeated(plan, chain, first + second, micro_batches, most_held=2 * ((p + 2) // 2))
@@ -143,15 +147,17 @@ V_HALF = published(
     "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
     _find_two_chunks,
     _v_half_order,
-    needs="V-Half needs two stages a device in a V",
+    needs="V-Half needs two stages per device in a V",
 )
 
 
 def _v_min_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """In the building block every pass takes one slot a hop, so that p/3 + 4/3 micro-batches' activations suffice
-    [Qi 2024, arXiv 2405.15362]."""
+    """Return the order of V-Min, which holds the activations of p/3 + 4/3 micro-batches [Qi 2024, arXiv 2405.15362].
+
+    In its building block, every pass moves to the next device after one slot.
+    """
     p = len(chain.devices) // 2
-    pause = 0 if p % 3 else 2  # without which a multiple of three devices would have two passes in a slot
+    pause = 0 if p % 3 else 2  # keeps two passes out of one slot if the number of devices is a multiple of three
     block = [(s, 4 * p - 1 + pause - s) for s in range(2 * p)]
     return _repeated(plan, chain, block, micro_batches, most_held=2 * ((p + 4) // 3))
 
@@ -162,23 +168,23 @@ V_MIN = published(
     "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
     _find_two_chunks,
     _v_min_order,
-    needs="V-Min needs two stages a device in a V",
+    needs="V-Min needs two stages per device in a V",
 )
 
 
 def _repeated(
     plan: MicroBatchPlan, chain: Chain, block: Sequence[tuple[int, int]], micro_batches: int, most_held: int
 ) -> list[Run]:
-    """The order of a building block, repeated, squeezed and reordered.
+    """Return the order of a repeated building block, with shortened warmup and cooldown.
 
-    `block[s]` is the slot of stage s's forward pass and of its input half; weight halves go into the gaps.  Then, as
-    long as that shortens the whole, the passes of warmup and cooldown move to where devices idle; no device ever holds
-    more than `most_held` chunks' activations.  In between, the building block stays as it is.
+    `block[s]` has the slots of the forward pass and the input half of stage s. Weight halves fill the gaps. Passes of
+    warmup and cooldown then move to idle slots, as long as that shortens the schedule. No device holds the activations
+    of more than `most_held` chunks. In between, the building block stays unchanged.
     """
     slots: Slots = {}
     for stage, pair in enumerate(block):
         for b, slot in zip((chain.forward[stage], chain.backward[stage]), pair, strict=True):
-            slots.update(((b, m), slot + m * _PERIOD) for m in range(micro_batches))
+            slots.update(((b, m), slot + m * _PERIOD_SLOTS) for m in range(micro_batches))
     slots.update(_gaps_for_weights(plan, chain, slots))
     slots = _reordered(plan, chain, slots, most_held)
     while True:
@@ -189,7 +195,7 @@ def _repeated(
 
 
 def _reordered(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
-    """Warmup and cooldown with their passes moved earlier, the weight halves of cooldown where devices idle."""
+    """Move the passes of warmup and cooldown earlier, and the weight halves of cooldown to where devices idle."""
     moved = _moved_earlier(plan, chain, slots, most_held)
     cooldown = max(slot for run, slot in moved.items() if run[0] == chain.forward[0])
     weights = set(chain.weight)
@@ -198,10 +204,10 @@ def _reordered(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int)
 
 
 def _gaps_for_weights(plan: MicroBatchPlan, chain: Chain, slots: Slots) -> Slots:
-    """Slots for the weight halves: the first that are idle on their devices, in order of their input halves."""
+    """Assign each weight half to the first idle slot of its device, in order of the input halves."""
     busy = {(plan.blocks[b].devices[0], slot) for (b, _), slot in slots.items()}
     weight_of = dict(zip(chain.backward, chain.weight, strict=True))
-    found: Slots = {}
+    gaps: Slots = {}
     next_gap = dict.fromkeys(chain.devices, 0)
     for b, m in _in_slots(slots):
         weight = weight_of.get(b)
@@ -211,15 +217,15 @@ def _gaps_for_weights(plan: MicroBatchPlan, chain: Chain, slots: Slots) -> Slots
         slot = max(next_gap[d], slots[b, m] + 1)
         while (d, slot) in busy:
             slot += 1
-        found[weight, m], next_gap[d] = slot, slot + 1
-    return found
+        gaps[weight, m], next_gap[d] = slot, slot + 1
+    return gaps
 
 
 def _moved_earlier(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
-    """Each run of warmup and cooldown moves to the first idle slot of its device after all that it depends on, a
-    forward pass only where its device then holds no more than `most_held`.
+    """Move each run of warmup and cooldown to the first idle slot of its device after its predecessors.
 
-    Warmup ends with the first stage's first input half, cooldown begins with its last forward pass.
+    A forward pass moves only if its device then holds at most `most_held` activations. Warmup ends with the first
+    stage's first input half, and cooldown begins with the first stage's last forward pass.
     """
     moved = dict(slots)
     warm, cold = slots[chain.backward[0], 0], max(slots[run] for run in slots if run[0] == chain.forward[0])
@@ -244,7 +250,7 @@ def _moved_earlier(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: 
 
 
 def _held(plan: MicroBatchPlan, slots: Slots) -> IntColumn:
-    """Chunks' activations held, shaped (devices, slots)."""
+    """Return the number of chunks whose activations are held, shaped (devices, slots)."""
     change = np.zeros((len(plan.devices), max(slots.values()) + 2), dtype=np.int64)
     for (b, _), slot in slots.items():
         block = plan.blocks[b]

@@ -1,4 +1,4 @@
-"""ZB-H1 and ZB-H2: 1F1B with the weight halves of the backward passes put off to where stages would idle."""
+"""ZB-H1 and ZB-H2: 1F1B with weight halves of backward passes delayed to where stages would idle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tessel_core.scheduling.order import Run, merge_device_orders, published
 
 
 def _find_split_chain(plan: MicroBatchPlan) -> Chain | str:
-    """The plan as a chain of stages, each on its own device with a split backward, or why it is none."""
+    """Return the plan as a chain of stages on their own devices with split backward passes, or why it is not one."""
     return with_split_backward(find_straight_chain(plan))
 
 
 def _order_with_late_weights(plan: MicroBatchPlan, chain: Chain, micro_batches: int, extra: int) -> list[Run]:
-    """Stage s of p runs p - s + min(p - 1 - s, extra) forward passes, then backward and forward passes in turn; each
-    weight half follows the input half of the micro-batch that comes s + min(s, extra) later.
+    """Return the order in which stage s of p first runs p - s + min(p - 1 - s, extra) forward passes.
 
-    So no stage holds more than p + extra activations.
+    Then backward and forward passes alternate. Each weight half follows the input half of the micro-batch that is
+    s + min(s, extra) later. So no stage holds more than p + extra activations.
     """
     stages = len(chain.devices)
     orders = []
@@ -31,8 +31,11 @@ def _order_with_late_weights(plan: MicroBatchPlan, chain: Chain, micro_batches: 
 
 
 def _h1_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """1F1B's forward passes and input halves; weight halves start late enough for every stage to hold as many
-    activations as the first one [Qi 2024, section 2.1]."""
+    """Return the order of ZB-H1 [Qi 2024, section 2.1].
+
+    Forward passes and input halves are those of 1F1B. Weight halves are so late that every stage holds as many
+    activations as the first one.
+    """
     return _order_with_late_weights(plan, chain, micro_batches, extra=0)
 
 
@@ -47,10 +50,10 @@ ZB_H1 = published(
 
 
 def _h2_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
-    """Of p stages, stage s begins with 2(p - s) - 1 forward passes and ends with 2s + 1 weight halves, which makes the
-    schedule a parallelogram and holds 2p - 1 activations [Qi 2024, section 2.2].
+    """Return the order of ZB-H2, which holds 2p - 1 activations [Qi 2024, section 2.2].
 
-    It needs as many micro-batches; with fewer it goes as far from ZB-H1 as they allow.
+    Stage s of p starts with 2(p - s) - 1 forward passes and ends with 2s + 1 weight halves, so the schedule is a
+    parallelogram. It needs 2p - 1 micro-batches. With fewer, it goes as far from ZB-H1 as they allow.
     """
     stages = len(chain.devices)
     return _order_with_late_weights(plan, chain, micro_batches, extra=min(stages - 1, max(0, micro_batches - stages)))

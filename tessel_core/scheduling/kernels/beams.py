@@ -1,23 +1,23 @@
-"""Beam search: many beginnings of a schedule side by side, one more run in each at every step.
+"""Beam search: extends many partial schedules in parallel, by one run per step.
 
-A beginning takes runs in the order of their starts.  A step appends a run as early as its devices, its predecessors,
-memory and the pinned runs allow.  Of all the steps those are kept whose devices can end soonest: summed over devices,
-the most of work that is left after it may begin and before what must follow it has to run.  What a device holds depends
-on the order of its runs only.
+A partial schedule ("beginning") contains runs in order of their starts. A step appends a run as early as its devices,
+its predecessors, memory and the pinned runs allow. The beam keeps the beginnings with the least score, which is the sum
+of a lower bound on the end of each device. Memory depends on the order of runs on a device only.
 
-Left out without loss is a beginning that
+A *sole* block excludes all other blocks in time and holds no memory. A beginning is dropped without loss if:
 
-- another dominates: it has the same runs, and whatever completes the one completes the other;
-- starts a run so late that another could have been brought forward before it  [Giffler, Thompson 1960];
-- starts a run of a *sole* block, which excludes all others in time, though it could have started, with all that came
-  since put off, when all devices were free before and no pinned run was between;
-- starts a sole run that nothing waits for while another, as long, that waits for nothing is still to come;
-- cannot end in time.
+- another beginning with the same runs dominates it, because every completion of this one also completes the other;
+- it starts a run so late that another run could have run before it [Giffler, Thompson 1960];
+- it starts a sole run that could have started at an earlier time when all devices were free, with all later runs
+  delayed, and no pinned run lies in between;
+- it starts a sole run without successors, although an equally long sole run without predecessors is still missing;
+- it cannot end in time.
 
-Of all schedules that end in time, take one whose sole runs start earliest in sum, each counted by its length, of these
-one whose sole runs that wait for nothing do, and of these one whose other runs do: to bring a run forward, or two sole
-runs of equal length into that order, would make the sum less.  So none of its beginnings is left out but for one that
-dominates it, and where nothing else was dropped, a beam that dies out has shown that there is no such schedule.
+Why nothing is lost: among all schedules that end in time, choose one with the least sum of starts of sole runs,
+weighted by length. Among these choose the least sum for sole runs without predecessors, and then for all other runs.
+Moving a run forward, or swapping two sole runs of equal length, would reduce one of these sums. So none of its
+beginnings is dropped, except in favour of one that dominates it. If the beam dies out and dropped no other beginning,
+no schedule exists.
 """
 
 from __future__ import annotations
@@ -33,100 +33,100 @@ from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
 class Pins(NamedTuple):
-    """Runs that have their starts, in rows per device in the order of these; a run is micro-batch · blocks + block."""
+    """Pinned runs in rows per device, in order of their starts. A run is the number micro-batch · blocks + block."""
 
     row: IntColumn
     start: IntColumn
     end: IntColumn
     memory: IntColumn
     free: IntColumn
-    """Ticks before the start in which the device has no pinned run."""
+    """Ticks before the start of each pinned run in which its device has no pinned run."""
     moment: IntColumn
-    """Starts of pinned runs on any device, in order: between two of them is a *stretch*."""
+    """Starts of pinned runs on any device, in order. The time between two of them is a *stretch*."""
     over: IntColumn
-    """Per moment, when all that start until then have ended."""
+    """For each moment, the time at which all pinned runs that started by then have ended."""
     alike: IntColumn
-    """Micro-batches without pins: of each block their runs come in this order."""
+    """Micro-batches without pins. The runs of a block come in this order."""
     special: IntColumn
-    """Others that have runs without a start."""
+    """Micro-batches with pins or orders that have runs without a fixed start."""
     is_special: NDArray[np.bool_]
     latest: IntColumn
-    """The latest start that the pins allow, per run."""
+    """Latest start of each run that the pins allow."""
     wait_row: IntColumn
     wait: IntColumn
-    """Runs that a run waits for besides its predecessors."""
+    """Runs for which each run waits in addition to its predecessors."""
 
 
 class Ways(NamedTuple):
-    """What must follow blocks, and what blocks are alone in."""
+    """Longest paths of blocks, and sole blocks."""
 
     order: IntColumn
-    """Blocks, each after its predecessors."""
+    """Blocks in topological order."""
     rest: IntColumn
-    """The longest way from the end of a block to the end of everything, in ticks."""
+    """Longest path from the end of each block to the end of the micro-batch, in ticks."""
     on: IntColumn
-    """Blocks on a device, the longest rest first, in the rows of `Tables.on_row`."""
+    """Blocks on each device, the longest rest first, in the rows of `Tables.on_row`."""
     lag: IntColumn
-    """The longest lag after a block."""
+    """Longest lag after each block."""
     sole: IntColumn
-    """Blocks that exclude all others in time and hold nothing, in a plan without lags; at most 62."""
+    """Sole blocks, at most 62. There are none in a plan with lags."""
     ahead_row: IntColumn
     ahead: IntColumn
-    """Per sole block that nothing waits for, those as long that wait for nothing: two of their runs may swap."""
+    """For each sole block without successors, the equally long sole blocks without predecessors."""
 
 
 class Beam(NamedTuple):
-    """Beginnings of a schedule, a row each."""
+    """Partial schedules, one per row."""
 
     starts: IntColumn
-    """Per run, -1 where it is not in the beginning; pinned runs are from the first."""
+    """Start of each run, or -1 if it is not placed. Pinned runs are always placed."""
     taken: IntColumn
-    """Per block, runs of micro-batches that are alike."""
+    """Number of placed runs of each block, in micro-batches without pins."""
     left: IntColumn
-    """Per block, runs still to come."""
+    """Number of missing runs of each block."""
     busy: IntColumn
-    """Per device, the end of its last run, pinned ones apart."""
+    """End of the last run on each device, without pinned runs."""
     passed: IntColumn
-    """Per device, pinned runs before that."""
+    """Number of pinned runs on each device before that."""
     held: IntColumn
-    """Per device, after all of these."""
+    """Memory of each device after all of these."""
     clock: IntColumn
     """The last start."""
     waived: IntColumn
-    """Bit i: the next run of `Ways.sole[i]` might have started before, so it waits for another stretch."""
+    """Bit i is set if the next run of `Ways.sole[i]` could have started earlier. It may not start in this stretch."""
 
 
 class Steps(NamedTuple):
-    """Runs with which beginnings may go on."""
+    """Runs that may extend beginnings."""
 
     parent: IntColumn
     run: IntColumn
     start: IntColumn
     score: IntColumn
     key: IntColumn
-    """Equal where the beginnings have the same runs."""
+    """Hash that is equal if the extended beginnings have the same runs."""
     waived: IntColumn
 
 
 class Scratch(NamedTuple):
-    """What the kernels note while they look at one step."""
+    """Arrays that the kernels reuse for each step."""
 
     passed: IntColumn
     held: IntColumn
     busy: IntColumn
-    """Per device."""
+    """Entries of these three are per device."""
     taken: IntColumn
     left: IntColumn
     soonest: IntColumn
     early: IntColumn
-    """Per block."""
+    """Entries of these four are per block."""
     runs: IntColumn
-    """Per candidate."""
+    """Entries are per candidate."""
 
 
 @inlined
 def _mixed(number: int) -> int:
-    """The number spread over 62 bits."""
+    """Return a hash of the number with 62 bits."""
     number = (number ^ (number >> 31)) * 0x2545F4914F6CDD1D
     number = (number ^ (number >> 27)) * 0x1B873593CC9E2D51
     return (number ^ (number >> 33)) & 0x3FFFFFFFFFFFFFFF
@@ -134,7 +134,7 @@ def _mixed(number: int) -> int:
 
 @inlined
 def _before(values: IntColumn, low: int, high: int, least: int) -> int:
-    """How many of the rising values[low:high] are less than `least`."""
+    """Return how many of the ascending values[low:high] are less than `least`."""
     begin = low
     while low < high:
         middle = (low + high) // 2
@@ -149,9 +149,9 @@ def _before(values: IntColumn, low: int, high: int, least: int) -> int:
 def _placed(
     tables: Tables, pins: Pins, beam: Beam, row: int, b: int, ready: int, passed: IntColumn, held: IntColumn
 ) -> int:
-    """The earliest start from `ready` on of a run of block b at the end of a beginning; -1 where memory allows none.
+    """Return the earliest start, from `ready` on, of a run of block b after a beginning, or -1 if memory allows none.
 
-    Sets which pinned runs the block's devices have passed before it, and what they hold then.
+    Also sets the number of pinned runs that come before it on its devices, and the memory that the devices then hold.
     """
     start, moved = ready, True
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -181,9 +181,10 @@ def _placed(
 
 @inlined
 def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held: IntColumn) -> int:
-    """The end of the pinned runs that would not fit after a run of block b, placed as `_placed` has set; -1 if all do.
+    """Return the end of the pinned runs that would not fit in memory after a run of block b, or -1 if all fit.
 
-    Then the run may have to wait for them, though it could go before.
+    If some do not fit, the run may have to wait for them, although there is time for it before them. `passed` and
+    `held` are as `_placed` sets them.
     """
     after = -1
     if tables.memory[b] > 0:
@@ -200,7 +201,7 @@ def _after_overfull(tables: Tables, pins: Pins, b: int, passed: IntColumn, held:
 
 @inlined
 def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) -> int:
-    """When the runs that it waits for have ended; -1 where one is still to come."""
+    """Return when the predecessors of a run have ended, at least `clock`, or -1 if one is not placed."""
     blocks = tables.duration.size
     m, b = run // blocks, run % blocks
     ready = clock
@@ -222,7 +223,7 @@ def _ready(tables: Tables, pins: Pins, starts: IntColumn, run: int, clock: int) 
 
 @inlined
 def _end_of(pins: Pins, d: int, first: int, work: int) -> int:
-    """When so many ticks of work have been done on a device that begins with them at `first`, its pinned runs aside."""
+    """Return the time at which a device has done `work` ticks from `first` on, beside its pinned runs."""
     low, high = pins.row[d], pins.row[d + 1]
     end = first + work
     if low < high:
@@ -238,7 +239,7 @@ def _specials_in_time(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, busy: IntColumn, clock: int, limit: int,
     soonest: IntColumn, early: IntColumn,
 ) -> bool:  # fmt: skip
-    """Whether all runs to come of special micro-batches can be in time; `soonest`, per block, is no later than they."""
+    """Return whether all missing runs of special micro-batches can be in time. Lower `soonest` to their starts."""
     blocks, fine = tables.duration.size, True
     for m in pins.special:
         for j in range(blocks):
@@ -262,7 +263,7 @@ def _score(
     tables: Tables, pins: Pins, ways: Ways, starts: IntColumn, taken: IntColumn, left: IntColumn, busy: IntColumn,
     clock: int, limit: int, soonest: IntColumn, early: IntColumn,
 ) -> int:  # fmt: skip
-    """The least end of each device, summed; -1 where the schedule cannot end by `limit`."""
+    """Return the sum of lower bounds on the ends of devices, or -1 if the schedule cannot end by `limit`."""
     blocks, alike, score = tables.duration.size, pins.alike.size, 0
     for b in range(blocks):
         soonest[b] = UNLIMITED
@@ -302,7 +303,7 @@ def _score(
 
 @inlined
 def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int, start: int) -> int:
-    """`Beam.waived` after a run of block b that starts then."""
+    """Return the value of `Beam.waived` after a run of block b that starts at `start`."""
     moments = pins.moment.size
     stretch = _before(pins.moment, 0, moments, start)
     waived = beam.waived[row] if _before(pins.moment, 0, moments, beam.clock[row]) == stretch else 0
@@ -325,7 +326,7 @@ def _waived(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, b: int
 
 @inlined
 def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: int, overfull: int) -> bool:
-    """Whether the run, the next of its block, may come before whatever else may follow it would not wait for."""
+    """Return whether the next run of its block may run before other runs that start after its end, without loss."""
     m, b = run // tables.duration.size, run % tables.duration.size
     movable = True
     for i in range(ways.sole.size):
@@ -345,7 +346,7 @@ def _movable(tables: Tables, pins: Pins, ways: Ways, beam: Beam, row: int, run: 
 
 @inlined
 def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -> int:
-    """Writes the next run of each block and all runs to come of special micro-batches; returns how many."""
+    """Write the next run of each block and all missing runs of special micro-batches to `runs`. Return their number."""
     blocks, found = beam.taken.shape[1], 0
     for b in range(blocks):
         turn = beam.taken[row, b] < pins.alike.size
@@ -366,8 +367,10 @@ def _candidates(pins: Pins, ways: Ways, beam: Beam, row: int, runs: IntColumn) -
 def next_steps(
     tables: Tables, pins: Pins, ways: Ways, beam: Beam, rows: int, limit: int, steps: Steps, scratch: Scratch
 ) -> int:
-    """Write to `steps` with which runs the first `rows` beginnings may go on to end by `limit`; returns how many, or -1
-    where there is no room for all."""
+    """Write the runs that may extend the first `rows` beginnings and end by `limit` to `steps`.
+
+    Returns their number, or -1 if `steps` is too small.
+    """
     blocks, devices = tables.duration.size, tables.capacity.size
     passed, held, busy, taken, left, soonest, early, runs = scratch
     count, moments = 0, pins.moment.size
@@ -379,7 +382,7 @@ def next_steps(
             for run in range(m * blocks, (m + 1) * blocks):
                 if starts[run] >= 0:
                     key ^= _mixed(-1 - run)
-        soon = UNLIMITED  # What starts later leaves room for a run that could have been brought forward.
+        soon = UNLIMITED  # the least end of a run that may come first: no run needs to start later than that
         for i in range(_candidates(pins, ways, beam, row, runs)):
             run = runs[i]
             b, again = run % blocks, False
@@ -431,7 +434,7 @@ def next_steps(
 
 @inlined
 def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) -> int:
-    """When a run of the beginning to which a step leads ends; less than its duration where it is not in it."""
+    """Return the end of a run in the beginning after a step. It is less than the duration if the run is not placed."""
     start = steps.start[step] if steps.run[step] == run else beam.starts[steps.parent[step], run]
     end: int = start + tables.duration[run % tables.duration.size]
     return end
@@ -439,9 +442,10 @@ def _end_after(tables: Tables, beam: Beam, steps: Steps, step: int, run: int) ->
 
 @inlined
 def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, one: int, other: int) -> bool:
-    """Whether whatever completes the beginning to which the `other` step leads completes that of the `one` as well.
+    """Return whether every completion of the beginning after step `other` also completes that after step `one`.
 
-    It does where nothing that counts later than `other`'s clock is later in the `one`, and no pinned run is between.
+    That is so if no pinned run lies between them, and if everything that later runs wait for ends no later after `one`
+    than after `other`. Ends before the clock of `other` do not matter.
     """
     blocks = tables.duration.size
     parent, rival, clock, latest = steps.parent[one], steps.parent[other], steps.start[one], steps.start[other]
@@ -491,9 +495,9 @@ def _dominates(tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps,
 def undominated(
     tables: Tables, pins: Pins, ways: Ways, beam: Beam, steps: Steps, order: IntColumn, kept: IntColumn
 ) -> int:
-    """Write to `kept` which steps no other dominates; returns how many.
+    """Write the steps that no other step dominates to `kept`. Return their number.
 
-    Of steps with one key, next to each other in `order`, those come first that may dominate the others.
+    In `order`, steps with equal keys are neighbours, and steps that may dominate others come before them.
     """
     count, group = 0, 0
     for step in order:
@@ -514,7 +518,7 @@ def undominated(
 def take_steps(
     tables: Tables, pins: Pins, beam: Beam, steps: Steps, chosen: IntColumn, after: Beam, scratch: Scratch
 ) -> None:
-    """Write the beginnings to which the chosen steps lead into the first rows of `after`."""
+    """Write the beginnings after the chosen steps to the first rows of `after`."""
     blocks, passed, held = tables.duration.size, scratch.passed, scratch.held
     for i in range(chosen.size):
         step = chosen[i]

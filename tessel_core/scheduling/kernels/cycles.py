@@ -1,12 +1,12 @@
-"""Repetends as cyclic orders: their exact period, and a tabu search that shortens it.
+"""Repetends as circular orders: their exact period, and a tabu search that shortens it.
 
-`copies` micro-batches repeat together.  On every device the runs of their blocks form a circle; an arc of it has a
-height, so many periods later than its source its target belongs: start(target) + height · period >= start(source) +
-duration(source).  Dependencies are arcs of height 0.  The least period is the greatest ratio of ticks to height over
-all circles of arcs, which Howard's policy iteration finds [Cochet-Terrasson et al. 1998; Dasdan 2004].
+`copies` micro-batches repeat together. On every device, the runs of their blocks form a circle. Each arc of a circle
+has a height, the number of periods from its source to its target: start(target) + height · period >= start(source) +
+duration(source). Dependencies are arcs of height 0. The least period is the largest ratio of ticks to height over all
+cycles of arcs. Howard's policy iteration finds it [Cochet-Terrasson et al. 1998; Dasdan 2004].
 
-As in whole schedules, reversing two neighbours that follow each other on a critical circle never makes a circle of
-height 0, and what a device holds depends on its order only.
+As in whole schedules, reversing two neighbours on a critical cycle never forms a cycle of height 0. Memory depends on
+the order on a device only.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from tessel_core.scheduling.kernels.tables import Tables
 Floats = NDArray[np.float64]
 
 _TENURE = 6
-"""Steps for which a reversed pair stays so, at least."""
-_MEMORY = 2**18
-_ROUNDS = 300
-"""Policy iteration takes a few; more than this means that rounding errors chase each other."""
+"""Least number of steps for which a reversed pair is tabu."""
+_TABU_SLOTS = 2**18
+"""Size of the hash table of tabu pairs."""
+_MAX_ROUNDS = 300
+"""Policy iteration takes a few rounds. More than this many means that rounding errors keep it going."""
 _PRECISION = 1e-9
-"""Of the period: differences below are rounding errors."""
+"""Differences below this share of the period are rounding errors."""
 _NOWHERE = -1e300
 
 
 class Circles(NamedTuple):
-    """Each stop's neighbours on its device, the height of the arc to the next one, and what is held before it."""
+    """The neighbours of each stop on its device, the height of the arc to the next one, and the memory held before."""
 
     following: IntColumn
     preceding: IntColumn
@@ -43,30 +44,30 @@ class Circles(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The arcs into every run, and what policy iteration knows: one that binds, and the way to it along those.
+    """The arcs into every run, and the state of policy iteration: a binding arc per run, and paths along those.
 
-    The arcs into a run are those of its dependencies, those from the stops before its own, and last one that joins
-    everything: from the run before it, at a height so great that no circle through it counts.
+    The arcs into a run are those of its dependencies, those from the stops before its own, and a joining arc. That one
+    comes from the run with the previous number. Its height is so large that no cycle through it is critical.
     """
 
     row: IntColumn
-    """Run i's are arcs `row[i]` … `row[i + 1] - 1`."""
+    """The arcs into run i are `row[i]` … `row[i + 1] - 1`."""
     source: IntColumn
     ticks: IntColumn
     height: IntColumn
     binding: IntColumn
-    """The arc that binds each run."""
+    """The binding arc of each run."""
     head: Floats
-    """The longest way to each run from the critical circle."""
+    """Longest path from the critical cycle to each run."""
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
-    """One number: the height of joining arcs, were no arc to lead down."""
+    """One number: the height of joining arcs if no arc has a negative height."""
 
 
 @compiled
 def no_circles(tables: Tables, copies: int) -> Circles:
-    """Room for the circles of so many micro-batches."""
+    """Return empty circles for `copies` micro-batches."""
     stops = copies * tables.place_device.size
     return Circles(
         np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64), np.zeros(stops, np.int64)
@@ -75,9 +76,9 @@ def no_circles(tables: Tables, copies: int) -> Circles:
 
 @compiled
 def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> int:
-    """Fill `circles` with the order that `starts`, shaped (copies, blocks), have modulo `period`.
+    """Fill `circles` with the order of `starts`, shaped (copies, blocks), modulo `period`.
 
-    The runs may overlap, their order counts.  Returns how much more than the capacities is then held, in all: 0 fits.
+    Runs may overlap, because only their order matters. Returns the memory above the capacities, summed over devices.
     """
     copies, places, excess = starts.shape[0], tables.place_device.size, 0
     for d in range(tables.capacity.size):
@@ -111,7 +112,7 @@ def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> i
 
 @compiled
 def timing_of(tables: Tables, circles: Circles) -> Timing:
-    """The arcs of the circles, with a policy to begin from: every run waits for the one before it on a device."""
+    """Return the arcs of the circles with an initial policy: the run before it on a device binds each run."""
     blocks, places = tables.duration.size, tables.place_device.size
     runs = circles.following.size // places * blocks
     row = np.zeros(runs + 1, np.int64)
@@ -147,7 +148,7 @@ def _places(tables: Tables, block: int) -> int:
 
 @compiled
 def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
-    """Write all arcs anew."""
+    """Write all arcs."""
     blocks, runs = tables.duration.size, timing.binding.size
     work, longest = 0, 0
     for d in range(tables.capacity.size):
@@ -168,7 +169,7 @@ def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
             arc += 1
         timing.source[arc], timing.ticks[arc], timing.height[arc] = (run - 1) % runs, 0, 0
         longest += most if m == 0 else 0
-    # More than the ticks of all runs over the busiest device's work.
+    # More than the ticks of all runs / the busiest device's work.
     timing.far[0] = 2 + 2 * longest // work
 
 
@@ -187,15 +188,15 @@ def _lay_stop(tables: Tables, circles: Circles, timing: Timing, stop: int) -> No
 
 @compiled
 def least_period(timing: Timing) -> tuple[float, int]:
-    """The least period of the circles, and a run on a critical one; (infinity, -1) where an order contradicts itself.
+    """Return the least period and a run on a critical cycle, or (infinity, -1) if the order contradicts itself.
 
-    `timing.head` is then the longest way from that run to each, a way up by one height counting minus one period.
+    Also sets `timing.head` to the longest path from that run to each run. Each unit of height counts minus one period.
     """
     row, source, ticks, height, binding, head = timing[:6]
     far = timing.far[0] - np.minimum(height, 0).sum()
     for run in range(binding.size):
         height[row[run + 1] - 1] = far
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         period, root = _worst_circle(timing)
         if root < 0:
             return np.inf, -1
@@ -217,7 +218,7 @@ def least_period(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def _worst_circle(timing: Timing) -> tuple[float, int]:
-    """The greatest ratio of the circles that binding arcs form, and a run on it; root -1 where one has no height."""
+    """Return the largest ratio over the cycles of binding arcs, and a run on it, or -1 if a cycle has no height."""
     binding, mark = timing.binding, timing.mark
     period, root = -1.0, -1
     mark[:] = -1
@@ -243,9 +244,9 @@ def _worst_circle(timing: Timing) -> tuple[float, int]:
 
 @compiled
 def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
-    """Fill `starts`, one a run, with the earliest that repeat every `period` ticks; False where none do.
+    """Fill `starts`, one per run, with the earliest that repeat every `period` ticks. Return False if none do.
 
-    Runs are taken in order of their heads, as `least_period` left them, so that a few rounds are enough.
+    Runs are visited in order of `timing.head` as `least_period` sets it, so a few rounds are enough.
     """
     runs = starts.size
     starts[:] = 0
@@ -262,14 +263,14 @@ def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
                 moved = True
         if not moved:
             return True
-        if starts.max() > longest:  # only a circle that takes longer than its height leads so far
+        if starts.max() > longest:  # only a cycle with more ticks than height · period leads so far
             return False
     return False
 
 
 @compiled
 def _measure(timing: Timing, period: float, root: int) -> None:
-    """Set every head along the binding arcs; runs whose arcs do not lead back to `root` are bound anew."""
+    """Set every head along the binding arcs. Runs whose arcs do not lead back to `root` get a new binding arc."""
     row, source, ticks, height, binding, head, mark, trail, _ = timing
     unknown, known, seen, adrift = 0, 1, 2, 3
     mark[:] = unknown
@@ -305,11 +306,11 @@ def _measure(timing: Timing, period: float, root: int) -> None:
 
 @compiled
 def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
-    """The longest way from each run to `root`, measured as heads are; the latest run first, which saves rounds."""
+    """Set the longest path from each run to `root`, as for heads. The latest runs come first, which saves rounds."""
     tail[:] = _NOWHERE
     tail[root] = 0.0
     latest_first = np.argsort(-timing.head)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         moved = False
         for run in latest_first:
             if tail[run] == _NOWHERE:
@@ -326,7 +327,7 @@ def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
 
 @compiled
 def _may_reverse(tables: Tables, circles: Circles, early: int, late: int) -> bool:
-    """Whether the run at stop `late` may go right before the one at `early`, its neighbour, on all shared devices."""
+    """Return whether the run at stop `late` may move right before its neighbour at `early`, on all shared devices."""
     places = tables.place_device.size
     m, b, n, c = early // places, tables.place_block[early % places], late // places, tables.place_block[late % places]
     if b == c:
@@ -344,7 +345,7 @@ def _may_reverse(tables: Tables, circles: Circles, early: int, late: int) -> boo
                 continue
             if circles.following[stop] != n * places + other or circles.height[stop] != height:
                 return False
-            if circles.preceding[stop] == n * places + other:  # alone on the device: nothing to gain
+            if circles.preceding[stop] == n * places + other:  # only two runs on the device: nothing to gain
                 return False
             if circles.held[stop] + gained > tables.capacity[d]:
                 return False
@@ -353,7 +354,7 @@ def _may_reverse(tables: Tables, circles: Circles, early: int, late: int) -> boo
 
 @compiled
 def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late: int) -> None:
-    """Let the run at stop `late` go right before the one at `early` on every device that they share."""
+    """Move the run at stop `late` right before the one at `early`, on all shared devices."""
     places = tables.place_device.size
     b, c = tables.place_block[early % places], tables.place_block[late % places]
     following, preceding, height, held = circles
@@ -380,7 +381,7 @@ def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late:
 def _promise(
     tables: Tables, circles: Circles, head: Floats, tail: Floats, period: float, early: int, late: int
 ) -> float:
-    """By how much the longest circle through either exceeds `period` once `late` comes first, about."""
+    """Estimate by how much the longest cycle through either run exceeds `period` after the reversal."""
     blocks, places = tables.duration.size, tables.place_device.size
     first, second = run_at(tables, early), run_at(tables, late)
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
@@ -428,7 +429,10 @@ def _copy(source: Circles, target: Circles) -> None:
 def _best_pair(
     tables: Tables, circles: Circles, timing: Timing, tail: Floats, period: float, root: int, tabu: IntColumn, step: int
 ) -> tuple[int, int]:
-    """The stops of the neighbours on the critical circle to reverse next, or of any where all are tabu, or (-1, -1)."""
+    """Return the stops of the neighbours on the critical cycle to reverse next, or (-1, -1) if there are none.
+
+    If all pairs are tabu, the choice is random.
+    """
     blocks, places, stops = tables.duration.size, tables.place_device.size, circles.following.size
     chosen, partner, least, ties = -1, -1, np.inf, 0
     spare, spare_partner, seen = -1, -1, 0
@@ -444,7 +448,7 @@ def _best_pair(
                 if np.random.random() * seen < 1.0:
                     spare, spare_partner = early, late
                 promise = np.round(_promise(tables, circles, timing.head, tail, period, early, late))
-                if promise <= least and tabu[(late * stops + early) % _MEMORY] <= step:
+                if promise <= least and tabu[(late * stops + early) % _TABU_SLOTS] <= step:
                     ties = ties + 1 if promise == least else 1
                     least = promise
                     if np.random.random() * ties < 1.0:
@@ -458,15 +462,15 @@ def _best_pair(
 def shorten_circles(
     tables: Tables, circles: Circles, copies: int, bound: float, steps: int, patience: int, seed: int
 ) -> float:
-    """Improve `circles`, in place, by at most `steps` reversals; returns the least period of all copies together.
+    """Improve `circles` in place by at most `steps` reversals. Return the least period of all copies together.
 
-    Ends at a period of `bound`; after `patience` steps without a shorter one it begins from the best again.
+    Stops at a period of `bound`. After `patience` steps without improvement, it starts from the best again.
     """
     np.random.seed(seed)
     timing, tail = timing_of(tables, circles), np.empty(copies * tables.duration.size)
     best_circles = no_circles(tables, copies)
     _copy(circles, best_circles)
-    tabu, stops = np.zeros(_MEMORY, np.int64), circles.following.size
+    tabu, stops = np.zeros(_TABU_SLOTS, np.int64), circles.following.size
     period, root = least_period(timing)
     best, idle = period, 0
     for step in range(1, steps + 1):
@@ -477,12 +481,12 @@ def shorten_circles(
         idle += 1
         if early >= 0:
             _reverse(tables, circles, timing, early, late)
-            tabu[(early * stops + late) % _MEMORY] = step + _TENURE + np.random.randint(2 * _TENURE)
+            tabu[(early * stops + late) % _TABU_SLOTS] = step + _TENURE + np.random.randint(2 * _TENURE)
             period, root = least_period(timing)
             if period < best * (1 - _PRECISION):
                 best, idle = period, 0
                 _copy(circles, best_circles)
-        elif idle <= 1:  # nothing may be reversed at the best
+        elif idle <= 1:  # no pair of the best circles may be reversed
             break
         if early < 0 or root < 0 or idle > patience:
             idle = 0
@@ -495,10 +499,11 @@ def shorten_circles(
 
 @compiled
 def windows(tables: Tables, starts: IntColumn, sizes: IntColumn, stride: int, found: Floats) -> None:
-    """The period per micro-batch of windows of `starts`, shaped (micro-batches, blocks), closed to circles.
+    """Write the period per micro-batch of windows of `starts`, shaped (micro-batches, blocks), that are closed.
 
-    A window lasts as long as the slowest block takes to its next turn, so that it never holds more than was held.
-    `found[s, i]` is that of `sizes[s]` micro-batches from micro-batch i · `stride` on, infinity where there is none.
+    The length of a window is the largest distance between a block's first start in it and its first start after it.
+    So it never holds more memory than the schedule. `found[s, i]` belongs to the window of `sizes[s]` micro-batches
+    from micro-batch i · `stride` on. It is infinity if that window has no period.
     """
     found[:] = np.inf
     for s in range(sizes.size):

@@ -1,13 +1,13 @@
-"""List scheduling: a schedule from one priority and one handicap a block [Graham 1966; Kolisch 1996].
+"""List scheduling with one priority and one handicap per block [Graham 1966; Kolisch 1996].
 
-Each step places, among the next runs of all blocks whose predecessors are placed and which fit the memory, the one with
-the least earliest start + handicap, the higher priority first on a tie.  Runs of one block are taken in order of
-micro-batch, which loses nothing.  With handicaps of 0 no device is left idle that could work (the parallel scheme of
-Kolisch 1996); a handicap lets a device wait for something better, as active schedules may.
+Each step looks at the next run of every block, if its predecessors are placed and it fits in memory. It places the run
+with the least earliest start + handicap. The higher priority wins ties. Runs of one block come in order of micro-batch,
+which loses nothing. With handicaps of 0, no device idles that could work (the parallel scheme of Kolisch 1996). A
+handicap lets a device wait for a better run, as in active schedules.
 
-Memory cannot lock up.  Where several blocks of a device acquire, a micro-batch enters only where all that it will ever
-acquire there has room, if the rules say so; if not, a run is placed only if the micro-batches in flight could still
-finish one after another, the oldest first [the banker's algorithm, Dijkstra 1965].
+Memory cannot deadlock. If several blocks of a device acquire memory, there are two guards, which the rules choose
+between. Either a micro-batch enters only if all that it will acquire there fits. Or a run is placed only if all
+micro-batches in flight could still finish one after another, the oldest first [banker's algorithm, Dijkstra 1965].
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
 class Rules(NamedTuple):
-    """What decides between runs that could be next."""
+    """Parameters that decide which run comes next."""
 
     priority: NDArray[np.float64]
-    """Per block; the higher comes first."""
+    """Priority of each block. The higher comes first."""
     age: NDArray[np.float64]
-    """One number: how much priority a run loses per micro-batch before it."""
+    """One number: the priority that a run loses per earlier micro-batch."""
     handicap: IntColumn
-    """Ticks, per block: how much earlier another run must be able to start to come first."""
+    """Ticks added to the earliest start of each block's runs when runs are compared."""
     capacity: IntColumn
-    """What may be held, per device: at most the plan's."""
+    """Memory that each device may use, at most the plan's capacity."""
     whole: NDArray[np.bool_]
-    """Per device where several blocks acquire: whether micro-batches enter only with room for all of theirs."""
+    """Whether micro-batches enter each device only with room for all that they acquire. Else the banker's check."""
 
 
 @compiled
 def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> int:
-    """Fill `starts`, shaped (micro-batches, blocks), by `rules`; returns the makespan.
+    """Fill `starts`, shaped (micro-batches, blocks), by `rules`. Return the makespan.
 
-    The result is -1 where it would be above `limit`, or where less than the plan's capacity leaves no way on.
+    The result is -1 if it would exceed `limit`, or if the reduced capacity leads to a deadlock.
     """
     micro_batches, blocks = starts.shape
     handicap, capacity = rules.handicap, rules.capacity
@@ -54,7 +54,7 @@ def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> in
     ready = np.empty(blocks, np.int64)
     for b in range(blocks):
         ready[b] = 0 if tables.before_row[b] == tables.before_row[b + 1] else UNLIMITED
-    # The best run of those at home on each device, looked at again only where something has changed.
+    # The best next run among the blocks whose first device this is, updated only after a change.
     chosen, key, rank = np.full(devices, -1), np.full(devices, UNLIMITED), np.zeros(devices)
     changed = np.ones(devices, np.bool_)
     makespan = 0
@@ -112,7 +112,7 @@ def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> in
 def _next_at(
     tables: Tables, rules: Rules, home: int, ready: IntColumn, free: IntColumn, held: IntColumn, placed: IntColumn
 ) -> int:
-    """The block of those whose first device is `home` that comes first by the rules; -1 where none can be placed."""
+    """Return the block to place next among those whose first device is `home`, or -1 if none can be placed."""
     best, best_key, best_rank = -1, UNLIMITED, 0.0
     for i in range(tables.on_row[home], tables.on_row[home + 1]):
         b = tables.on[i]
@@ -131,7 +131,7 @@ def _next_at(
 
 @inlined
 def _ready(tables: Tables, placed: IntColumn, starts: IntColumn, block: int) -> int:
-    """When the predecessors of the block's next run let it start; `UNLIMITED` while one is not placed."""
+    """Return when the predecessors of the block's next run let it start, or `UNLIMITED` if one is not placed."""
     m, ready = placed[block], 0
     if m >= starts.shape[0]:
         return UNLIMITED
@@ -145,7 +145,7 @@ def _ready(tables: Tables, placed: IntColumn, starts: IntColumn, block: int) -> 
 
 @inlined
 def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, block: int) -> bool:
-    """Whether the block's next run has room, and leaves a way for all micro-batches in flight to finish."""
+    """Return whether the block's next run fits, and all micro-batches in flight can still finish after it."""
     m, capacity = placed[block], rules.capacity
     for place in range(tables.place_row[block], tables.place_row[block + 1]):
         d = tables.place_device[place]
@@ -170,7 +170,7 @@ def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, bloc
             if m > entered or (m == entered and promised + all_of_one > capacity[d]):
                 return False
             continue
-        if level + all_of_one <= capacity[d]:  # room for all that one more acquires: each can finish, one by one
+        if level + all_of_one <= capacity[d]:  # all that one micro-batch acquires fits: they can finish one by one
             continue
         for other in range(oldest, youngest + 1):
             rest = level
@@ -187,11 +187,11 @@ def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, bloc
 
 @compiled
 def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: int, noise: float, seed: int) -> int:
-    """The shortest of the schedules `first` … `first` + `tries` - 1 by `rules`, in `starts`; its makespan.
+    """Build schedules number `first` … `first` + `tries` - 1. Write the shortest to `starts` and return its makespan.
 
-    Schedules 0 and 1 are by the rules themselves, each other one by priorities with `noise` of its own: so the shortest
-    of a number of them does not depend on how many are asked for at a time.  Every other one guards memory the other
-    way, and `rules` keep the way of the shortest.
+    Schedules 0 and 1 follow `rules`. Each later one adds its own `noise` to the priorities. So the shortest of all does
+    not depend on how they are divided into calls. Even and odd schedules use different guards of memory, and `rules`
+    get the guard of the shortest.
     """
     best, found, trial, whole = -1, np.empty_like(starts), rules_copy(rules), rules.whole.copy()
     for i in range(first, first + tries):
@@ -211,10 +211,10 @@ def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: 
 
 @compiled
 def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries: int, spread: float, seed: int) -> int:
-    """Change `rules` at random, keeping what is not longer; returns the least makespan.
+    """Change `rules` at random, and keep changes that make the schedule no longer. Return the least makespan.
 
-    `starts` holds the schedule of that makespan, or anything while `makespan` is negative: nothing is known yet.
-    Handicaps move by about `spread` ticks.
+    `starts` has the schedule of that makespan. A negative `makespan` means that there is none yet. Handicaps change by
+    about `spread` ticks.
     """
     np.random.seed(seed)
     found = starts.copy()
@@ -237,7 +237,7 @@ def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries
 
 @compiled
 def rules_copy(rules: Rules) -> Rules:
-    """The same rules in arrays of their own."""
+    """Return a copy of the rules."""
     priority, age, handicap, capacity, whole = rules
     return Rules(priority.copy(), age.copy(), handicap.copy(), capacity.copy(), whole.copy())
 
@@ -253,7 +253,7 @@ def _set(target: Rules, source: Rules) -> None:
 
 @compiled
 def _change(tables: Tables, rules: Rules, spread: float) -> None:
-    """One random change: of a priority, a handicap, what age counts, or how memory is used and guarded."""
+    """Make one random change of a priority, a handicap, the weight of age, or the use or guard of memory."""
     priority, handicap, capacity = rules.priority, rules.handicap, rules.capacity
     blocks = priority.size
     b, dice = np.random.randint(blocks), np.random.random()

@@ -1,9 +1,9 @@
 """Tabu search over the orders of runs on the devices of a whole schedule.
 
-A step reverses two neighbours on a device that follow each other on a critical path, the pair whose reversal promises
-the shortest schedule and is not tabu [Nowicki and Smutnicki 1996; estimates after Taillard 1994].  Reversing a critical
-pair never closes a circle: any other way from the first to the second would make the second start later.  What a
-device holds depends on its order only, so whether a reversal fits the memory is seen from the pair alone.
+A step reverses two neighbours on a device that follow each other on a critical path. It takes the pair that is not tabu
+with the shortest estimated makespan [Nowicki and Smutnicki 1996; estimates after Taillard 1994]. Reversing a critical
+pair never forms a cycle, because any other path from the first to the second would make the second start later. Memory
+depends on the order on a device only, so the pair alone decides whether a reversal fits.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.kernels.tables import Tables
 
 _TENURE = 8
-"""Steps for which a reversed pair stays so, at least."""
-_MEMORY = 2**20
-"""Pairs that the tabu list tells apart; two that share a place only forbid each other for some steps."""
+"""Least number of steps for which a reversed pair is tabu."""
+_TABU_SLOTS = 2**20
+"""Size of the hash table of tabu pairs. Two pairs in one slot only make each other tabu for some steps."""
 _NEVER = 2**60
 
 
 class Links(NamedTuple):
-    """The order of runs on the devices: each stop's neighbours, -1 at the ends, and what is held before it."""
+    """The order of runs on the devices: the neighbours of each stop, -1 at the ends, and the memory held before it."""
 
     following: IntColumn
     preceding: IntColumn
@@ -33,7 +33,7 @@ class Links(NamedTuple):
 
 @compiled
 def links_of(tables: Tables, line: IntColumn) -> Links:
-    """The links of the devices' orders in `line`, all runs in an order that keeps the dependencies."""
+    """Return the links of the order `line`, which lists all runs and keeps the dependencies."""
     blocks, places = tables.duration.size, tables.place_device.size
     stops = line.size // blocks * places
     links = Links(np.full(stops, -1, np.int64), np.full(stops, -1, np.int64), np.zeros(stops, np.int64))
@@ -54,7 +54,7 @@ def links_of(tables: Tables, line: IntColumn) -> Links:
 
 @inlined
 def run_at(tables: Tables, stop: int) -> int:
-    """The run that stops there."""
+    """Return the run of a stop."""
     places = tables.place_device.size
     run: int = stop // places * tables.duration.size + tables.place_block[stop % places]
     return run
@@ -62,7 +62,7 @@ def run_at(tables: Tables, stop: int) -> int:
 
 @compiled
 def set_heads(tables: Tables, links: Links, line: IntColumn, first: int, head: IntColumn) -> None:
-    """Earliest starts of the runs from position `first` of `line` on."""
+    """Set the earliest starts of the runs from position `first` of `line` on."""
     blocks, places = tables.duration.size, tables.place_device.size
     for i in range(first, line.size):
         run = line[i]
@@ -80,7 +80,7 @@ def set_heads(tables: Tables, links: Links, line: IntColumn, first: int, head: I
 
 @compiled
 def set_tails(tables: Tables, links: Links, line: IntColumn, last: int, tail: IntColumn) -> None:
-    """The longest way from each start to the end of everything, for the runs up to position `last` of `line`."""
+    """Set the longest path from the start of each run to the end of the schedule, up to position `last` of `line`."""
     blocks, places = tables.duration.size, tables.place_device.size
     for i in range(last, -1, -1):
         run = line[i]
@@ -97,7 +97,7 @@ def set_tails(tables: Tables, links: Links, line: IntColumn, last: int, tail: In
 
 @compiled
 def _may_reverse(tables: Tables, links: Links, first: int, second: int) -> bool:
-    """Whether run `second` may go right before `first`, its neighbour, on every device that they share."""
+    """Return whether run `second` may move right before its neighbour `first`, on all shared devices."""
     blocks, places = tables.duration.size, tables.place_device.size
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
     if m == n:
@@ -119,7 +119,7 @@ def _may_reverse(tables: Tables, links: Links, first: int, second: int) -> bool:
 
 @compiled
 def _promise(tables: Tables, links: Links, head: IntColumn, tail: IntColumn, first: int, second: int) -> int:
-    """About how long the longest path through either is once `second` comes first; exact or too short."""
+    """Estimate the longest path through either run after the reversal. The estimate is never too long."""
     blocks, places = tables.duration.size, tables.place_device.size
     m, b, n, c = first // blocks, first % blocks, second // blocks, second % blocks
     start = 0
@@ -153,7 +153,7 @@ def _promise(tables: Tables, links: Links, head: IntColumn, tail: IntColumn, fir
 
 @compiled
 def _reverse(tables: Tables, links: Links, first: int, second: int) -> None:
-    """Let `second` run right before `first` on every device that they share."""
+    """Move run `second` right before `first`, on all shared devices."""
     blocks, places = tables.duration.size, tables.place_device.size
     b, c = first % blocks, second % blocks
     for place in range(tables.place_row[b], tables.place_row[b + 1]):
@@ -176,9 +176,9 @@ def _reverse(tables: Tables, links: Links, first: int, second: int) -> None:
 def _mend(
     tables: Tables, links: Links, line: IntColumn, position: IntColumn, first: int, second: int, moves: IntColumn
 ) -> None:
-    """Keep `line` in an order of all paths: between the two, what must precede `second` moves before `first`.
+    """Restore the topological order of `line`: runs between the two that must precede `second` move before `first`.
 
-    `moves` is all 0 before and after.
+    `moves` is all 0 before and after the call.
     """
     blocks, places = tables.duration.size, tables.place_device.size
     begin, end = position[first], position[second]
@@ -214,9 +214,9 @@ def _best_pair(
     step: int,
     best: int,
 ) -> tuple[int, int]:
-    """The critical neighbours to reverse next, or any where all are tabu; (-1, -1) where there are none.
+    """Return the critical neighbours to reverse next, or (-1, -1) if there are none.
 
-    A tabu pair is taken where it promises a makespan below `best`.
+    A tabu pair is allowed if its estimate is below `best`. If no pair is allowed, the choice is random.
     """
     blocks, places, makespan = tables.duration.size, tables.place_device.size, (head + tail).max()
     chosen, partner, least, ties = -1, -1, _NEVER, 0
@@ -238,7 +238,7 @@ def _best_pair(
             if np.random.random() * seen < 1.0:
                 spare, spare_partner = u, v
             promise = _promise(tables, links, head, tail, u, v)
-            if promise > least or (tabu[(v * line.size + u) % _MEMORY] > step and promise >= best):
+            if promise > least or (tabu[(v * line.size + u) % _TABU_SLOTS] > step and promise >= best):
                 continue
             ties = ties + 1 if promise == least else 1
             least = promise
@@ -249,16 +249,16 @@ def _best_pair(
 
 @compiled
 def shorten_orders(tables: Tables, line: IntColumn, bound: int, steps: int, patience: int, seed: int) -> int:
-    """Improve the orders in `line`, in place, by at most `steps` reversals; returns the makespan.
+    """Improve the orders in `line` in place by at most `steps` reversals. Return the makespan.
 
-    `line` lists all runs of a schedule that keeps the rules, predecessors first.  Ends at a makespan of `bound`; after
-    `patience` steps without a shorter one it begins from the best again.
+    `line` lists all runs of a valid schedule, predecessors first. Stops at a makespan of `bound`. After `patience`
+    steps without improvement, it starts from the best again.
     """
     np.random.seed(seed)
     best_line, line = line, line.copy()
     links = links_of(tables, line)
     head, tail, position = np.empty_like(line), np.empty_like(line), np.empty_like(line)
-    moves, tabu = np.zeros_like(line), np.zeros(_MEMORY, np.int64)
+    moves, tabu = np.zeros_like(line), np.zeros(_TABU_SLOTS, np.int64)
     position[line] = np.arange(line.size)
     set_heads(tables, links, line, 0, head)
     set_tails(tables, links, line, line.size - 1, tail)
@@ -274,7 +274,7 @@ def shorten_orders(tables: Tables, line: IntColumn, bound: int, steps: int, pati
         _mend(tables, links, line, position, first, second, moves)
         set_heads(tables, links, line, begin, head)
         set_tails(tables, links, line, end, tail)
-        tabu[(first * line.size + second) % _MEMORY] = step + _TENURE + np.random.randint(2 * _TENURE)
+        tabu[(first * line.size + second) % _TABU_SLOTS] = step + _TENURE + np.random.randint(2 * _TENURE)
         makespan = int((head + tail).max())
         idle += 1
         if makespan < best:

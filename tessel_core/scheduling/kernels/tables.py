@@ -1,4 +1,4 @@
-"""A plan as flat arrays, which is what compiled code can read."""
+"""A plan as flat arrays for compiled code."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ UNLIMITED = 2**60
 
 
 class Tables(NamedTuple):
-    """Lists of lists are rows: row i of `before` is `before[before_row[i]:before_row[i + 1]]`.
+    """Nested lists are flat columns with row offsets: row i of `before` is `before[before_row[i]:before_row[i + 1]]`.
 
-    A *place* is a (block, device) pair; those of one block are neighbours.  A run is the number
-    micro-batch · blocks + block, and its stop at a place is micro-batch · places + place.
+    A *place* is a (block, device) pair. The places of one block are consecutive. A run is the number
+    micro-batch · blocks + block, and its *stop* at a place is micro-batch · places + place.
     """
 
     duration: IntColumn
-    """Ticks, per block."""
+    """Duration of each block in ticks."""
     memory: IntColumn
-    """Acquired at the start or released at the end, per block."""
+    """Memory of each block, acquired at its start if positive and released at its end if negative."""
     capacity: IntColumn
-    """What micro-batches may hold, per device; `UNLIMITED` where there is no limit."""
+    """Memory of each device for micro-batches, or `UNLIMITED`."""
     before_row: IntColumn
     before: IntColumn
-    """Blocks that a block waits for."""
+    """Predecessors of each block."""
     before_ticks: IntColumn
-    """From the start of the block waited for to the start of the one that waits."""
+    """Least ticks from the start of a predecessor to the start of the block."""
     after_row: IntColumn
     after: IntColumn
     after_ticks: IntColumn
-    """From the end of a block to the start of the one that waits: the lag."""
+    """Least ticks from the end of a block to the start of its successor, which is the lag."""
     place_row: IntColumn
     place_device: IntColumn
     place_block: IntColumn
     on_row: IntColumn
     on: IntColumn
-    """Blocks on a device, in an order in which one micro-batch alone fits."""
+    """Blocks on each device, in an order in which one micro-batch alone fits in memory."""
     guarded: NDArray[np.bool_]
-    """Whether micro-batches can lock each other out of a device: several of its blocks acquire."""
+    """Whether micro-batches may deadlock over the memory of each device, because several of its blocks acquire."""
 
 
 def tables_of(plan: MicroBatchPlan, order: Sequence[int]) -> Tables:
-    """The tables of `plan`, where `order` is one of its blocks in which one micro-batch alone fits."""
+    """Build the tables of `plan`. In `order`, one micro-batch alone fits in memory."""
     capacities = [device.activation_capacity for device in plan.devices]
     position = {block: i for i, block in enumerate(order)}
     on = [sorted(blocks, key=position.__getitem__) for blocks in plan.blocks_on]
@@ -75,9 +75,9 @@ def tables_of(plan: MicroBatchPlan, order: Sequence[int]) -> Tables:
 
 @lru_cache(maxsize=64)
 def backwards(plan: MicroBatchPlan) -> MicroBatchPlan:
-    """The plan with time reversed: dependencies turn round, and a release at its end acquires at its start.
+    """Return the plan with time reversed: dependencies change direction, and releases become acquisitions.
 
-    A schedule read from its end to its start is one of the reversed plan, with the same makespan.
+    A schedule read from its end to its start is a schedule of the reversed plan, with the same makespan.
     """
     return replace(
         plan,
@@ -87,10 +87,10 @@ def backwards(plan: MicroBatchPlan) -> MicroBatchPlan:
 
 
 def column(values: Iterable[int]) -> IntColumn:
-    """The values as compiled code reads them."""
+    """Return the values as an int64 array."""
     return np.array(list(values), dtype=np.int64)
 
 
 def rows(lists: Sequence[Sequence[object]]) -> IntColumn:
-    """Where each of the lists begins when they stand one after the other, and where the last one ends."""
+    """Return the offset of each list in their concatenation, and the total length at the end."""
     return np.cumsum([0, *map(len, lists)], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Repetends as timetables: every block of some micro-batches gets a place within a period, as list schedules do.
+"""Repetends as timetables: each block of a few micro-batches gets a fixed time within the period.
 
-Without limits of memory, blocks can be put into the period of the busiest device in any order, since a run may always
-wait for its place in the next period.  What that costs is memory, so places are taken as early as possible, and
-delays at random blocks evolve until what is held fits: a modulo list schedule [Rau 1994].  On a device, a place is
-taken only where what is left of its work still finds room, largest first.
+Without limits on memory, the blocks can be put into the period of the busiest device in any order, because a run may
+wait for its time in the next period. Waiting costs memory, so blocks are placed as early as possible. Random delays of
+blocks then evolve until memory fits: a modulo list schedule [Rau 1994]. A block is placed only if the remaining work of
+its device still fits, tested with the longest blocks first.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def fit_period(
     patience: int,
     seed: int,
 ) -> int:
-    """Look for starts, shaped (copies, blocks), that repeat every `period` ticks and fit the memory.
+    """Look for starts, shaped (copies, blocks), that repeat every `period` ticks and fit in memory.
 
-    Gives up after `patience` tries in which what is held became no less.  Returns how much more than the capacities is
-    held, summed over devices: 0 where `starts` and `circles` are a repetend, -1 where some block found no place.
+    Gives up after `patience` tries without progress. Returns the memory above the capacities, summed over devices: 0 if
+    `starts` and `circles` are a repetend, and -1 if some block could not be placed.
     """
     np.random.seed(seed)
     delay = np.zeros_like(starts)
@@ -57,11 +57,11 @@ def fit_period(
 
 @compiled
 def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn, starts: IntColumn) -> bool:
-    """Fill `starts`, each as early as its delay and the places taken before allow; False where a block finds none."""
+    """Fill `starts`, each as early as its delay and earlier blocks allow. Return False if a block cannot be placed."""
     copies, blocks = starts.shape
     devices = tables.capacity.size
     most = copies * np.diff(tables.on_row).max()
-    # Per device: places taken, in order of residue; what is left to place, longest first; how many there are of each.
+    # For each device: times taken, in order of residue, durations left to place, the longest first, and both counts.
     begin, end, left = np.zeros((3, devices, most + 1), np.int64)
     taken, waiting = np.zeros((2, devices), np.int64)
     for d in range(devices):
@@ -69,7 +69,7 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
             left[d, waiting[d] : waiting[d] + copies] = -tables.duration[tables.on[i]]
             waiting[d] += copies
         left[d, : waiting[d]] = -np.sort(left[d, : waiting[d]])
-    # Blocks on several devices go first, one after the other: what is left of each device is then in one piece a copy.
+    # Blocks on several devices are placed first, one after another, so that little of each device's time is cut up.
     residue = np.full((copies, blocks), -1)
     for u in range(copies):
         at = u * period // copies
@@ -98,9 +98,9 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
             d, ticks, start = tables.place_device[tables.place_row[b]], tables.duration[b], -1
             for side in range(2 * taken[d] + 1):
                 at = ready
-                if side > taken[d]:  # right before another
+                if side > taken[d]:  # right before a placed block
                     at += (begin[d, side - taken[d] - 1] - ticks - ready) % period
-                elif side > 0:  # right after it
+                elif side > 0:  # right after a placed block
                     at += (end[d, side - 1] - ready) % period
                 if (
                     (start < 0 or at < start)
@@ -117,7 +117,7 @@ def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn
 
 @inlined
 def _is_free(begin: IntColumn, end: IntColumn, taken: int, at: int, ticks: int, period: int) -> bool:
-    """Whether nothing on the device overlaps with so many ticks from residue `at` on."""
+    """Return whether the device is free for `ticks` ticks from residue `at` on."""
     free = ticks <= period
     for i in range(taken):
         if (begin[i] - at) % period < ticks or (at - begin[i]) % period < end[i] - begin[i]:
@@ -137,7 +137,7 @@ def _take(
     at: int,
     ticks: int,
 ) -> None:
-    """Keep the device busy from residue `at` on, and what is left to place in order."""
+    """Occupy the device for `ticks` ticks from residue `at` on, and remove this duration from those left to place."""
     i = taken[device]
     while i > 0 and begin[i - 1] > at:
         begin[i], end[i] = begin[i - 1], end[i - 1]
@@ -157,10 +157,10 @@ def _take(
 def _leaves_room(
     begin: IntColumn, end: IntColumn, left: IntColumn, taken: int, waiting: int, at: int, ticks: int, period: int
 ) -> bool:
-    """Whether all that is left to place finds room once so many ticks from residue `at` on are taken: largest first."""
+    """Return whether all remaining durations fit, the largest first, once `ticks` ticks from residue `at` are taken."""
     gaps = np.empty(taken + 2, np.int64)
     count, last = 0, at + ticks
-    # Once around, from the end of the new one to its beginning.
+    # Collect the gaps of the period, from the end of the new block to its start.
     first = 0
     while first < taken and begin[first] < at:
         first += 1

@@ -1,4 +1,4 @@
-"""Have every kernel compiled, and kept on disk: `python -m tessel_core.scheduling.kernels.warm` does so beforehand."""
+"""Compilation of all kernels, which `python -m tessel_core.scheduling.kernels.warm` does in advance."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tessel_core.scheduling.kernels import cycles, lists, orders, timetables
 from tessel_core.scheduling.kernels.tables import tables_of
 
 _ALONE = "alone"
-"""An argument: not where another process compiles already."""
+"""Argument of this module: do nothing if another process is compiling."""
 
 
 def warm() -> None:
-    """Call every kernel once, on the smallest plan there is; half a minute the first time on a machine."""
+    """Call every kernel once on a tiny plan, so that it is compiled. This takes half a minute once per machine."""
     from tessel_core.scheduling.search.beam_search import BeamSearch
 
     blocks = (Block("F", BlockKind.FORWARD, (0,), 1, 1), Block("B", BlockKind.BACKWARD, (0,), 1, -1))
@@ -57,10 +57,10 @@ def _warming() -> threading.Thread:
 
 
 def warm_in_time(control: Control) -> bool:
-    """Whether the kernels are ready before the control stops.
+    """Wait for the kernels, and return whether they are ready before the control stops.
 
-    The first call of a process loads or compiles them on a thread of its own, which goes on when nobody waits any more.
-    Loading takes a second or two, more in a busy process; compiling most of a minute.
+    The first call in a process loads or compiles them in a thread, which goes on after this wait. Loading takes a
+    second or two, and longer in a busy process. Compiling takes most of a minute.
     """
     while _warming().is_alive() and not control.stopped:
         _warming().join(0.02)
@@ -68,37 +68,37 @@ def warm_in_time(control: Control) -> bool:
 
 
 def finish_later() -> str:
-    """Have a process of its own compile the rest where this one ends before its kernels are ready.
+    """Start a process that compiles the kernels if this one ends before they are ready.
 
-    The sentence to print then; empty where there is nothing to compile, or nobody has asked for it.
+    Returns a note for the user, or an empty string if nothing is being compiled.
     """
     if not _warming.cache_info().currsize or not _warming().is_alive():
         return ""
     if _kept_in() is None:
-        why = "since neither the package's folder nor a home can be written; NUMBA_CACHE_DIR may name a folder that can"
-        return f"the searches' inner loops are compiled anew by each command, {why}"
+        why = "neither the package's folder nor the home folder is writable: set NUMBA_CACHE_DIR to one that is"
+        return f"each command compiles the search kernels again, because {why}"
     command, silent = [sys.executable, "-m", __name__, _ALONE], subprocess.DEVNULL
     subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent, start_new_session=True)
     return (
-        "the searches' inner loops are still being compiled, in the background and once on this machine (about a "
-        "minute); the same command may then find and prove more"
+        "the search kernels are still being compiled in the background (about a minute, once on this machine). "
+        "Run the command again later: it may find and prove more"
     )
 
 
 def _kept_in() -> str | None:
-    """The folder that compiled kernels are kept in; None where no folder can be written."""
+    """Return the folder of compiled kernels, or None if no folder can be written."""
     folder = lists.restart.stats.cache_path  # type: ignore[attr-defined]
     return None if folder is None else str(folder)
 
 
 def _warm_alone() -> None:
-    """As `warm`, unless another process is at it."""
+    """Run `warm`, unless another process is compiling."""
     folder = _kept_in()
     if folder is None:
         return
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "compiling.lock"), "w", encoding="utf-8") as lock:
-        with contextlib.suppress(ImportError):  # only where there are such locks
+        with contextlib.suppress(ImportError):  # Windows has no fcntl
             import fcntl
 
             try:

@@ -1,1 +1,1 @@
-"""The parts of the searches: models for CP-SAT, bounds by solver, local searches, completion."""
+"""The parts of the schedule search: models for CP-SAT, bounds by solver, local searches, and completion."""

@@ -1,4 +1,4 @@
-"""Schedules around runs that are pinned, by beams: see `kernels.beams`."""
+"""Beam search for schedules around pinned runs. The kernels are in `kernels.beams`."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import path_lengths
 
 WIDTHS = (30, 100, 300, 1_000, 3_000, 10_000)
-_MOST_ROOM = 2_000_000
-"""Widths times runs; wider beams take too long for what they find."""
-_NOISE = 1e-3
-"""By how much scores are blurred, as a share."""
-_MOST_SOLE = 62
-"""As many bits as a number has."""
+_MAX_WIDTH_TIMES_RUNS = 2_000_000
+"""Largest width times runs. Wider beams take too long for what they find."""
+_SCORE_NOISE = 1e-3
+"""Largest random change of a score, as a share of it."""
+_MAX_SOLE_BLOCKS = 62
+"""Largest number of sole blocks, which are bits of one integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeamResult:
-    """What a beam came to."""
+    """The result of a beam search."""
 
     starts: IntColumn | None
-    """Of a schedule, shaped (micro-batches, blocks)."""
+    """Starts of a schedule, shaped (micro-batches, blocks), or None."""
     excluded: bool = False
-    """Whether there is none: the beam had room for all that could have become one."""
+    """Whether there is provably no schedule, because the beam had room for every candidate."""
 
 
 class BeamSearch:
-    """Schedules of a number of micro-batches whose `pinned` runs have their starts, and of two runs in `orders` the
-    second waits for the first to end."""
+    """Search for schedules of a number of micro-batches that keep pins.
+
+    `pinned` gives runs their starts. For each pair of runs in `orders`, the second starts after the first has ended.
+    """
 
     def __init__(
         self,
@@ -52,14 +54,14 @@ class BeamSearch:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How wide beams are worth trying, narrow ones first."""
+        """Useful widths of beams, in ascending order."""
         runs = self.micro_batches * len(self.plan.blocks)
-        return tuple(width for width in WIDTHS if width == WIDTHS[0] or width * runs <= _MOST_ROOM)
+        return tuple(width for width in WIDTHS if width == WIDTHS[0] or width * runs <= _MAX_WIDTH_TIMES_RUNS)
 
     def search(self, width: int, limit: int, seed: int, stopped: Callable[[], bool]) -> BeamResult:
-        """A schedule that ends by `limit`, where one is found before it is `stopped`.
+        """Search for a schedule that ends by `limit`, until `stopped` returns true.
 
-        A `seed` above 0 blurs the scores.
+        A `seed` above 0 adds noise to the scores.
         """
         if any(start < 0 or start + self._tail(b) > limit for (b, _), start in self._pinned.items()):
             return BeamResult(None, excluded=True)
@@ -76,18 +78,21 @@ class BeamSearch:
             order = np.lexsort((score, steps.start[:count], steps.key[:count]))
             kept = np.empty_like(order)
             kept = kept[: undominated(self._tables, self._pins, self._ways, beam, steps, order, kept)]
-            blurred = score[kept] * (1 + _NOISE * chance.random(kept.size)) if seed else score[kept]
-            chosen = kept[np.argsort(blurred, kind="stable")[:width]]
+            noisy = score[kept] * (1 + _SCORE_NOISE * chance.random(kept.size)) if seed else score[kept]
+            chosen = kept[np.argsort(noisy, kind="stable")[:width]]
             whole &= kept.size <= width
             take_steps(self._tables, self._pins, beam, steps, chosen, after, scratch)
             beam, after, alive = after, beam, chosen.size
-        found = beam.starts[:alive].reshape(alive, self.micro_batches, len(self.plan.blocks))
-        ends = (found + self._tables.duration).max(axis=(1, 2))
-        starts = found[ends.argmin()]
+        complete = beam.starts[:alive].reshape(alive, self.micro_batches, len(self.plan.blocks))
+        ends = (complete + self._tables.duration).max(axis=(1, 2))
+        starts = complete[ends.argmin()]
         return BeamResult(None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts)
 
     def search_backwards(self, width: int, limit: int, stopped: Callable[[], bool]) -> BeamResult:
-        """As `search`, from the limit down: where pinned runs are late, fewer beginnings come to them."""
+        """Search on the plan with time reversed, from `limit` down.
+
+        If pinned runs are late, fewer partial schedules reach them this way.
+        """
         pinned = {(b, m): limit - start - self._duration(b) for (b, m), start in self._pinned.items()}
         orders = [(second, first) for first, second in self._orders]
         turned = BeamSearch(backwards(self.plan), self.micro_batches, pinned, orders)
@@ -95,11 +100,11 @@ class BeamSearch:
         if outcome.starts is None:
             return outcome
         starts, alike = limit - outcome.starts - self._tables.duration, self._pins.alike
-        starts[alike] = starts[alike[::-1]]  # the last one came first
+        starts[alike] = starts[alike[::-1]]  # reversed time also reverses the order of micro-batches
         return BeamResult(self._earliest(starts))
 
     def _earliest(self, starts: IntColumn) -> IntColumn:
-        """The same orders on all devices, each run as early as they and the pins allow."""
+        """Start each run as early as the pins and the order on its devices allow."""
         earliest, busy = np.zeros_like(starts), [0] * len(self.plan.devices)
         for m, b in (divmod(int(run), len(self.plan.blocks)) for run in np.argsort(starts, axis=None, kind="stable")):
             on = self.plan.blocks[b].devices
@@ -159,7 +164,7 @@ class BeamSearch:
         )
 
     def _latest(self, m: int) -> list[int]:
-        """Per block, the latest start of its run in this micro-batch that the pinned ones after it allow."""
+        """Return the latest start of each block in a micro-batch that the pinned runs after it allow."""
         latest = [UNLIMITED] * len(self.plan.blocks)
         for b in reversed(self.plan.topological_order):
             after = (latest[c] - lag - self.plan.blocks[b].duration for c, lag in self.plan.successors[b])
@@ -170,7 +175,7 @@ class BeamSearch:
         return self.plan.blocks[b].duration
 
     def _tail(self, b: int) -> int:
-        """The longest way from the start of a block to the end of everything."""
+        """Return the longest path from the start of a block to the end of the micro-batch."""
         return self._duration(b) + int(self._ways.rest[b])
 
 
@@ -192,17 +197,20 @@ def _ways(plan: MicroBatchPlan) -> Ways:
 
 
 def _sole(plan: MicroBatchPlan) -> list[int]:
-    """Blocks that exclude all others in time and hold nothing."""
+    """Return the blocks that exclude all others in time and hold no memory. There are none if the plan has lags."""
     devices = [set(block.devices) for block in plan.blocks]
     sole = [
         b for b, block in enumerate(plan.blocks) if not block.memory and all(devices[b] & other for other in devices)
     ]
-    return [] if any(lag for _, _, lag in plan.arcs) else sole[:_MOST_SOLE]
+    return [] if any(lag for _, _, lag in plan.arcs) else sole[:_MAX_SOLE_BLOCKS]
 
 
 def _ahead(plan: MicroBatchPlan, b: int, sole: Sequence[int]) -> list[int]:
-    """Blocks of `sole`, as long as b, all whose runs may come before those of b: a run of b that came before one of
-    theirs may swap places with it, since they wait for nothing and nothing waits for b."""
+    """Return the sole blocks of which all runs may come before those of block b without loss.
+
+    They have no predecessors, b has no successors, and they are as long as b. So a run of b that came before one of
+    theirs can swap places with it.
+    """
     if b not in sole or plan.successors[b] or not plan.predecessors[b]:
         return []
     return [a for a in sole if not plan.predecessors[a] and plan.blocks[a].duration == plan.blocks[b].duration]

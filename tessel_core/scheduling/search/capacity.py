@@ -1,4 +1,4 @@
-"""How little memory is enough for any schedule at all."""
+"""The least memory at which a plan has a schedule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tessel_core.scheduling.structure import memory_intervals_on
 def find_fitting_order(
     plan: MicroBatchPlan, effort: Effort, control: Control
 ) -> tuple[Verdict, tuple[int, ...] | None]:
-    """An order of blocks in which one micro-batch alone fits the devices' capacities, or the verdict on it.
+    """Find an order of blocks in which one micro-batch alone fits the capacities, and return it with the verdict.
 
-    Other micro-batches never hold less than nothing, so where one alone does not fit, no schedule does; where it does,
-    one after the other fits.
+    If one micro-batch alone does not fit, no schedule does, because other micro-batches never hold less than nothing.
+    If it fits, running micro-batches one after another fits too.
     """
     capacities = [device.activation_capacity for device in plan.devices]
     if all(c is None or c >= peak for c, peak in zip(capacities, _peaks(plan, plan.topological_order), strict=True)):
@@ -34,7 +34,7 @@ def find_fitting_order(
 
 
 def least_capacity(plan: MicroBatchPlan, effort: Effort, control: Control) -> int | None:
-    """Least `memory_capacity`, the same on every device, at which a schedule exists; None when not found in time."""
+    """Return the least `memory_capacity`, equal on all devices, with a schedule. None if it was not proved in time."""
     static = [device.static_memory for device in plan.devices]
     easy = max(s + peak for s, peak in zip(static, _peaks(plan, plan.topological_order), strict=True))
     if easy == max(s + peak for s, peak in zip(static, _unavoidable(plan), strict=True)):
@@ -49,7 +49,7 @@ def least_capacity(plan: MicroBatchPlan, effort: Effort, control: Control) -> in
 
 
 def _peaks(plan: MicroBatchPlan, order: Sequence[int]) -> list[int]:
-    """Most that one micro-batch holds on each device when its blocks run in `order`."""
+    """Return the peak memory of one micro-batch on each device if its blocks run in `order`."""
     held, peaks = [0] * len(plan.devices), [0] * len(plan.devices)
     for b in order:
         for d in plan.blocks[b].devices:
@@ -59,9 +59,9 @@ def _peaks(plan: MicroBatchPlan, order: Sequence[int]) -> list[int]:
 
 
 def _unavoidable(plan: MicroBatchPlan) -> list[int]:
-    """The least that one micro-batch holds on each device at its peak: each acquire with those surely before it.
+    """Return a lower bound on the peak memory of one micro-batch on each device.
 
-    A block's ancestors have acquired when it starts, and only blocks that it does not precede may have released.
+    When a block starts, its ancestors have acquired, and only blocks that do not follow it may have released.
     """
     least = [0] * len(plan.devices)
     for d, on in enumerate(plan.blocks_on):
@@ -77,7 +77,7 @@ def _unavoidable(plan: MicroBatchPlan) -> list[int]:
 
 
 def _one_micro_batch(plan: MicroBatchPlan) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
-    """One micro-batch with unit durations: the model, the blocks' starts and the devices' peaks."""
+    """Build a model of one micro-batch with unit durations. Return it with starts of blocks and peaks of devices."""
     cp = cp_model.CpModel()
     start = [cp.new_int_var(0, len(plan.blocks) - 1, "") for _ in plan.blocks]
     for a, b, _ in plan.arcs:

@@ -1,9 +1,9 @@
-"""Repetends of any number of micro-batches, as circles: timetables and windows of long list schedules, shortened.
+"""Search for repetends of any number of micro-batches, as circular orders of runs on each device ("circles").
 
-Where memory is not tight, timetables of a few micro-batches fit into little more than the busiest device's work
-(`kernels.timetables`).  A list schedule of many micro-batches settles into a rhythm of its own, which may need less
-memory.  Any window of it, continued for ever, is an order of runs on every device; its exact period follows
-(`kernels.cycles`), and so does whether it fits.  All race: reversing neighbours on critical circles shortens them.
+If memory is not tight, timetables of a few micro-batches fit into little more than the busiest device's work
+(`kernels.timetables`). A list schedule of many micro-batches settles into a rhythm of its own, which may need less
+memory. Any window of it can be repeated for ever. That gives a circular order of runs on each device, whose exact
+period and memory `kernels.cycles` computes. All candidates race. Tabu search shortens them.
 """
 
 from __future__ import annotations
@@ -37,39 +37,42 @@ from tessel_core.scheduling.kernels.timetables import fit_period
 from tessel_core.scheduling.search.list_search import ListSearch, lists_by_every_rule
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
-_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
-"""Micro-batches of windows: bounded list schedules were seen to settle into up to as many."""
+_WINDOW_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
+"""Numbers of micro-batches in a window. List schedules with bounded memory were seen to settle into up to 56."""
 _TIMETABLE_SIZES = (1, 2, 3, 4)
-"""Micro-batches of timetables."""
-_LONGER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
-"""Shares by which periods exceed the bound; timetables are tried for each until one fits."""
-_TABLED = 50_000
-"""Runs that are given a place in vain before a timetable is given up the first time: less than a tenth of a second."""
-_MORE_PATIENCE, _MOST_TIMES, _NEARLY = 4, 3, 3
-"""The factor by which patience grows each time, how often, and the runs whose memory may have been too much before."""
-_MOST_NODES = 6_000
-"""Copies times blocks of the largest windows."""
-_MOST_PLACED = 120_000
-"""Runs of the list schedules of which windows are closed; twice as many of the one that is closed whole."""
-_CLOSED = 4
-"""The number of shortest lists whose windows are closed."""
-_LONGEST, _EVOLVED = 500, 1_000_000
-"""Micro-batches of the schedule that is closed whole, and runs placed to evolve it."""
-_POSITIONS = 4
-"""Windows of each size and schedule that are closed."""
-_VISITS_PER_SLICE = 100_000
-"""Steps times runs of a circle that a core manages in about a tenth of a second."""
-_ROUNDING = 4
-"""Ticks above the ratio, itself a floating-point number, within which the exact period lies."""
-_OF_A_SIZE, _FEWEST = 2, 3
-"""Windows of each size that are shortened, and of all sizes those that go on to the end."""
-_IDLE = 8
-"""Slices without improvement after which a window is given up."""
+"""Numbers of micro-batches in a timetable."""
+_PERIOD_EXCESSES = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
+"""Shares by which the period of a timetable may exceed the bound. They are tried in order until one fits."""
+_FIRST_PATIENCE_RUNS = 50_000
+"""The first attempt at a timetable ends after placing this many runs without progress, in under 0.1 seconds."""
+_PATIENCE_FACTOR, _MAX_PATIENCE_GROWTHS = 4, 3
+"""Each later attempt is four times as long as the one before, but the length grows at most three times."""
+_MAX_EXCESS_RUNS = 3
+"""A later attempt is made only if the last one exceeded memory by at most the memory of this many runs."""
+_MAX_WINDOW_RUNS = 6_000
+"""Largest number of runs (micro-batches times blocks) in a window."""
+_MAX_LIST_RUNS = 120_000
+"""Largest number of runs in a list schedule from which windows are taken. A schedule closed as a whole has twice as
+many."""
+_CLOSED_LISTS = 4
+"""Windows are taken from this many of the shortest list schedules."""
+_MAX_WHOLE_MICRO_BATCHES, _EVOLVED_RUNS = 500, 1_000_000
+"""Largest number of micro-batches in a schedule that is closed as a whole, and runs placed to improve it."""
+_WINDOWS_PER_SIZE = 4
+"""Number of windows per size and schedule."""
+_RUNS_PER_SLICE = 100_000
+"""Tabu steps times runs per slice: a core does about this many in a tenth of a second."""
+_MAX_ROUNDING_TICKS = 4
+"""The exact period exceeds the cycle ratio, a floating-point number, by at most this many ticks."""
+_CANDIDATES_PER_SIZE, _SURVIVING_CANDIDATES = 2, 3
+"""Candidates per size that enter the race, and candidates that are never dropped for being longer."""
+_MAX_STALLED_SLICES = 8
+"""Drop a candidate after this many slices without improvement."""
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """A repetend as circles, and how long it has not become shorter."""
+    """A repetend as circular orders, and the number of slices since it was last shortened."""
 
     copies: int
     circles: Circles
@@ -80,10 +83,10 @@ class _Candidate:
 
 @dataclass
 class CircleSearch:
-    """The best repetends of any number of micro-batches, improved in slices.
+    """A search for repetends of any number of micro-batches, in slices.
 
-    `order` is one of the plan's blocks in which one micro-batch alone fits; `bound` a period per micro-batch that none
-    can beat; what is `kept` has fewer micro-batches in its period than `micro_batches`.
+    In `order`, one micro-batch alone fits in memory. `bound` is a lower bound on the period per micro-batch. `best` is
+    the best repetend. `kept` is the best with fewer than `micro_batches` in its period, so that a schedule can keep it.
     """
 
     plan: MicroBatchPlan
@@ -95,22 +98,26 @@ class CircleSearch:
     kept: Repetend | None = None
     _candidates: list[_Candidate] = field(default_factory=list)
     _excess: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By copies and period: how much did not fit of the last timetable tried."""
+    """Memory that did not fit in the last timetable, by (copies, period)."""
     _round_slices: int = 1
     _looks: int = 0
 
     def __post_init__(self) -> None:
         self._tables = tables_of(self.plan, self.order)
         devices, blocks = len(self.plan.devices), len(self.plan.blocks)
-        meeting = self.bound.denominator  # only multiples of it meet the bound in whole ticks
-        sizes = [size for size in sorted({*_SIZES, meeting}) if size <= max(2, min(_SIZES[-1], _MOST_NODES // blocks))]
-        micro_batches = min(3 * devices + 2 * sizes[-1], max(8, _MOST_PLACED // blocks))
+        exact = self.bound.denominator  # only multiples of it meet the bound in whole ticks
+        sizes = [
+            size
+            for size in sorted({*_WINDOW_SIZES, exact})
+            if size <= max(2, min(_WINDOW_SIZES[-1], _MAX_WINDOW_RUNS // blocks))
+        ]
+        micro_batches = min(3 * devices + 2 * sizes[-1], max(8, _MAX_LIST_RUNS // blocks))
         self._sizes = np.array([size for size in sizes if size < micro_batches // 2], dtype=np.int64)
         self._lists = lists_by_every_rule(self.plan, self.order, micro_batches, self.effort.seed)
 
     @property
     def done(self) -> bool:
-        """Whether the bound is met, by a repetend that so many micro-batches can keep where one may meet it."""
+        """Whether the bound is met, by a repetend that a schedule can keep if there may be one."""
         kept = self.kept is not None and self.kept.period_per_micro_batch <= self.bound
         return self._at_bound and (kept or not self._can_keep(self.bound.denominator))
 
@@ -119,7 +126,7 @@ class CircleSearch:
         return self.best is not None and self.best.period_per_micro_batch <= self.bound
 
     def advance(self, seconds: float, control: Control) -> Repetend | None:
-        """Improve for about so many seconds; the best repetend so far."""
+        """Search for about `seconds` seconds and return the best repetend so far."""
         part = control if self.effort.repeatable else control.part(seconds)
         slices = max(1, ceil(seconds * SLICES_PER_SECOND))
         while not part.stopped and not self.done and (slices > 0 or not self.effort.repeatable):
@@ -141,7 +148,7 @@ class CircleSearch:
         return unroll < self.micro_batches
 
     def _tabulate(self, control: Control) -> bool:
-        """Look for timetables, of fewest micro-batches first."""
+        """Look for timetables, with few micro-batches first. Return False if the control stopped."""
         workers = self.effort.workers
         for first in range(0, len(_TIMETABLE_SIZES), workers):
             team = _TIMETABLE_SIZES[first : first + workers]
@@ -157,17 +164,22 @@ class CircleSearch:
         return True
 
     def _timetable(self, copies: int, control: Control) -> _Candidate | None:
-        """A timetable of so many micro-batches, of the least period for which one is found; None without one of use."""
+        """Return a timetable of `copies` micro-batches for the least period tried that has one, or None.
+
+        Periods that the best repetend already meets are not tried.
+        """
         topological = np.array(self.plan.topological_order, dtype=np.int64)
         starts = np.zeros((copies, len(self.plan.blocks)), dtype=np.int64)
         circles = no_circles(self._tables, copies)
-        patience = max(10, _TABLED * _MORE_PATIENCE ** min(self._looks, _MOST_TIMES) // starts.size)
-        for longer in _LONGER:
+        patience = max(
+            10, _FIRST_PATIENCE_RUNS * _PATIENCE_FACTOR ** min(self._looks, _MAX_PATIENCE_GROWTHS) // starts.size
+        )
+        for longer in _PERIOD_EXCESSES:
             period = ceil(self.bound * copies * (1 + Fraction(longer)))
             known = self.best is not None and self.best.period_per_micro_batch * copies <= period
             if control.stopped or known:
                 return None
-            if not 0 <= self._excess.get((copies, period), 0) <= _NEARLY * self._tables.memory.max():
+            if not 0 <= self._excess.get((copies, period), 0) <= _MAX_EXCESS_RUNS * self._tables.memory.max():
                 continue
             seed = self.effort.seed + copies + 100 * self._looks
             excess = fit_period(self._tables, topological, period, starts, circles, patience, seed)
@@ -177,14 +189,17 @@ class CircleSearch:
         return None
 
     def _look(self, control: Control) -> bool:
-        """Close windows of all lists, which are the rules' own the first time and have evolved further each other."""
+        """Improve the list schedules, and close windows of the shortest ones. Return False if the control stopped.
+
+        The first time, the list schedules follow the plain rules.
+        """
         workers = self.effort.workers
         tasks = [each.evolve if self._looks else partial(each.restart, 2) for each in self._lists]
         if side_by_side(tasks, workers, control) is None:
             return False
-        # Several rules may come to the same schedule.
+        # Several rules may lead to the same schedule.
         distinct = {each.makespan: each for each in self._lists if each.makespan > 0}
-        best = [distinct[makespan] for makespan in sorted(distinct)[:_CLOSED]]
+        best = [distinct[makespan] for makespan in sorted(distinct)[:_CLOSED_LISTS]]
         found = side_by_side([partial(self._close, each.starts) for each in best], workers, control)
         if found is None:
             return False
@@ -198,20 +213,20 @@ class CircleSearch:
             of_a_size[each.copies] += 1
             if each.copies > self._sizes[-1]:
                 self._settle(each)
-            elif of_a_size[each.copies] <= _OF_A_SIZE:
+            elif of_a_size[each.copies] <= _CANDIDATES_PER_SIZE:
                 self._candidates.append(each)
         return True
 
     def _close(self, starts: IntColumn) -> list[_Candidate]:
-        """The best window of each size of the middle of a schedule."""
+        """Return the best window of each size from the middle of a schedule."""
         trim = min(len(self.plan.devices), len(starts) // 4)
         middle = np.ascontiguousarray(starts[trim : len(starts) - trim // 2])
         sizes = self._sizes[self._sizes < len(middle) - 1]
         if not sizes.size:
             return []
         candidates = []
-        stride = max(1, (len(middle) - int(sizes[-1]) - 1) // _POSITIONS)
-        found = np.full((sizes.size, _POSITIONS), np.inf)
+        stride = max(1, (len(middle) - int(sizes[-1]) - 1) // _WINDOWS_PER_SIZE)
+        found = np.full((sizes.size, _WINDOWS_PER_SIZE), np.inf)
         windows(self._tables, middle, sizes, stride, found)
         for i, size in enumerate(sizes):
             if not np.isfinite(found[i].min()):
@@ -225,12 +240,12 @@ class CircleSearch:
 
     @property
     def _longest(self) -> int:
-        return min(_LONGEST, max(8, 2 * _MOST_PLACED // len(self.plan.blocks)))
+        return min(_MAX_WHOLE_MICRO_BATCHES, max(8, 2 * _MAX_LIST_RUNS // len(self.plan.blocks)))
 
     def _close_whole(self, starts: IntColumn) -> list[_Candidate]:
-        """All of a schedule, over and over, its end overlapping with its beginning; nothing where that cannot be.
+        """Close a whole schedule, so that its end overlaps with its beginning. Empty if that does not fit in memory.
 
-        Where blocks run far ahead of others (embeddings that hold nothing), no window of the middle repeats.
+        It helps if some blocks run far ahead of others, such as embeddings without memory: then no window repeats.
         """
         circles = no_circles(self._tables, len(starts))
         length = int((starts + self._tables.duration).max())
@@ -241,12 +256,12 @@ class CircleSearch:
         return []
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> Repetend | None:
-        """Close very long schedules by these lists and our own, evolved a little; the best repetend so far."""
+        """Close very long schedules by the rules of `lists` and of this search. Return the best repetend so far."""
         workers = self.effort.workers
         tasks = [partial(each.stretched, self._longest) for each in (*lists, *self._lists)]
         stretched = side_by_side(tasks, workers, control) or []
         shortest = sorted((each for each in stretched if each), key=lambda each: each.makespan)[:workers]
-        tries = _EVOLVED // (self._longest * len(self.plan.blocks))
+        tries = _EVOLVED_RUNS // (self._longest * len(self.plan.blocks))
         if side_by_side([partial(each.evolve, tries) for each in shortest], workers, control) is not None:
             found = side_by_side([partial(self._close_whole, each.starts) for each in shortest], workers, control)
             for candidate in chain.from_iterable(found or []):
@@ -254,20 +269,20 @@ class CircleSearch:
         return self.best
 
     def _shorten(self, control: Control) -> bool:
-        """A slice of reversals on each of the candidates that had fewest; the worse half goes after each round."""
+        """Shorten the candidates that had the fewest slices. After each round, drop the worse half."""
         if all(each.slices >= self._round_slices for each in self._candidates):
             best = sorted(self._candidates, key=_short_and_small)
-            self._candidates = best[: max(_FEWEST, len(best) // 2)]
+            self._candidates = best[: max(_SURVIVING_CANDIDATES, len(best) // 2)]
             self._round_slices *= 2
         team = sorted(self._candidates, key=lambda each: each.slices)[: self.effort.workers]
         if side_by_side([partial(self._improve, each) for each in team], len(team), control) is None:
             return False
-        self._candidates = [each for each in self._candidates if each.idle_slices < _IDLE]
+        self._candidates = [each for each in self._candidates if each.idle_slices < _MAX_STALLED_SLICES]
         return True
 
     def _improve(self, candidate: _Candidate) -> None:
         runs = candidate.copies * len(self.plan.blocks)
-        steps = max(1, _VISITS_PER_SLICE // max(runs, 50))
+        steps = max(1, _RUNS_PER_SLICE // max(runs, 50))
         seed = (self.effort.seed + candidate.slices * 7919 + candidate.copies) % 2**31
         least = float(self.bound * candidate.copies)
         found = shorten_circles(self._tables, candidate.circles, candidate.copies, least, steps, steps, seed)
@@ -276,7 +291,7 @@ class CircleSearch:
         candidate.period = min(found, candidate.period)
 
     def _settle(self, candidate: _Candidate) -> None:
-        """Time a candidate exactly where it beats what is known, or what so many micro-batches can keep."""
+        """Time a candidate exactly if it may improve `best` or `kept`, and update them."""
         keeps = self._can_keep(candidate.copies)
         known = self.kept if keeps else self.best
         if known is not None:
@@ -292,7 +307,7 @@ class CircleSearch:
             self.best = found
 
     def _timed(self, candidate: _Candidate) -> Repetend | None:
-        """The candidate in ticks: the least whole period from the greatest ratio on that its circles allow."""
+        """Return the candidate with its least period in whole ticks, or None if its order contradicts itself."""
         timing = timing_of(self._tables, candidate.circles)
         ratio, root = least_period(timing)
         if root < 0:
@@ -300,12 +315,12 @@ class CircleSearch:
         blocks = len(self.plan.blocks)
         starts = np.zeros(candidate.copies * blocks, dtype=np.int64)
         period = max(ceil(self.bound * candidate.copies), ceil(ratio * (1 - 1e-12)))
-        for longer in range(_ROUNDING):
+        for longer in range(_MAX_ROUNDING_TICKS):
             if time_runs(timing, period + longer, starts):
                 return Repetend(self.plan, period + longer, starts.reshape(candidate.copies, blocks))
         return None
 
 
 def _short_and_small(candidate: _Candidate) -> tuple[float, int]:
-    """The least period first; of those that differ by rounding only, the one of the fewest micro-batches."""
+    """Sort key: the period per micro-batch, and for equal periods up to rounding, the number of micro-batches."""
     return float(f"{candidate.period / candidate.copies:.9g}"), candidate.copies

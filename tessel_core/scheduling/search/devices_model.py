@@ -1,4 +1,4 @@
-"""A CP-SAT model of the runs on some devices, or all of them, that finds or excludes schedules within a horizon."""
+"""A CP-SAT model of the runs on some or all devices that finds or excludes schedules within a horizon."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from tessel_core.scheduling.search.runs_model import Runs
 from tessel_core.scheduling.search.timing import compacted
 from tessel_core.scheduling.structure import least_held, longest_from, memory_intervals_on, path_lengths
 
-MOST_RUNS = 3_000
-"""Larger models hear a cancel too late."""
+MAX_RUNS = 3_000
+"""Largest number of runs in a model. Larger models react too late to a cancel."""
 _STEPS = 4_000
-"""Steps that the busiest device's work has where costs are fine; what they round off is lost, about 1 in `_STEPS`."""
+"""If costs are fine, the busiest device's work is divided into this many steps. Rounding loses about one of them."""
 _MEMORY_STEPS = 2**16
 
 
 def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
-    """Ticks in one quantum, with so many steps to the busiest device's work; 1 where costs are not fine."""
+    """Return the ticks of one quantum, of which the busiest device's work has `steps`. It is 1 if costs are coarse."""
     return max(1, plan.busiest_work // steps)
 
 
 class DevicesModel(Runs):
-    """Runs of the blocks on some devices within a horizon, in quanta; each private method is one rule of the referee.
+    """A model of the runs on some devices within a horizon, in quanta. Each private method is one rule of the referee.
 
-    Blocks of other devices take their time, on as many devices as they like and with as much memory, so they are lags
-    between the blocks that are left, heads before them and tails after them.
+    Blocks of other devices become lags between the remaining blocks, heads before them and tails after them.
 
-    Costs are rounded down to quanta.  A schedule is the earliest one that obeys its own orders of starts and ends, so
-    its makespan is a longest path over durations and lags, and rounding them down never makes it longer: where this
-    model has no solution within `horizon`, every schedule takes at least horizon + 1 quanta.
+    Costs are rounded down to quanta. The makespan of an earliest schedule is a longest path over durations and lags,
+    so rounding down never makes it longer. If the model has no solution within `horizon`, every schedule takes at
+    least horizon + 1 quanta.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class DevicesModel(Runs):
         self._memory()
 
     def _declare(self, horizon: int) -> None:
-        """A run starts after its head, and its tail ends by the horizon; the whole plan tells both."""
+        """A run starts after its head, and its tail ends by the horizon. Both are longest paths in the whole plan."""
         heads, self.tails = path_lengths(self.plan, self.quantum)
         for b in self.kept:
             for m in range(self.micro_batches):
@@ -56,17 +55,19 @@ class DevicesModel(Runs):
             self.cp.add(self.start[b, self.micro_batches - 1] <= horizon - self.tails[b])
 
     def _dependencies(self) -> None:
-        """start(j, m) >= end(i, m) + the longest way from i to j over blocks of other devices."""
+        """start(j, m) >= end(i, m) + the longest path from i to j over blocks of other devices."""
         kept = frozenset(self.kept)
         for i in self.kept:
-            ways = longest_from(self.plan, i, self.duration, self.quantum, ends=kept)
-            for j in sorted(kept.intersection(ways)):
+            paths = longest_from(self.plan, i, self.duration, self.quantum, ends=kept)
+            for j in sorted(kept.intersection(paths)):
                 for m in range(self.micro_batches):
-                    self.cp.add(self.start[j, m] >= self.end((i, m)) + ways[j])
+                    self.cp.add(self.start[j, m] >= self.end((i, m)) + paths[j])
 
     def _memory(self) -> None:
-        """Held memory sums to at most the capacity; and where a micro-batch holds at least v from the start of a to
-        the end of r, at most capacity // v do so at once."""
+        """The memory held is at most the capacity.
+
+        If each micro-batch holds at least v from the start of a to the end of r, at most capacity // v do so at once.
+        """
         for d in self.devices:
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None:
@@ -76,11 +77,11 @@ class DevicesModel(Runs):
                 self.at_most_at_once(acquire, release, count)
             most = [min(at_once[hold.acquire, hold.release], self.micro_batches) * hold.amount for hold in holds]
             if sum(most) > capacity:
-                # Amounts and capacity are rounded down alike, so what fits still does.
+                # Amounts and capacity are divided by one step and rounded down, so every valid schedule still fits.
                 self.cumulative(holds, capacity, 2**40, step=max(1, capacity // _MEMORY_STEPS))
 
     def minimise(self, least: int, horizon: int) -> None:
-        """Aim at the least makespan, which is known to be at least `least`."""
+        """Minimise the makespan, which is at least `least`."""
         makespan = self.cp.new_int_var(min(least, horizon), horizon, "")
         for b in self.kept:
             self.cp.add(makespan >= self.start[b, self.micro_batches - 1] + self.tails[b])
@@ -90,14 +91,14 @@ class DevicesModel(Runs):
 def schedule_within(
     plan: MicroBatchPlan, micro_batches: int, makespan: int, effort: Effort, control: Control
 ) -> tuple[Verdict, Schedule | None]:
-    """A schedule of `makespan` ticks or less, or the verdict that there is none.
+    """Ask for a schedule of at most `makespan` ticks, and return the verdict with it.
 
-    Fine costs are rounded down to quanta and the answer is timed exactly, so it may be longer by a few of them.
-    With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT answers in seconds for
-    hundreds of runs, where a model that minimises the makespan neither finds nor proves as much in minutes.
+    Fine costs are rounded down to quanta, and the order is then timed exactly. So the schedule may be a few quanta
+    longer. With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT answers in
+    seconds for hundreds of runs. A model that minimises the makespan finds and proves less in minutes.
     """
     devices = frozenset(range(len(plan.devices)))
-    if micro_batches * len(plan.blocks) > MOST_RUNS:
+    if micro_batches * len(plan.blocks) > MAX_RUNS:
         return Verdict.UNKNOWN, None
     quantum = quantum_of(plan)
     model = DevicesModel(plan, micro_batches, devices, quantum, makespan // quantum)

@@ -1,4 +1,4 @@
-"""The ends bound: how much the first and the last ticks of any schedule must leave idle, by CP-SAT."""
+"""The ends bound: the least idle time in the first and the last ticks of any schedule, by CP-SAT."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import memory_intervals_on, path_lengths
 
 ENDS_WINDOWS = (1.5, 2.5)
-"""Lengths of the ends worth looking at, in periods: the second costs more and rarely finds more."""
-_MOST_RUNS = 4_000
+"""Lengths of the ends in periods. The second takes longer and rarely gives a better bound."""
+_MAX_RUNS = 4_000
 
 
 def ends_bound(
     plan: MicroBatchPlan, micro_batches: int, periods: float, least: int, effort: Effort, control: Control
 ) -> int:
-    """A bound on the makespan, at least `least`, from the first and the last X = `periods` x busiest work ticks.
+    """Return a lower bound on the makespan, at least `least`, from the first and the last X ticks.
 
-    makespan >= N * work(d) + idle of d in the first X ticks + idle of d in the last X ticks, for every device d, where
-    the first ticks of any schedule, and the last ones read backwards, obey the same rules as whole schedules do.
+    X is `periods` times the busiest device's work. For every device d, makespan >= N * work(d) + idle time of d in the
+    first X ticks + idle time of d in the last X ticks. The first ticks of any schedule obey the rules of whole
+    schedules, and so do the last ticks with time reversed.
     """
     window = ceil(periods * plan.busiest_work)
-    if least < 2 * window:  # the ends might overlap
+    if least < 2 * window:  # the two ends might overlap
         return least
     cp = cp_model.CpModel()
     head, tail = (_End(cp, plan, micro_batches, window, backwards) for backwards in (False, True))
-    if len(head.start) + len(tail.start) > _MOST_RUNS:
+    if len(head.start) + len(tail.start) > _MAX_RUNS:
         return least
     makespan = cp.new_int_var(least, least + 2 * window, "")
     for d in range(len(plan.devices)):
@@ -41,10 +42,10 @@ def ends_bound(
 
 
 class _End:
-    """The runs that start within `window` ticks of one end of a schedule, and each device's `work` in it.
+    """A model of the runs that start within `window` ticks of one end of a schedule, with each device's `work` there.
 
-    Backwards, time runs from the makespan down: dependencies turn round, and a release at its end becomes an acquire
-    at its start.
+    With `backwards`, time runs from the makespan down: dependencies are reversed, and a release at the end of a block
+    becomes an acquire at its start.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class _End:
         self.work = [self._work_on(d) for d in range(len(plan.devices))]
 
     def _declare(self) -> None:
-        """Micro-batches in order; run m of a block cannot start before m earlier runs of it have passed."""
+        """Runs of a block come in order of micro-batch, so run m starts after m earlier runs."""
         heads, tails = path_lengths(self.plan)
         for b, block in enumerate(self.plan.blocks):
             head = tails[b] - block.duration if self.backwards else heads[b]
@@ -77,7 +78,7 @@ class _End:
                     self.cp.add(self.start[b, m] >= self.start[b, m - 1] + block.duration).only_enforce_if(here)
 
     def _dependencies(self) -> None:
-        """A run that starts in the window has its predecessors in it, ended and a lag before."""
+        """If a run starts in the window, its predecessors have ended in it, at least a lag earlier."""
         before = self.plan.successors if self.backwards else self.plan.predecessors
         for (b, m), here in self.present.items():
             for a, lag in before[b]:
@@ -89,7 +90,7 @@ class _End:
                 self.cp.add(self.start[b, m] >= ready).only_enforce_if(here)
 
     def _memory(self) -> None:
-        """Holds that begin in the window, until their end or beyond it, fit the capacity."""
+        """The memory held from acquires in the window is at most the capacity. It may be held beyond the window."""
         for d, device in enumerate(self.plan.devices):
             if device.activation_capacity is None:
                 continue
@@ -117,7 +118,7 @@ class _End:
         return self.cp.new_optional_interval_var(self.start[opens], length, end, self.present[opens], "")
 
     def _work_on(self, device: int) -> cp_model.LinearExpr:
-        """Ticks of the window in which the device is busy; its runs are disjoint."""
+        """Return the ticks of the window in which the device is busy. Its runs are disjoint."""
         intervals, parts = [], []
         for (b, m), here in self.present.items():
             if b not in self.plan.blocks_on[device]:

@@ -1,4 +1,4 @@
-"""The shortest schedule so far, of all that searches offer."""
+"""The incumbent: the shortest schedule that the searches have found so far."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from tessel_core.model.schedule import IntColumn
 
 
 def makespan_of(plan: MicroBatchPlan, starts: IntColumn) -> int:
-    """Ticks from the first of `starts`, shaped (micro-batches, blocks), to the last end."""
+    """Return the ticks from the first start to the last end. `starts` is shaped (micro-batches, blocks)."""
     return int((starts + [block.duration for block in plan.blocks]).max() - starts.min())
 
 
 class Incumbent:
-    """The least makespan found and the bound on it, with news of both.
+    """The shortest schedule so far and a lower bound on the makespan. Improvements of both are reported.
 
-    `starts`, shaped (micro-batches, blocks), begins with those of a schedule by what `by` names; `bound` is a makespan
-    that no schedule can beat, and may be raised.
+    `starts` is shaped (micro-batches, blocks). `by` names the method that found a schedule or proved a bound.
     """
 
     def __init__(
@@ -24,41 +23,43 @@ class Incumbent:
     ) -> None:
         self.plan, self.starts, self.bound, self.control = plan, starts, bound, control
         self.makespan = self.length(starts)
-        self.news(by)
+        self._report(by)
 
     def length(self, starts: IntColumn) -> int:
-        """The makespan of `starts`, wherever they begin."""
+        """Return the makespan of `starts`, counted from the first start."""
         return makespan_of(self.plan, starts)
 
     @property
     def micro_batches(self) -> int:
+        """Number of micro-batches."""
         return len(self.starts)
 
     @property
     def runs(self) -> int:
-        """Blocks times micro-batches."""
+        """Number of runs: blocks times micro-batches."""
         return self.starts.size
 
     @property
     def proved(self) -> bool:
+        """Whether the makespan meets the bound."""
         return self.makespan <= self.bound
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
-        """Keep a shorter schedule, found by what `by` names; says whether it is shorter."""
+        """Keep a schedule if it is shorter. Return whether it is."""
         if starts is None or (makespan := self.length(starts)) >= self.makespan:
             return False
         self.makespan, self.starts = makespan, starts
-        self.news(by)
+        self._report(by)
         return True
 
     def raise_bound(self, bound: int, by: str) -> bool:
-        """Take a better bound, proved by what `by` names; says whether it is better."""
+        """Raise the bound. Return whether `bound` is better than before."""
         if bound <= self.bound:
             return False
         self.bound = bound
-        self.news(by)
+        self._report(by)
         return True
 
-    def news(self, by: str) -> None:
-        """Tell how far the makespan is from its bound."""
+    def _report(self, by: str) -> None:
+        """Report the makespan and its bound as progress."""
         self.control.report(MAKESPAN, self.makespan, self.bound, by)

@@ -1,4 +1,4 @@
-"""Schedules from priorities of blocks, and priorities that evolve."""
+"""List scheduling with priorities and handicaps that evolve."""
 
 from __future__ import annotations
 
@@ -17,41 +17,49 @@ from tessel_core.scheduling.structure import path_lengths
 
 Priorities = NDArray[np.float64]
 
-_PLACED_PER_SLICE = 500_000
-"""Runs of blocks that a core places in about a fifth of a second, at least."""
-_FEW, _PRACTICE = 24, 4
-"""Micro-batches to practise on, at least, and slices without improvement after which practice is over."""
-_DUE = 0.5
-"""How much later each micro-batch is due, as a share of the busiest device's work.  Measured."""
-_KICKED = 3
-"""Priorities that change where a line begins again.  Measured: with more, it seldom comes back to where it was."""
-_SPREAD = 0.05
-"""How far a handicap usually moves at a time, as a share of the busiest device's work."""
+_RUNS_PER_SLICE = 500_000
+"""Runs placed per slice. A core places at least this many in about a fifth of a second."""
+_MIN_PRACTICE_MICRO_BATCHES = 24
+"""Rules first evolve ("practise") on a small number of micro-batches, at least this many."""
+_MAX_STALLED_PRACTICE_SLICES = 4
+"""Practice ends after this many slices without improvement."""
+_DUE_DATE_STEP = 0.5
+"""Distance between the due dates of micro-batches, as a share of the busiest device's work. Chosen by measurement."""
+_CHANGED_PRIORITIES = 3
+"""Number of priorities changed when a list search restarts. Measured: with more, it rarely gets as good again."""
+_HANDICAP_SPREAD = 0.05
+"""Standard deviation of one change of a handicap, as a share of the busiest device's work."""
 
 
-_KINDS = {BlockKind.BACKWARD: 2, BlockKind.FORWARD: 1, BlockKind.OTHER: 1, BlockKind.WEIGHT: 0}
+_KIND_PRIORITIES = {BlockKind.BACKWARD: 2, BlockKind.FORWARD: 1, BlockKind.OTHER: 1, BlockKind.WEIGHT: 0}
 
 RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
     "advanced": lambda plan: np.argsort(plan.topological_order).tolist(),
-    "backward": lambda plan: [_KINDS[block.kind] for block in plan.blocks],
+    "backward": lambda plan: [_KIND_PRIORITIES[block.kind] for block in plan.blocks],
     "longest-path": lambda plan: path_lengths(plan)[1],
     "shortest-path": lambda plan: [-tail for tail in path_lengths(plan)[1]],
     "least-slack": lambda plan: path_lengths(plan)[1],
     "longest-run": lambda plan: [block.duration for block in plan.blocks],
     "oldest": lambda plan: [0] * len(plan.blocks),
 }
-"""Priorities of blocks by name: the most advanced block first; backward before forward before weight gradients; the
-longest, or the shortest, way to the end of the micro-batch first; the same, later micro-batches being due later; the
-longest block first; the oldest micro-batch first.  The oldest micro-batch decides between equals."""
+"""Rules by name, as functions that return the priority of each block. The oldest micro-batch wins ties.
+
+- advanced: the last block in topological order first
+- backward: backward before forward before weight gradients
+- longest-path, shortest-path: by the path to the end of the micro-batch
+- least-slack: by the same path, and later micro-batches are due later
+- longest-run: the longest block first
+- oldest: the oldest micro-batch first
+"""
 
 
 class ListSearch:
-    """The shortest schedule that one line of rules has come to, beginning with that called `rule` in `RULES`.
+    """A search that evolves the priorities of one list schedule, from a rule of `RULES` on.
 
-    `order` is one of the plan's blocks in which one micro-batch alone fits.  `from_the_end` builds schedules from their
-    end: the same search on the plan with time reversed.
+    In `order`, one micro-batch alone fits in memory. With `from_the_end`, the search runs on the plan with time
+    reversed, and so builds schedules from their end.
 
-    Rules that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
+    Priorities that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
     """
 
     def __init__(
@@ -74,51 +82,51 @@ class ListSearch:
         elif rule == "least-slack":
             tails = np.array(RULES[rule](searched), dtype=np.float64)
             per_tick = len(plan.blocks) / max(1.0, tails.max())
-            priority, age = tails * per_tick, max(1e-6, _DUE * plan.busiest_work * per_tick)
+            priority, age = tails * per_tick, max(1e-6, _DUE_DATE_STEP * plan.busiest_work * per_tick)
         handicap, tables = np.zeros(len(plan.blocks), dtype=np.int64), self._tables
         self._rules = Rules(priority, np.array([age]), handicap, tables.capacity.copy(), tables.guarded.copy())
         self._starts = self._best = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
-        few = max(_FEW, 2 * len(plan.devices))
+        few = max(_MIN_PRACTICE_MICRO_BATCHES, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
         self._practised = -1
-        """Makespan of the shortest for practice; the rules are those of that schedule."""
+        """Makespan of the shortest schedule for the current number of micro-batches. The rules belong to it."""
         self.makespan = -1
-        """Makespan of the shortest so far; -1 before there is one."""
+        """Makespan of the shortest schedule so far, or -1 before the first."""
         self.slices = self.idle_slices = 0
-        """Slices of evolution, all of them and since the last improvement."""
-        self._spread = max(0.6, plan.busiest_work * _SPREAD)
+        """Number of slices of evolution in total, and since the last improvement."""
+        self._spread = max(0.6, plan.busiest_work * _HANDICAP_SPREAD)
 
     @property
     def tries_per_slice(self) -> int:
-        """Schedules built in about a fifth of a second."""
-        return max(1, _PLACED_PER_SLICE // self._starts.size)
+        """Number of schedules that are built in about a fifth of a second."""
+        return max(1, _RUNS_PER_SLICE // self._starts.size)
 
     def restart(self, tries: int) -> None:
-        """Keep the shortest of the rule's own schedule and of those by the rule with random changes, `tries` more."""
+        """Build `tries` more schedules and keep the shortest. All but the very first two change the rule at random."""
         found = np.empty_like(self._starts)
         noise = len(self.plan.blocks) / 8
         self._keep(restart(self._tables, self._rules, found, self._restarts, tries, noise, self._first_seed), found)
         self._restarts += tries
 
     def scatter(self) -> None:
-        """Begin somewhere else: priorities at random."""
+        """Randomise the priorities."""
         noise = np.random.default_rng(self._next_seed()).standard_normal(len(self.plan.blocks))
         self._rules.priority[:] += len(self.plan.blocks) / 3 * noise
 
     def kicked(self, seed: int) -> ListSearch:
-        """A search that begins with the rules of now, a few of their priorities changed at random."""
-        other = self._with_rules_of_now(len(self._starts))
+        """Return a search that starts from the current rules with a few random changes of priorities."""
+        other = self._with_current_rules(len(self._starts))
         other._seed, other.makespan, other._practised = seed, -1, -1
         other.slices = other.idle_slices = 0
         chance, blocks = np.random.default_rng(other._next_seed()), len(self.plan.blocks)
-        kicked = chance.choice(blocks, min(blocks, _KICKED), replace=False)
+        kicked = chance.choice(blocks, min(blocks, _CHANGED_PRIORITIES), replace=False)
         other._rules.priority[kicked] += blocks / 8 * chance.standard_normal(len(kicked))
         return other
 
     def evolve(self, tries: int | None = None) -> None:
-        """Change the rules at random, so often, or for a slice, keeping what is not longer."""
+        """Change the rules at random, `tries` times or for one slice. Keep changes that make no schedule longer."""
         before, self.slices = self._practised, self.slices + 1
-        tries = max(1, _PLACED_PER_SLICE // self._practice.size) if tries is None else tries
+        tries = max(1, _RUNS_PER_SLICE // self._practice.size) if tries is None else tries
         self._practised = evolve(
             self._tables, self._rules, self._practice, self._practised, tries, self._spread, self._next_seed()
         )
@@ -127,7 +135,7 @@ class ListSearch:
             self.idle_slices = 0
             found = np.zeros_like(self._starts) if practising else self._practice.copy()
             self._keep(place_all(self._tables, self._rules, found, UNLIMITED) if practising else self._practised, found)
-        elif practising and self.idle_slices >= _PRACTICE:
+        elif practising and self.idle_slices >= _MAX_STALLED_PRACTICE_SLICES:
             self._practice, self._practised, self.idle_slices = self._starts, -1, 0
         else:
             self.idle_slices += 1
@@ -138,23 +146,23 @@ class ListSearch:
 
     @property
     def starts(self) -> IntColumn:
-        """Starts of the shortest, shaped (micro-batches, blocks)."""
+        """Starts of the shortest schedule, shaped (micro-batches, blocks)."""
         return self._forwards(self._best)
 
     def stretched(self, micro_batches: int) -> ListSearch | None:
-        """A search that begins with the rules of now for another number of micro-batches; None where they get stuck."""
-        other = self._with_rules_of_now(micro_batches)
+        """Return a search with the current rules and another number of micro-batches, or None if they deadlock."""
+        other = self._with_current_rules(micro_batches)
         other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
         return other if other.makespan >= 0 else None
 
-    def _with_rules_of_now(self, micro_batches: int) -> ListSearch:
+    def _with_current_rules(self, micro_batches: int) -> ListSearch:
         other = copy.copy(self)
         other._rules = rules_copy(self._rules)
         other._starts = other._practice = other._best = np.zeros((micro_batches, self._starts.shape[1]), np.int64)
         return other
 
     def _forwards(self, starts: IntColumn) -> IntColumn:
-        """A copy of `starts`, in the plan's own direction of time."""
+        """Return a copy of `starts` in the plan's own direction of time."""
         if not self.from_the_end:
             return starts.copy()
         ends = starts + np.array([block.duration for block in self.plan.blocks])
@@ -167,13 +175,13 @@ class ListSearch:
 
 
 def _by_rank(values: Sequence[int]) -> Priorities:
-    """Priorities of even steps, equals alike: so that a random change means the same for every rule."""
+    """Return priorities as evenly spaced ranks, so that a random change has the same effect for every rule."""
     known, ranks = np.unique(values, return_inverse=True)
     return np.asarray(ranks * (len(values) / len(known)), dtype=np.float64)
 
 
 def lists_by_every_rule(plan: MicroBatchPlan, order: Sequence[int], micro_batches: int, seed: int) -> list[ListSearch]:
-    """A search by each rule forwards and one from the end, each with a seed of its own."""
+    """Return two searches per rule, forwards and from the end, each with its own seed."""
     return [
         ListSearch(plan, order, micro_batches, rule, seed + i, from_the_end=from_the_end)
         for i, (rule, from_the_end) in enumerate(product(RULES, (False, True)))

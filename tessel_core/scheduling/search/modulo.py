@@ -1,4 +1,4 @@
-"""The repetend as a modulo schedule: one CP-SAT model per period and unroll.
+"""Modulo scheduling of repetends: one CP-SAT model per period and unroll.
 
 start(b, u) = k(b, u) * T + r(b, u) with 0 <= r < T, for copy u of block b  [Rau 1994; Lin 2024 phase 1].
 """
@@ -17,15 +17,15 @@ from tessel_core.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.units import MAGNITUDE
 
-_LARGEST_START = MAGNITUDE * 64
-"""CP-SAT's integers have 64 bits and it adds a few of them."""
+_MAX_START = MAGNITUDE * 64
+"""CP-SAT adds several integers of 64 bits, so each must stay well below 2^63."""
 
 Copy = tuple[int, int]
-"""(block, copy), copy counting the micro-batches of one period"""
+"""Pair (block, copy). The copy counts the micro-batches of one period."""
 
 
 class Goal(Enum):
-    """Which of the repetends of one period to look for."""
+    """Objective among the repetends of one period."""
 
     ANY = "any"
     LATENCY = "least latency"
@@ -35,13 +35,13 @@ class Goal(Enum):
 def find_repetend(
     plan: MicroBatchPlan, period: int, unroll: int, goal: Goal, effort: Effort, control: Control
 ) -> tuple[Verdict, Repetend | None]:
-    """A repetend of exactly `period` for `unroll` micro-batches, or the verdict that there is none.
+    """Search for a repetend of exactly `period` with `unroll` micro-batches, and return the verdict with it.
 
-    Looks among those that keep few micro-batches in flight first: they are easier to find and to complete.
+    Repetends with few micro-batches in flight are tried first, because they are easier to find and to complete.
     """
     enough = _enough_k(plan, period, unroll)
     for most_k in sorted({min(enough, _likely_k(plan)), enough}):
-        if (most_k + 2) * period > _LARGEST_START:
+        if (most_k + 2) * period > _MAX_START:
             return Verdict.UNKNOWN, None
         model = ModuloModel(plan, period, unroll, most_k)
         model.aim(goal)
@@ -52,13 +52,13 @@ def find_repetend(
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
-    """A range of k large enough to conclude that a period is infeasible: docs/explanation/schedule_search.md."""
+    """Return a range of k that is large enough to prove a period infeasible (docs/explanation/schedule_search.md)."""
     longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
     return max(1, (len(plan.blocks) * unroll - 1) * (2 + ceil(longest_lag / period)))
 
 
 def _likely_k(plan: MicroBatchPlan) -> int:
-    """A range that solutions rarely need to leave: what fits in memory at once and a few more."""
+    """Return a range of k that is enough for most solutions: the micro-batches that fit in memory, and a few more."""
     in_flight = len(plan.blocks)
     for d, device in enumerate(plan.devices):
         smallest = min((plan.blocks[b].memory for b in plan.blocks_on[d] if plan.blocks[b].memory > 0), default=0)
@@ -68,7 +68,7 @@ def _likely_k(plan: MicroBatchPlan) -> int:
 
 
 class ModuloModel:
-    """Variables and constraints of one period; each private method is one rule of the referee, or a valid cut."""
+    """Variables and constraints for one period. Each private method is one rule of the referee, or a valid cut."""
 
     def __init__(self, plan: MicroBatchPlan, period: int, unroll: int, most_k: int) -> None:
         self.plan, self.period, self.unroll, self.most_k = plan, period, unroll, most_k
@@ -84,7 +84,7 @@ class ModuloModel:
         self._anchor()
 
     def start(self, copy: Copy) -> cp_model.LinearExpr:
-        """k * T + r."""
+        """Return k * T + r."""
         return self.k[copy] * self.period + self.r[copy]
 
     def _duration(self, copy: Copy) -> int:
@@ -97,7 +97,7 @@ class ModuloModel:
                 self.cp.add(self.start((j, u)) - self.start((i, u)) >= self.plan.blocks[i].duration + lag)
 
     def _no_overlap(self) -> None:
-        """[r, r + duration) modulo T are disjoint on a device: before(i, j) orders each pair within the period."""
+        """The intervals [r, r + duration) modulo T are disjoint on a device. before(i, j) orders each pair."""
         devices = [frozenset(block.devices) for block in self.plan.blocks]
         for i, j in combinations(self.copies, 2):
             if not devices[i[0]] & devices[j[0]]:
@@ -109,11 +109,11 @@ class ModuloModel:
                 self.cp.add(self.r[late] + self._duration(late) <= self.r[early] + self.period).only_enforce_if(given)
         for u in range(self.unroll):
             for a, b, _ in self.plan.arcs:
-                if ((a, u), (b, u)) in self.before:  # cut: a successor earlier in the period is in a later period
+                if ((a, u), (b, u)) in self.before:  # cut: a successor with smaller r has a larger k
                     self.cp.add(self.k[b, u] >= self.k[a, u] + 1 - self.before[(a, u), (b, u)])
 
     def _copies_in_order(self) -> None:
-        """Copy u of a block runs before copy u + 1, cyclically: runs of one block can be swapped freely."""
+        """Copy u of a block runs before copy u + 1, cyclically, because runs of one block are interchangeable."""
         for b, block in enumerate(self.plan.blocks):
             for u in range(self.unroll - 1):
                 self.cp.add(self.start((b, u + 1)) >= self.start((b, u)) + block.duration)
@@ -151,7 +151,7 @@ class ModuloModel:
             self.cp.add(self.start((acquire, copy)) + turns * self.period >= freed)
 
     def _anchor(self) -> None:
-        """Shifting all starts, or one component's k, changes nothing: pin a source."""
+        """Fix r of one source, and k of each source alone in its component, because shifts change nothing."""
         sources = [b for b in range(len(self.plan.blocks)) if not self.plan.predecessors[b]]
         self.cp.add(self.r[sources[0], 0] == 0)
         reach = [(ancestors | 1 << b) & sum(1 << s for s in sources) for b, ancestors in enumerate(self.plan.ancestors)]
@@ -170,7 +170,7 @@ class ModuloModel:
             self.cp.minimize(sum(self.start(copy) for copy in self.copies))
 
     def repetend(self, answer: Answer) -> Repetend:
-        """The repetend of a solution."""
+        """Return the repetend of a solution."""
         starts = np.zeros((self.unroll, len(self.plan.blocks)), dtype=np.int64)
         for b, u in self.copies:
             starts[u, b] = answer.value(self.k[b, u]) * self.period + answer.value(self.r[b, u])

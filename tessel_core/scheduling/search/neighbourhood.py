@@ -1,8 +1,8 @@
-"""Large neighbourhoods: the order within a window of time is freed and solved by CP-SAT, the rest keeps its order.
+"""Large neighbourhood search: CP-SAT reorders the runs within a window of time.
 
-Runs before the window keep their starts.  Those after it keep their order, so each has a latest start at which the
-whole still ends in time: the wanted makespan less the longest way from it to the end.  What a device holds before and
-after the window does not depend on the order inside.
+Runs before the window keep their starts. Runs after it keep their order, so each has a latest start: the wanted
+makespan minus the longest path from the run to the end. The memory held before and after the window does not depend
+on the order inside.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tessel_core.scheduling.search.timing import quantised
 from tessel_core.scheduling.structure import memory_intervals_on
 
 _STEPS = 400
-"""Ticks of a coarse copy in one busiest device's work: CP-SAT creeps in nanoseconds."""
-_LEAST_RUNS, _MOST_RUNS = 30, 400
+"""Steps per busiest device's work in the model, because CP-SAT is slow with costs in nanoseconds."""
+_MIN_FREE_RUNS, _MAX_FREE_RUNS = 30, 400
 
 
 Window = tuple[float, float]
-"""A stretch of time from its begin to its end, as shares of the makespan."""
+"""Start and end of a window, as shares of the makespan."""
 
 
 class Windows:
-    """Windows to free, one after the other over the schedule, larger where they are too easy."""
+    """Windows that move over the schedule, and adapt their width to the difficulty of the models."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._at, self.width = 0.0, 0.12
 
     def next(self) -> Window:
-        """The next stretch; neighbours overlap by half."""
+        """Return the next window. Consecutive windows overlap by half."""
         begin = self._at
         self._at += self.width / 2
         if self._at >= 1.0:
@@ -48,7 +48,7 @@ class Windows:
         return begin, min(1.0, begin + self.width)
 
     def learn(self, verdict: Verdict) -> None:
-        """Widen windows that hold nothing better, narrow those that are too hard."""
+        """Widen the window if it provably has no better order, and narrow it if the model was too hard."""
         if verdict is Verdict.IMPOSSIBLE:
             self.width = min(0.5, self.width * 1.05)
         elif verdict is Verdict.UNKNOWN:
@@ -58,20 +58,20 @@ class Windows:
 def solve_window(
     plan: MicroBatchPlan, starts: IntColumn, window: Window, bound: int, effort: Effort, control: Control
 ) -> tuple[Verdict, IntColumn | None]:
-    """Starts of a shorter schedule that differs within `window` only, left-compacted, or None; and the verdict.
+    """Search for a shorter schedule that differs within `window` only. Return the verdict and its starts, or None.
 
-    `starts`, shaped (micro-batches, blocks), must keep the rules and be left-compacted.  Asks for a makespan nearer to
-    `bound` by half a percent of the way, at least a tick.
+    `starts`, shaped (micro-batches, blocks), must be valid and left-compacted, and the result is left-compacted too.
+    The new makespan must be nearer to `bound` by half a percent of the gap, and by at least one tick.
     """
     neighbourhood = _Neighbourhood(plan, starts - starts.min(), window)
-    if not _LEAST_RUNS <= len(neighbourhood.free) <= _MOST_RUNS:
-        return (Verdict.IMPOSSIBLE if len(neighbourhood.free) < _LEAST_RUNS else Verdict.UNKNOWN), None
+    if not _MIN_FREE_RUNS <= len(neighbourhood.free) <= _MAX_FREE_RUNS:
+        return (Verdict.IMPOSSIBLE if len(neighbourhood.free) < _MIN_FREE_RUNS else Verdict.UNKNOWN), None
     step = max(1, (neighbourhood.makespan - bound) // 200)
     return neighbourhood.ask(neighbourhood.makespan - step, effort, control)
 
 
 class _Neighbourhood:
-    """The runs that a window frees, and the model of their order."""
+    """The runs in a window, and the model of their order."""
 
     def __init__(self, plan: MicroBatchPlan, starts: IntColumn, window: Window) -> None:
         self.plan, self.starts, self.blocks = plan, starts, len(plan.blocks)
@@ -94,7 +94,7 @@ class _Neighbourhood:
         self.ticks = [block.duration for block in self.coarse.blocks]
 
     def ask(self, target: int, effort: Effort, control: Control) -> tuple[Verdict, IntColumn | None]:
-        """Decide whether the freed runs have an order that ends by `target`."""
+        """Ask for an order of the free runs with which the schedule ends by `target`."""
         self.cp = cp_model.CpModel()
         self.start: dict[int, cp_model.IntVar] = {}
         flat = self.starts.ravel()
@@ -119,7 +119,7 @@ class _Neighbourhood:
         self._dependencies()
         self._no_overlap(target)
         self._memory()
-        # Measured: one worker without relaxations is soonest, and stops at once.
+        # Measured: one worker without linear relaxations is fastest, and stops at once.
         answer = ask(self.cp, replace(effort, workers=1, relaxation=False), control, presolve=self.quantum == 1)
         if not answer.verdict.found:
             return answer.verdict, None
@@ -129,7 +129,7 @@ class _Neighbourhood:
         return (target - int(self.tail[run])) // self.quantum
 
     def _dependencies(self) -> None:
-        """start(j, m) >= end(i, m) + lag; runs of one block in order of micro-batch."""
+        """start(j, m) >= end(i, m) + lag. Runs of one block come in order of micro-batch."""
         for run, start in self.start.items():
             m, b = divmod(run, self.blocks)
             for a, lag in self.coarse.predecessors[b]:
@@ -140,7 +140,7 @@ class _Neighbourhood:
                 self.cp.add(start >= self.start[run - self.blocks] + self.ticks[b])
 
     def _no_overlap(self, target: int) -> None:
-        """Freed runs on a device are disjoint, after those before the window and before those after it."""
+        """Free runs on a device are disjoint. They come after the runs before the window, and before those after it."""
         for on in self.plan.blocks_on:
             here = [run for run in self.start if run % self.blocks in on]
             if not here:
@@ -159,7 +159,7 @@ class _Neighbourhood:
                     self.cp.add(self.start[run] + self.ticks[run % self.blocks] <= self._latest(after[0], target))
 
     def _memory(self) -> None:
-        """Memory held from an acquire's start to its release's end fits the capacity within the window."""
+        """The memory held from an acquire's start to its release's end is at most the capacity, within the window."""
         micro_batches = len(self.starts)
         for d, device in enumerate(self.plan.devices):
             capacity = device.activation_capacity
@@ -187,8 +187,8 @@ class _Neighbourhood:
             if sum(demands) > capacity - always:
                 self.cp.add_cumulative(intervals, demands, capacity - always)
 
-    def _spliced(self, found: dict[int, int]) -> IntColumn:
-        """The schedule with the freed runs in the order that was found, every run as early as that allows."""
-        ordered = sorted(found, key=lambda run: (found[run], run))
+    def _spliced(self, new_starts: dict[int, int]) -> IntColumn:
+        """Return the left-compacted schedule with the free runs in the order of their new starts."""
+        ordered = sorted(new_starts, key=lambda run: (new_starts[run], run))
         runs = ((run % self.blocks, run // self.blocks) for run in [*self.before, *ordered, *self.after])
         return run_in_order(self.plan, len(self.starts), runs)

@@ -1,4 +1,4 @@
-"""Phase 1: the least period per micro-batch, over periods and unrolls, anytime."""
+"""Phase 1: an anytime search for the least period per micro-batch, over periods and unrolls."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
     from tessel_core.scheduling.search.list_search import ListSearch
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
-"""Seconds per question, in rounds with a seed each: whether a question is easy depends on the seed."""
-_REPEATABLE_ROUNDS = 2
-"""As many as usually end before the clock does."""
-_STATES_S = 2.5
-_CIRCLES_S = 0.2
-"""Seconds for circles per block and second for each question to CP-SAT, which has less of a hold on larger plans."""
-_LARGEST_MODEL = 150
-"""Blocks times unroll of the largest modulo models worth asking about."""
-_MOST_RETIMED = 1_500
-"""Runs of a schedule that is retimed when it is repeated: a tenth of a second."""
-_MOST_LISTED, _LARGEST_UNROLL = 10_000, 16
-"""Runs of a list schedule whose steady state is looked for, and micro-batches in a period of it."""
-_AT_BOUND = 0.4
-"""Share of these seconds for asking an unrolled repetend to meet the bound: it does so soon or not at all."""
+"""Seconds per question in each round. Each round has its own seed, because the difficulty depends on the seed."""
+_MAX_REPEATABLE_ROUNDS = 2
+"""Number of rounds with one worker. They usually end before the time limit, so the answer is reproducible."""
+_STATES_BOUND_S = 2.5
+_CIRCLE_S_PER_BLOCK = 0.2
+"""Seconds for circles, per block and per second of a question to CP-SAT, which gets weaker as plans grow."""
+_MAX_MODEL_BLOCKS = 150
+"""Largest number of blocks times unroll in a modulo model."""
+_MAX_RETIMED_RUNS = 1_500
+"""Largest number of runs in a repeated schedule that is retimed, which takes a tenth of a second."""
+_MAX_LIST_RUNS, _MAX_LIST_UNROLL = 10_000, 16
+"""Largest number of runs in a list schedule that is searched for a steady state, and largest unroll of that."""
+_AT_BOUND_SHARE = 0.4
+"""Share of the seconds per question for an unrolled repetend at the bound: it is found quickly or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPeriod:
-    """The result of phase 1: the best repetend and the bound that holds for every unroll."""
+    """The result of phase 1: the best repetend, and a bound that holds for every unroll."""
 
     repetend: Repetend
     kept: Repetend
-    """The best whose period has fewer micro-batches than the schedule, which can so keep it."""
+    """Best repetend with fewer micro-batches than the schedule, so that the schedule can keep it."""
     bound: Fraction
 
     @property
     def proved(self) -> bool:
-        """True when no schedule at any unroll has a shorter period per micro-batch."""
+        """Whether no schedule at any unroll has a shorter period per micro-batch."""
         return self.repetend.period_per_micro_batch == self.bound
 
 
 def search_period(
     plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
 ) -> FoundPeriod:
-    """Find a repetend of least period per micro-batch until it meets the bound or time ends.
+    """Search for a repetend of least period per micro-batch until it meets the bound or time ends.
 
-    CP-SAT is asked about unrolls 1 … `max_unroll`, in turn with the search for circles of any number of micro-batches.
-    In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
+    CP-SAT tries unrolls 1 … `max_unroll`, in turn with circles of any number of micro-batches. In `order`, one
+    micro-batch alone fits in memory. It gives the first repetend.
     """
     periods = PeriodSearch(plan, maxsize, order, max_unroll, effort, control)
     periods.begin()
@@ -71,13 +71,16 @@ def search_period(
 
 
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
-    """Unrolled questions alternate between one worker without linear relaxations, mostly the fastest, and the team."""
+    """Return the effort of a round. Unrolled questions alternate between all workers and one worker.
+
+    The one worker uses no linear relaxations, which is fastest for most questions.
+    """
     alone = unroll > 1 and number % 2 == 0
     return replace(effort, seed=effort.seed + number, workers=1 if alone else effort.workers, relaxation=not alone)
 
 
 class PeriodSearch:
-    """The best repetend so far, the best that `micro_batches` can keep, and the questions that are settled."""
+    """The best repetend so far, the best that `micro_batches` can keep, and the periods that are excluded."""
 
     def __init__(
         self,
@@ -95,16 +98,16 @@ class PeriodSearch:
         self._best = self._kept = one_after_the_other(plan, order)
         self._circle_search: CircleSearch | None = None
         self._impossible: dict[tuple[int, int], int] = {}
-        """Per (quantum, unroll), the largest period proved infeasible."""
+        """Largest infeasible period by (quantum, unroll)."""
         control.report(PERIOD, self._best.period_per_micro_batch, self.bound, "sequential")
 
     @property
     def result(self) -> FoundPeriod:
-        """The best so far."""
+        """The best result so far."""
         return FoundPeriod(self._best, self._kept, self.bound)
 
     def begin(self) -> None:
-        """Try the cheap ways: the bound with one micro-batch, and the steady states of published and greedy orders."""
+        """Try the cheap steps: the bound at unroll 1, published and greedy orders, and the states bound."""
         self._at_unroll(0, 1)
         if self.over:
             return
@@ -117,35 +120,35 @@ class PeriodSearch:
 
     def _bound_by_states(self) -> None:
         known = self._best.period_per_micro_batch
-        effort = self._all_effort.within(_STATES_S)
+        effort = self._all_effort.within(_STATES_BOUND_S)
         bound = states_bound(self.plan, self.bound, effort, self.control, known=known)
         if bound > self.bound:
             self.bound = bound
             self.control.report(PERIOD, known, bound, "bound")
 
     def go_on(self, control: Control, *, ready: bool = True) -> None:
-        """Circles and questions to CP-SAT in turn, until the bound is met or time ends.
+        """Search for circles and ask CP-SAT in turn, until the bound is met or time ends.
 
-        Circles only where the kernels are `ready`.  Where the bound is met by more micro-batches than there are, the
-        round's questions about fewer are still asked.
+        Circles are searched only if the kernels are `ready`. If the best repetend has more micro-batches than the
+        schedule, the questions of the round about smaller unrolls are still asked.
         """
         self.control = control
         if self.over:
             return
         if ready:
-            # Late: its compiled kernels take a moment to load.
+            # Imported here because its compiled kernels take a moment to load.
             from tessel_core.scheduling.search.circle_search import CircleSearch
 
             micro_batches = self._micro_batches
             self._circle_search = CircleSearch(self.plan, self._order, self.bound, self._all_effort, micro_batches)
         circles = self._circle_search
-        share = min(4.0, _CIRCLES_S * len(self.plan.blocks))
-        rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if self._all_effort.repeatable else _ROUNDS_S
+        share = min(4.0, _CIRCLE_S_PER_BLOCK * len(self.plan.blocks))
+        rounds = _ROUNDS_S[:_MAX_REPEATABLE_ROUNDS] if self._all_effort.repeatable else _ROUNDS_S
         for number, seconds in enumerate(rounds):
             if circles is not None:
                 self._advance(circles, share * seconds)
             for unroll in range(1, self._max_unroll + 1):
-                if unroll * len(self.plan.blocks) <= _LARGEST_MODEL or unroll == 1:
+                if unroll * len(self.plan.blocks) <= _MAX_MODEL_BLOCKS or unroll == 1:
                     self._at_unroll(number, unroll, asked=number == 0 and unroll == 1)
             if self.over or self.proved:
                 return
@@ -157,26 +160,26 @@ class PeriodSearch:
         self.offer(circles.kept, "circles")
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
-        """Ask what schedules by these rules repeat when they are very long, where circles are searched at all."""
+        """Close very long schedules by the rules of `lists` to circles, if circles are searched at all."""
         self.control = control
         if self._circle_search is not None and not self.over and not self.proved:
             self.offer(self._circle_search.close_long(lists, control), "circles")
 
     def offer_steady(self, starts: IntColumn) -> None:
-        """Offer what a list schedule repeats, where it is small."""
-        if not self.over and starts.size <= _MOST_LISTED:
-            for found in steady_part(self.plan, starts, _LARGEST_UNROLL):
-                self.offer(found, "list")
+        """Offer the steady state of a list schedule, if the schedule is small."""
+        if not self.over and starts.size <= _MAX_LIST_RUNS:
+            for repetend in steady_part(self.plan, starts, _MAX_LIST_UNROLL):
+                self.offer(repetend, "list")
 
     def repeat(self, starts: IntColumn) -> None:
-        """Offer all of a schedule, over and over: no period need be above a makespan divided by its micro-batches."""
-        found = Repetend(self.plan, int((starts + self._durations).max() - starts.min()), starts - starts.min())
-        if starts.size <= _MOST_RETIMED:
-            found = retime(self.plan, found, ceil(self.bound * found.unroll))
-        self.offer(found, "repeated")
+        """Offer the repetition of a whole schedule. Its period per micro-batch is at most makespan / micro-batches."""
+        whole = Repetend(self.plan, int((starts + self._durations).max() - starts.min()), starts - starts.min())
+        if starts.size <= _MAX_RETIMED_RUNS:
+            whole = retime(self.plan, whole, ceil(self.bound * whole.unroll))
+        self.offer(whole, "repeated")
 
     def _at_unroll(self, number: int, unroll: int, *, asked: bool = False) -> None:
-        """A round's questions about one unroll; `asked` where the bound itself was asked before."""
+        """Ask a round's questions about one unroll. With `asked`, the question at the bound was asked before."""
         self.effort = _round_effort(self._all_effort, number, unroll).within(_ROUNDS_S[number])
         if not asked:
             self.at_bound(unroll)
@@ -185,27 +188,27 @@ class PeriodSearch:
 
     @property
     def over(self) -> bool:
-        """Whether time has ended, or nothing better is left to be found, nor anything better to be kept."""
+        """Whether time has ended, or both the best period and the best kept period are proved."""
         return self.control.stopped or (self.proved and self._all_kept)
 
     @property
     def proved(self) -> bool:
-        """Whether the best meets the bound."""
+        """Whether the best period meets the bound."""
         return self._best.period_per_micro_batch <= self.bound
 
     @property
     def _all_kept(self) -> bool:
-        """Whether so many micro-batches can keep the best period that so many can."""
+        """Whether the kept repetend has the least period that this number of micro-batches can keep."""
         least = kept_period_bound(self.bound, self._micro_batches)
         return self._micro_batches == 1 or self._kept.period_per_micro_batch <= least
 
     @property
     def _to_beat(self) -> Fraction:
-        """The best period, or where none is shorter, the best that so many micro-batches can keep."""
+        """Period to improve: the best one, or once that is proved, the best that the schedule can keep."""
         return (self._kept if self.proved else self._best).period_per_micro_batch
 
     def offer(self, repetend: Repetend | None, by: str) -> bool:
-        """Keep a repetend, found by what `by` names, where it is better; says whether it beats what was to beat."""
+        """Keep a repetend found by the method `by` if it is better. Return whether it is below `_to_beat`."""
         if repetend is None:
             return False
         period = repetend.period_per_micro_batch
@@ -218,23 +221,23 @@ class PeriodSearch:
         return beats
 
     def _of_use(self, unroll: int) -> bool:
-        """Whether a better repetend of so many micro-batches is still looked for."""
+        """Return whether the search still needs a better repetend with this unroll."""
         return not self.over and (not self.proved or unroll < self._micro_batches)
 
     def at_bound(self, unroll: int) -> None:
-        """Ask for the bound itself, where it is a whole number of ticks, in full resolution."""
+        """Ask for a period at the bound, in full resolution, if that is a whole number of ticks."""
         if (self.bound * unroll).denominator == 1 and self._of_use(unroll):
-            seconds = self.effort.seconds * (_AT_BOUND if unroll > 1 else 1)
+            seconds = self.effort.seconds * (_AT_BOUND_SHARE if unroll > 1 else 1)
             self._ask(1, int(self.bound * unroll), unroll, seconds)
 
     def downwards(self, unroll: int) -> None:
-        """Improve with `unroll`: ever larger strides down while they succeed, then halving what is left."""
+        """Ask for shorter periods: with growing steps while they succeed, then by halving the remaining range."""
         for quantum in quanta(self.bound):
             low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
             failed = low - 1
             stride = 1
             while self._of_use(unroll):
-                high = ceil(self._to_beat * unroll / quantum)  # the least period that would be no better
+                high = ceil(self._to_beat * unroll / quantum)  # the least period that is no improvement
                 if failed + 1 >= high:
                     break
                 target = max(failed + 1, min(high - stride, high - 1))
@@ -244,16 +247,16 @@ class PeriodSearch:
                     failed, stride = target, max(1, (high - target) // 2)
 
     def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
-        """Whether a repetend of `period` quanta exists that, timed exactly, beats what is to be beaten."""
+        """Ask for a repetend of `period` quanta. Return whether it is an improvement when timed exactly."""
         if period <= self._impossible.get((quantum, unroll), 0):
             return False
         coarse = quantised(self.plan, quantum)
         if period < unroll * coarse.busiest_work:
             return False
         effort = self.effort.within(seconds)
-        verdict, found = find_repetend(coarse, period, unroll, Goal.ANY, effort, self.control)
+        verdict, repetend = find_repetend(coarse, period, unroll, Goal.ANY, effort, self.control)
         if verdict is Verdict.IMPOSSIBLE:
             self._impossible[quantum, unroll] = period
-        if found is None:
-            return False
-        return self.offer(found if quantum == 1 else retime(self.plan, found, ceil(self.bound * unroll)), "modulo")
+        if repetend is not None and quantum > 1:
+            repetend = retime(self.plan, repetend, ceil(self.bound * unroll))
+        return self.offer(repetend, "modulo")

@@ -1,9 +1,8 @@
-"""Schedules that cost nothing to build, and the repetends that they fall into: where searches start from.
+"""Quick schedules and their repetends, from which searches start: the published orders and a greedy list schedule.
 
-Beside the published orders, a greedy list schedule.  Each step runs what can start first, the oldest micro-batch and
-the most advanced block first on a tie (which is 1F1B on a chain of stages).  A micro-batch enters a device only when it
-has room for all that it will acquire there, in order of micro-batch, so the oldest one in flight is never
-blocked and nothing deadlocks.
+Each step of the greedy schedule places the run that can start first. The oldest micro-batch wins ties, then the most
+advanced block. On a chain of stages this gives 1F1B. Micro-batches enter a device in order, and only if there is room
+for all that they will acquire there. So the oldest one in flight is never blocked, and nothing deadlocks.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from tessel_core.scheduling.schedulers import BASELINES
 from tessel_core.scheduling.search.timing import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
-_MOST_RUNS = 5_000
-"""For more, the compiled lists of `list_search` are there."""
-_MOST_PUBLISHED_RUNS = 200_000
+_MAX_GREEDY_RUNS = 5_000
+"""Largest number of runs in a greedy schedule. The compiled `list_search` handles more."""
+_MAX_PUBLISHED_RUNS = 200_000
 
 
 def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
-    """Starts of schedules that cost nothing to build and fit: the greedy one and the published orders that apply."""
+    """Yield the starts of the greedy schedule and of the published orders that apply and fit."""
     listed = greedy_starts(plan, micro_batches)
     if listed is not None:
         yield listed
@@ -36,40 +35,40 @@ def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn
 
 
 def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
-    """Starts of the published orders that apply and fit."""
+    """Yield the starts of the published orders that apply and fit."""
     for scheduler in BASELINES.values():
-        if micro_batches * len(plan.blocks) <= _MOST_PUBLISHED_RUNS and not scheduler.why_not(plan, micro_batches):
+        if micro_batches * len(plan.blocks) <= _MAX_PUBLISHED_RUNS and not scheduler.why_not(plan, micro_batches):
             built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
             if built is not None:
                 yield built.starts
 
 
 def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]:
-    """The steady states that quick schedules fall into, timed exactly."""
-    micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MOST_RUNS // len(plan.blocks))
+    """Yield the steady states of quick schedules, with exact least periods for their orders."""
+    micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MAX_GREEDY_RUNS // len(plan.blocks))
     for starts in quick_starts(plan, max(1, micro_batches)):
         yield from steady_part(plan, starts, max_unroll)
 
 
 def steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
-    """The repetend of fewest micro-batches that a schedule repeats, timed exactly; none where nothing repeats."""
+    """Yield the repetend of least unroll that a schedule keeps, if any, with the least period for its order."""
     for unroll in range(1, min(max_unroll, len(starts) - 1) + 1):
         steady = find_steady_state(starts, unroll=unroll)
         if steady is None or not holds_instance(starts, steady):
             continue
         first = steady.first_micro_batch
-        found = Repetend(plan, steady.period, starts[first : first + unroll])
-        if not check_schedule(found.expand(len(starts))):
-            yield retime(plan, found, unroll * plan.busiest_work)
+        repetend = Repetend(plan, steady.period, starts[first : first + unroll])
+        if not check_schedule(repetend.expand(len(starts))):
+            yield retime(plan, repetend, unroll * plan.busiest_work)
             return
 
 
 def greedy_starts(plan: MicroBatchPlan, micro_batches: int) -> IntColumn | None:
-    """Starts of the greedy schedule, shaped (micro-batches, blocks).
+    """Return the starts of the greedy schedule, shaped (micro-batches, blocks).
 
-    None where the plan is too large, or where all that one micro-batch acquires does not fit at once.
+    The result is None if there are too many runs, or if all that one micro-batch acquires does not fit at once.
     """
-    if micro_batches * len(plan.blocks) > _MOST_RUNS:
+    if micro_batches * len(plan.blocks) > _MAX_GREEDY_RUNS:
         return None
     room = [_room(plan, d) for d in range(len(plan.devices))]
     if any(seats < 1 for seats in room):
@@ -78,14 +77,14 @@ def greedy_starts(plan: MicroBatchPlan, micro_batches: int) -> IntColumn | None:
 
 
 def _room(plan: MicroBatchPlan, device: int) -> float:
-    """How many micro-batches `device` can have in flight."""
+    """Return how many micro-batches fit on `device` at once."""
     capacity = plan.devices[device].activation_capacity
     acquired = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[device])
     return float("inf") if capacity is None or not acquired else capacity // acquired
 
 
 class _Greedy:
-    """The state of the list scheduler; a waiting run is keyed (start, micro-batch, how far back in the plan, block)."""
+    """State of the greedy scheduler. Ready runs are ordered by (start, micro-batch, rank from the end, block)."""
 
     def __init__(self, plan: MicroBatchPlan, micro_batches: int, room: list[float]) -> None:
         self.plan, self.micro_batches, self.room = plan, micro_batches, room
@@ -98,10 +97,10 @@ class _Greedy:
         self.missing = [[len(before) for before in plan.predecessors] for _ in range(micro_batches)]
         self.ready: list[tuple[int, int, int, int]] = []
         self.barred: list[list[tuple[int, int]]] = [[] for _ in plan.devices]
-        """Per device, the runs (block, micro-batch) that wait for it to have room."""
+        """Runs (block, micro-batch) that wait for room on each device."""
 
     def run(self) -> IntColumn:
-        """Schedule everything."""
+        """Place all runs and return their starts."""
         for b in self.plan.topological_order:
             if not self.plan.predecessors[b]:
                 for m in range(self.micro_batches):
@@ -124,7 +123,7 @@ class _Greedy:
         heapq.heappush(self.ready, (start, m, self.rank[b], b))
 
     def _without_room(self, b: int, m: int) -> int | None:
-        """The first device that micro-batch m may not enter yet: in order, and only while there is room."""
+        """Return the first device that micro-batch m may not enter yet, because of the order or for lack of room."""
         if self.plan.blocks[b].memory <= 0:
             return None
         for d in self.plan.blocks[b].devices:
@@ -149,7 +148,7 @@ class _Greedy:
             self._let_in(block.devices, m)
 
     def _let_in(self, devices: tuple[int, ...], m: int) -> None:
-        """Count who has left for good, and give those who wait for these devices another chance."""
+        """Count micro-batches that have left the devices, then retry the runs that wait for room there."""
         for d in devices:
             if all(self.starts[m, b] >= 0 for b in self.moving[d]):
                 self.gone[d] += 1

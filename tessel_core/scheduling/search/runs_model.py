@@ -1,4 +1,4 @@
-"""A CP-SAT model over every run of a number of micro-batches, optionally with a stretch tied to one period."""
+"""A CP-SAT model of every run of several micro-batches, some of which may be tied to one period."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.timing import Tie
 from tessel_core.scheduling.structure import MemoryInterval, memory_intervals_on, path_lengths
 
-_MOST_RUNS, _SECONDS = 500, 2.0
-"""Runs up to which all are asked about at once, and for how long.  Measured on uneven pipelines of 6 to 16 stages:
-presolve and linear relaxations prove 300 runs in about a second, 200 in a fifth of it; hardly any above 600."""
+_MAX_RUNS_AT_ONCE, _SECONDS = 500, 2.0
+"""Up to this many runs, one model of all of them is solved for this long. Measured on uneven pipelines of 6 to 16
+stages: 200 runs are proved in a fifth of a second, 300 in about a second, and hardly any above 600."""
 
 
 class Runs:
-    """Runs of some blocks, and the rules that every model of them has; `start` and durations are in one unit."""
+    """The runs of some blocks, and the constraints that all models share. Starts and durations have the same unit."""
 
     def __init__(self, plan: MicroBatchPlan, micro_batches: int, duration: Sequence[int]) -> None:
         self.plan, self.micro_batches, self.duration = plan, micro_batches, duration
@@ -32,18 +32,18 @@ class Runs:
         self.start: dict[Run, cp_model.LinearExpr] = {}
 
     def end(self, run: Run) -> cp_model.LinearExpr:
-        """start + duration."""
+        """Return start + duration."""
         return self.start[run] + self.duration[run[0]]
 
     def starts(self, answer: Answer) -> IntColumn:
-        """The starts of a solution, shaped (micro-batches, blocks)."""
-        found = np.zeros((self.micro_batches, len(self.plan.blocks)), dtype=np.int64)
+        """Return the starts of a solution, shaped (micro-batches, blocks)."""
+        starts = np.zeros((self.micro_batches, len(self.plan.blocks)), dtype=np.int64)
         for (b, m), start in self.start.items():
-            found[m, b] = answer.value(start)
-        return found
+            starts[m, b] = answer.value(start)
+        return starts
 
     def micro_batches_in_order(self, blocks: Iterable[int], alike: Sequence[int]) -> None:
-        """Each block takes `alike` micro-batches in order: their runs of one block can be swapped freely."""
+        """Each block runs the micro-batches `alike` in order, because these runs are interchangeable."""
         for b in blocks:
             for before, after in pairwise(alike):
                 self.cp.add(self.start[b, after] >= self.end((b, before)))
@@ -63,7 +63,7 @@ class Runs:
             self.cp.add(self.start[acquire, m] >= self.end((release, m - count)))
 
     def cumulative(self, holds: Sequence[MemoryInterval], capacity: int, longest: int, step: int = 1) -> None:
-        """Memory held from each acquire's start to its release's end sums to at most the capacity, in steps."""
+        """The memory held between each acquire's start and its release's end is at most the capacity, in `step`s."""
         intervals, demands = [], []
         for hold in holds:
             for m in range(self.micro_batches):
@@ -74,12 +74,12 @@ class Runs:
 
 
 class RunsModel(Runs):
-    """Each private method is one rule of the referee, or says what may be assumed without loss.
+    """A model of all runs. Each private method is one rule of the referee, or an assumption without loss.
 
-    Every run ends by `horizon` ticks.  Blocks in `mirror` start together with another's, which folds a symmetric plan
-    to half and loses generality.  `insertable` also requires what makes it valid to insert more periods into the tied
-    stretch.  Runs that are `pinned` have their starts, and of two runs in `orders` the second waits for the first to
-    end; neither goes with a tie or a mirror.
+    Every run ends by `horizon` ticks. Each block in `mirror` starts together with its image, which halves the model of
+    a symmetric plan, but may exclude solutions. `insertable` adds the condition under which periods can be inserted
+    into the tied part. `pinned` fixes the starts of runs. For each pair in `orders`, the second run starts after the
+    first has ended. Pins and orders cannot be combined with a tie or a mirror.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class RunsModel(Runs):
         self.free: dict[Run, cp_model.IntVar] = {}
         self.pinned = pinned or {}
         self.special = {m for _, m in [*self.pinned, *chain.from_iterable(orders)]}
-        """Micro-batches that are unlike the others."""
+        """Micro-batches with a pin or an order."""
         alike = [m for m in range(micro_batches) if m not in self.special]
         self.last = [*self.special, *alike[-1:]]
-        """Of these one ends last."""
+        """Micro-batches of which one ends last."""
         self._declare_starts()
         self._dependencies()
         self.micro_batches_in_order((b for b in range(len(plan.blocks)) if b not in self.mirror), alike)
@@ -142,18 +142,18 @@ class RunsModel(Runs):
                     self.cp.add(self.start[j, m] >= self.end((i, m)) + lag)
 
     def _devices(self) -> list[int]:
-        """Devices whose rules are not implied by their mirror image's."""
+        """Return the devices whose rules do not follow from those of their mirror images."""
         seen: set[frozenset[int]] = set()
-        found = []
+        devices = []
         for d, on in enumerate(self.plan.blocks_on):
             image = frozenset(self.mirror.get(b, b) for b in on)
             if image not in seen or not self.mirror:
                 seen.add(image)
-                found.append(d)
-        return found
+                devices.append(d)
+        return devices
 
     def _memory(self) -> None:
-        """Held memory sums to at most the capacity; a single interval limits the micro-batches at once."""
+        """The memory held is at most the capacity. A single interval only limits the number of micro-batches."""
         for d in self._devices():
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
@@ -164,7 +164,7 @@ class RunsModel(Runs):
                 self.cumulative(holds, capacity, self.horizon)
 
     def _insertable(self) -> None:
-        """Some window of one period holds tied runs of every block, one period after it too: see `completion`."""
+        """The first tied runs of all blocks are near each other, so that periods can be inserted: see `completion`."""
         assert self.tie is not None
         reach = (self.tie.count // self.tie.unroll - 2) * self.tie.period
         latest = self.cp.new_int_var(0, self.horizon, "")
@@ -175,12 +175,12 @@ class RunsModel(Runs):
                 self.cp.add(latest <= first + reach)
 
     def hint(self, starts: IntColumn) -> None:
-        """Suggest starts, shaped (micro-batches, blocks)."""
+        """Give CP-SAT starts as a hint, shaped (micro-batches, blocks)."""
         for (b, m), variable in self.free.items():
             self.cp.add_hint(variable, int(starts[m, b]))
 
     def minimise_makespan(self, bound: int) -> cp_model.IntVar:
-        """Make the makespan the objective; returns its variable."""
+        """Minimise the makespan, which is at least `bound`. Return its variable."""
         makespan = self.cp.new_int_var(bound, self.horizon, "")
         for b in range(len(self.plan.blocks)):
             for m in self.last:
@@ -190,8 +190,8 @@ class RunsModel(Runs):
 
 
 def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) -> None:
-    """Improve the incumbent and its bound, where neither is proved and the runs are few."""
-    if incumbent.runs > _MOST_RUNS or incumbent.proved:
+    """Improve the incumbent and its bound by one model of all runs, if it is not proved and there are few runs."""
+    if incumbent.runs > _MAX_RUNS_AT_ONCE or incumbent.proved:
         return
     model = RunsModel(incumbent.plan, incumbent.micro_batches, incumbent.makespan)
     minimise_from(incumbent, model, effort.within(_SECONDS), control, "all runs")
@@ -200,7 +200,7 @@ def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) ->
 def minimise_from(
     incumbent: Incumbent, model: RunsModel, effort: Effort, control: Control, by: str, **how: Any
 ) -> None:
-    """Improve the incumbent and its bound by a model of them all; `how` is as `ask` takes it."""
+    """Improve the incumbent and its bound by a model of all runs. `how` is passed on to `ask`."""
     model.hint(incumbent.starts)
     model.minimise_makespan(incumbent.bound)
     answer = ask(model.cp, effort, control, **how)

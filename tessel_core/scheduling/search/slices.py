@@ -1,4 +1,4 @@
-"""Work in bounded slices, side by side, so that a cancel is heard between them."""
+"""Parallel work in bounded slices, so that a cancel takes effect between slices."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tessel_core.control import Abandonable, Control
 Slice = TypeVar("Slice")
 Result = TypeVar("Result")
 
-_WATCH_S = 0.02
+_POLL_S = 0.02
 _GRACE_S = 0.7
-"""How long a stopped slice may take to end by itself: CP-SAT must not be left behind when the process ends."""
+"""Seconds that a stopped slice has to end, because CP-SAT must not still run when the process ends."""
 SLICES_PER_SECOND = 5
-"""Slices that a core manages at least: what a second of effort means where the clock must not decide."""
+"""Slices that stand for one second of effort in repeatable searches. A core does at least this many."""
 
 
 def work_off(
@@ -26,10 +26,10 @@ def work_off(
     finish: Callable[[Slice, Result], None],
     control: Control,
 ) -> bool:
-    """`take` a slice, `work` on it and `finish` it with the result, by each of so many workers, until none is left.
+    """Let each worker `take` a slice, `work` on it and `finish` it with the result, until no slice is left.
 
-    Only `work` runs beside other workers; one worker alone takes its slices in a fixed order.  False where the control
-    stopped it: then slices under way still end, but are not finished, and what they work on must not be used any more.
+    Only `work` runs in parallel. One worker takes its slices in a fixed order. Returns False if the control stopped
+    the work. Slices that had started then still run to their end, but are not finished. Their data must not be used.
     """
     lock, failures, closed = threading.Lock(), list[BaseException](), threading.Event()
 
@@ -53,7 +53,7 @@ def work_off(
         thread.start()
     for thread in threads:
         while thread.is_alive() and not control.stopped:
-            thread.join(_WATCH_S)
+            thread.join(_POLL_S)
     stopped = any(thread.is_alive() for thread in threads)
     with lock:
         closed.set()
@@ -66,7 +66,7 @@ def work_off(
 
 
 def side_by_side(tasks: Sequence[Callable[[], Result]], workers: int, control: Control) -> list[Result] | None:
-    """The results of the tasks, so many run at a time; None where the control stopped before all had ended."""
+    """Run the tasks in parallel and return their results, or None if the control stopped before all had ended."""
     left = list(range(len(tasks)))
     results: dict[int, Result] = {}
     team = min(workers, len(tasks))

@@ -1,8 +1,8 @@
-"""The states bound: the exact rate at which blocks that memory ties together can go on for ever, at every unroll.
+"""The states bound: the exact least period, at every unroll, of blocks that memory ties together.
 
-What such blocks can do next depends on how many micro-batches each has started, up to a common number, and on how long
-those that run still take.  Memory bounds the differences, so these states are finitely many.  A steady state goes round
-a cycle of them, and the least ratio of time to micro-batches over all cycles is the least period  [Lawler 1967].
+The state of such blocks is the number of micro-batches that each has started, up to a common number, and the remaining
+time of each running block. Memory bounds the differences, so there are finitely many states. A steady state is a cycle
+of states. The least ratio of ticks to micro-batches over all cycles is the least period [Lawler 1967].
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from tessel_core.scheduling.search.timing import earliest_starts
 from tessel_core.scheduling.structure import memory_intervals_on
 
 _STATES_PER_SECOND = 8_000
-"""States visited a second, about: only the size of what is tried depends on it."""
-_LONGEST = 10_000
-"""Ticks that a micro-batch may take; finer costs have too many states anyway."""
+"""Rough number of states visited per second. It limits the size of the graphs that are explored."""
+_MAX_TICKS = 10_000
+"""Largest work of the tied blocks in ticks. Finer costs lead to too many states."""
 
 
 def states_bound(
     plan: MicroBatchPlan, least: Fraction, effort: Effort, control: Control, *, known: Fraction | None = None
 ) -> Fraction:
-    """A bound on the period per micro-batch at every unroll, at least `least`; none is looked for above `known`.
+    """Return a lower bound on the period per micro-batch, for every unroll and at least `least`.
 
-    period >= work(A) + least ratio of the blocks K, for every K that memory ties together.  Blocks of A exclude each
-    other and all of K in time, so a schedule without the time in which they run is still one of K.  Lags are left out,
-    and so are blocks neither in K nor in A.
+    period >= work(A) + least ratio of the blocks K, for every set K that memory ties together. Blocks of A exclude each
+    other and all of K in time, so cutting out the time in which they run leaves a schedule of K. Lags and all other
+    blocks are ignored. `known` is the period of a known schedule, above which the search does not look.
     """
     for tied in _tied_by_memory(plan):
         aside = _set_aside(plan, tied)
         unit = gcd(*(plan.blocks[b].duration for b in tied))
         one_by_one = sum(plan.blocks[b].duration for b in tied)
-        if one_by_one // unit > _LONGEST:
+        if one_by_one // unit > _MAX_TICKS:
             continue
         at_most = Fraction(one_by_one) if known is None else min(Fraction(one_by_one), known - aside)
         if aside + at_most <= least:
@@ -53,8 +53,11 @@ def states_bound(
 
 
 def _tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
-    """Sets of blocks none of which can get far ahead of another: a successor never does, nor does an acquire of its
-    release where the device's memory is limited."""
+    """Yield sets of blocks of which none can get far ahead of another.
+
+    A successor cannot get ahead of its predecessor. On a device with limited memory, an acquiring block cannot get far
+    ahead of its releasing block.
+    """
     import networkx as nx
 
     ties: nx.DiGraph[int] = nx.DiGraph()
@@ -68,7 +71,10 @@ def _tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
 
 
 def _set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
-    """Work of blocks outside of `tied` that share a device with each of them and with each other, longest first."""
+    """Return the work of blocks outside `tied` that share a device with each of them and with each other.
+
+    Such blocks are chosen greedily, the longest first.
+    """
     others = sorted(set(range(len(plan.blocks))).difference(tied), key=lambda b: -plan.blocks[b].duration)
     clique = [set(plan.blocks[b].devices) for b in tied]
     work = 0
@@ -81,14 +87,14 @@ def _set_aside(plan: MicroBatchPlan, tied: Sequence[int]) -> int:
 
 
 State = tuple[tuple[int, ...], tuple[int, ...]]
-"""Per tied block, how many more runs have started than of the last one, and what its present run still takes."""
+"""For each tied block, the runs started (minus the least of all), and the remaining ticks of its current run."""
 
 
 class _StateGraph:
-    """The states that the tied blocks can reach from an empty beginning.
+    """The states that the tied blocks can reach from an empty schedule.
 
-    A run starts when another ends: one that could start sooner with all orders kept does so without loss.  So a move
-    starts some runs, or none, and lasts until the next end.
+    Each run can be assumed to start when another ends, because otherwise it could start earlier in the same order. So a
+    move starts some runs, or none, and lasts until the next end of a run.
     """
 
     def __init__(self, plan: MicroBatchPlan, tied: Sequence[int], unit: int) -> None:
@@ -99,17 +105,17 @@ class _StateGraph:
         self.before = [[place[a] for a, _ in plan.predecessors[b] if a in place] for b in tied]
         self.memory = [block.memory for block in blocks]
         self.limits: list[list[tuple[int, list[int]]]] = [[] for _ in tied]
-        """Per block that acquires, the capacity of each of its limited devices and what moves memory there."""
+        """For each acquiring block, the capacities of its devices with the blocks that change their memory."""
         for i, block in enumerate(blocks):
             for d in block.devices if block.memory > 0 else ():
                 capacity = plan.devices[d].activation_capacity
                 if capacity is not None:
                     self.limits[i].append((capacity, [place[b] for b in plan.blocks_on[d] if b in place]))
         self.moves: IntColumn = np.zeros((0, 4), dtype=np.int64)
-        """One a row: from, to, ticks, runs of the first block that it starts."""
+        """One move per row: from state, to state, ticks, and runs of the first block that start."""
 
     def explore(self, most: int, control: Control) -> bool:
-        """Find every state and move; False where there are more than `most` states or the control has stopped."""
+        """Find all states and moves. Return False if there are more than `most` states or the control has stopped."""
         empty: State = ((0,) * len(self.duration), (0,) * len(self.duration))
         number, waiting, moves = {empty: 0}, [empty], []
         while waiting:
@@ -148,7 +154,7 @@ class _StateGraph:
             yield following, ticks, int(0 in chosen)
 
     def _ready(self, started: Sequence[int], left: Sequence[int], busy: int) -> list[int]:
-        """Blocks whose next run may start: devices free, predecessors ended, and room for what it acquires."""
+        """Return the blocks whose next run may start: devices are free, predecessors have ended, and memory fits."""
         ended = [each - (1 if ticks else 0) for each, ticks in zip(started, left, strict=True)]
         return [
             i
@@ -164,10 +170,10 @@ class _StateGraph:
 
 
 def _least_ratio(moves: IntColumn, at_most: Fraction, control: Control) -> Fraction | None:
-    """Least ratio of ticks to micro-batches over all cycles, or `at_most` where none is below; None once stopped.
+    """Return the least ratio of ticks to micro-batches over all cycles, at most `at_most`. None if stopped.
 
-    While some cycle is cheaper than the ratio, its own ratio is the next; when none is, distances to all states exist,
-    which prove it.
+    As long as some cycle has a smaller ratio, its ratio is tried next. If none has, distances to all states exist,
+    which proves that the ratio is the least.
     """
     ratio = at_most
     source, target, ticks, begun = moves.T

@@ -1,6 +1,6 @@
-"""Coarser copies of plans with fine costs, and the exact timing of an order that was found on them or elsewhere.
+"""Coarser copies of plans with fine costs, and the exact timing of a given order of runs.
 
-An order keeps what devices hold, however it is timed.
+The memory that devices hold depends on the order only, and not on its timing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tessel_core.scheduling.order import run_in_order
 FINE = 600
 """Periods above this many ticks are searched on coarser copies of the plan."""
 _STEPS = (400, 100)
-"""Steps that the period has on the coarser copies."""
-_LOOK_EVERY = 20
-"""Rounds of Bellman and Ford between two looks for a cycle."""
+"""Numbers of steps per period on the coarser copies."""
+_ROUNDS_PER_CYCLE_CHECK = 20
+"""Rounds of Bellman-Ford between two checks for a cycle."""
 
 
 def quanta(period: Fraction | int) -> tuple[int, ...]:
-    """Ticks in one quantum, for each copy to search when the period is about `period`; 1 is the plan itself."""
+    """Return the ticks per quantum of the copies to search for a period of about `period`. 1 is the plan itself."""
     if period <= FINE:
         return (1,)
     return tuple(max(1, int(period) // steps) for steps in _STEPS)
@@ -34,7 +34,7 @@ def quanta(period: Fraction | int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
-    """The plan with durations and lags rounded to the nearest multiple of `quantum`, counted in quanta."""
+    """Return the plan with durations and lags rounded to multiples of `quantum`, and counted in quanta."""
     if quantum == 1:
         return plan
     return replace(
@@ -46,7 +46,7 @@ def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Micro-batches `first` … `first + count - 1` start one `period` after the one `unroll` before them."""
+    """Micro-batches `first` … `first + count - 1`: each starts one `period` after the one `unroll` before it."""
 
     period: int
     unroll: int
@@ -54,11 +54,14 @@ class Tie:
     count: int
 
     def bound_to(self, micro_batch: int) -> bool:
-        """True where a micro-batch's starts follow from an earlier one's."""
+        """Return whether the starts of a micro-batch follow from those of an earlier one."""
         return self.first + self.unroll <= micro_batch < self.first + self.count
 
     def leader(self, micro_batch: int) -> tuple[int, int]:
-        """(micro-batch that leads, ticks after it) for any micro-batch, itself and 0 where it is free."""
+        """Return the micro-batch that determines the starts of this one, and the ticks between them.
+
+        A free micro-batch determines its own starts, with 0 ticks.
+        """
         if not self.bound_to(micro_batch):
             return micro_batch, 0
         turns, copy = divmod(micro_batch - self.first, self.unroll)
@@ -66,23 +69,23 @@ class Tie:
 
 
 def compacted(schedule: Schedule) -> IntColumn:
-    """Every run as early as its place in its devices' order allows; never later than before."""
+    """Start every run as early as the order on its devices allows. No run starts later than before."""
     order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
     return run_in_order(schedule.plan, schedule.micro_batches, order)
 
 
 def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
-    """As `compacted`, among the schedules that make the tied stretch periodic; None where its order cannot be.
+    """Start every run as early as its order allows if the tied part stays periodic. None if that is impossible.
 
-    Tied runs are their leader's variable plus a constant, so what remains is a system of difference constraints.
-    Only the order of runs on each device is taken from `schedule`, whose starts may be coarse.
+    A tied run is the variable of its leader plus a constant, so this is a system of difference constraints. Only the
+    order of runs on each device is taken from `schedule`, whose starts may be coarse.
     """
     plan, blocks = schedule.plan, len(schedule.plan.blocks)
     leaders = [tie.leader(m) for m in range(schedule.micro_batches)]
     arcs: dict[tuple[int, int], int] = {}
 
     def after(early: tuple[int, int], late: tuple[int, int], ticks: int) -> None:
-        """start(late) >= start(early) + ticks, written for their leaders."""
+        """Add start(late) >= start(early) + ticks, in terms of their leaders."""
         (early_leader, early_shift), (late_leader, late_shift) = leaders[early[1]], leaders[late[1]]
         key = early_leader * blocks + early[0], late_leader * blocks + late[0]
         arcs[key] = max(arcs.get(key, -(2**62)), ticks + early_shift - late_shift)
@@ -102,15 +105,15 @@ def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
         return None
     matrix = starts.reshape(schedule.micro_batches, blocks)
     shifts = np.array([shift for _, shift in leaders], dtype=np.int64)
-    found: IntColumn = matrix[[leader for leader, _ in leaders]] + shifts[:, None]
-    return found
+    result: IntColumn = matrix[[leader for leader, _ in leaders]] + shifts[:, None]
+    return result
 
 
 def retime(plan: MicroBatchPlan, repetend: Repetend, least_period: int) -> Repetend:
-    """The shortest repetend of `plan`, of at least `least_period`, with the order of runs of `repetend`.
+    """Return the repetend of `plan` with the order of `repetend` and the least period from `least_period` on.
 
-    `repetend` may belong to a quantised copy of `plan`.  Keeping the order on every device keeps what it holds.  The
-    least period is a maximum cycle ratio, found by raising the period until no positive cycle is left [Lawler 1976].
+    `repetend` may belong to a quantised copy of `plan`. The same order on every device means the same memory. The least
+    period is a maximum cycle ratio. It is found by raising the period until no positive cycle is left [Lawler 1976].
     """
     arcs = np.array(_arcs(plan, repetend), dtype=np.int64)
     period = least_period
@@ -124,7 +127,7 @@ def retime(plan: MicroBatchPlan, repetend: Repetend, least_period: int) -> Repet
 
 
 def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int, int]]:
-    """(from, to, weight, height): start(to) >= start(from) + weight - height * period"""
+    """Return arcs (from, to, weight, height), which mean start(to) >= start(from) + weight - height * period."""
     blocks, unroll = len(plan.blocks), repetend.unroll
     k, r = np.divmod(repetend.first_start, repetend.period)
     arcs = [
@@ -145,10 +148,10 @@ def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int,
 def earliest_starts(
     nodes: int, source: IntColumn, target: IntColumn, length: IntColumn, control: Control | None = None
 ) -> tuple[IntColumn, list[int] | None]:
-    """Least starts, all at least 0, that meet start(target) >= start(source) + length, by Bellman and Ford.
+    """Return the least starts from 0 on that meet start(target) >= start(source) + length, by Bellman-Ford.
 
-    The second value lists the arcs of a positive cycle, which makes that impossible; it is empty where there is none,
-    and None where the control stopped the search.
+    The second value lists the arcs of a positive cycle, which makes that impossible. It is empty without such a cycle,
+    and None if the control stopped the search.
     """
     starts, came_by = np.zeros(nodes, dtype=np.int64), np.full(nodes, -1, dtype=np.int64)
     if not len(source):
@@ -167,7 +170,7 @@ def earliest_starts(
         moved = arc[(arrival == np.repeat(latest, count)) & np.repeat(later, count)]
         came_by[target[moved]] = moved
         starts[reached[later]] = latest[later]
-        if round_number % _LOOK_EVERY == 0 or round_number > nodes:
+        if round_number % _ROUNDS_PER_CYCLE_CHECK == 0 or round_number > nodes:
             cycle = _cycle_in(came_by, source)
             if cycle:
                 return starts, cycle
@@ -175,7 +178,7 @@ def earliest_starts(
 
 
 def _cycle_in(came_by: IntColumn, source: IntColumn) -> list[int]:
-    """Arcs of a cycle among the last arcs to each node, backwards; empty where there is none."""
+    """Return the arcs of a cycle among the last arcs to each node, in reverse. Empty if there is none."""
     by, back = came_by.tolist(), source.tolist()
     seen = [0] * len(by)
     for walk in range(1, len(by) + 1):
