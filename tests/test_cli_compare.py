@@ -116,10 +116,10 @@ def test_after_control_c_no_other_pair_begins(tessel, monkeypatch: pytest.Monkey
     code, out, _ = tessel(*command)
     assert (code, len(made)) == (0, 2)
     assert re.findall(r"^(\d) .*not begun", out, re.MULTILINE) == ["3", "4", "5", "6"]
-    assert "6: cancelled before its turn" in out
+    assert "6: cancelled before it began" in out
     made.clear()
     rows = json.loads(tessel(*command, "--json")[1])
-    assert [(row["status"], row["reason"]) for row in rows[2:]] == [(None, "cancelled before its turn")] * 4
+    assert [(row["status"], row["reason"]) for row in rows[2:]] == [(None, "cancelled before it began")] * 4
 
 
 def test_a_search_that_was_cancelled_says_so_in_the_table() -> None:
@@ -141,7 +141,7 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
     [
         (["--schedulers", "foo"], "error: --schedulers: 'foo' is not known"),
         (["--rule", "zzz"], "error: --rule: must be one of advanced, "),
-        (["--schedulers", ","], "error: --schedulers: names none"),
+        (["--schedulers", ","], "error: --schedulers: is empty"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
         ([plan("v-shape-4")], "is in the list already"),
         (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
@@ -193,17 +193,17 @@ def test_a_network_s_missing_forms_are_noted(tessel) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ([], "error: compare: needs either plans or a --network"),
-        ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or a --network"),
+        ([], "error: compare: needs either plans or --network"),
+        ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or --network"),
         (["--network", "foo"], "error: --network: 'foo' is not known"),
         (
             ["--network", "mt5-xxl", "--memory", 150],
-            "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with a --network, got 150",
+            "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with --network, got 150",
         ),
         (["--network", "mt5-xxl", "--devices", 65], "error: --devices: must be between 2 and 64, got 65"),
         (
             ["--network", "mt5-xxl", "--schedulers", "list-scheduling"],
-            "none of list-scheduling runs on a form of mt5-xxl",
+            "none of list-scheduling applies to mt5-xxl",
         ),
     ],
 )

@@ -163,7 +163,7 @@ def test_a_layout_becomes_a_placement_a_plan_and_the_same_layout_again(tessel: T
             "--layout: the layout: has layers of multi-token prediction, m, and the graph has none",
         ),
         (["--layout", "Et*12x|L"], "--layout: position 6: 'x' is none of"),
-        (["--layout", "Et*12L", "--split", "g.json"], "g.json: is no split"),
+        (["--layout", "Et*12L", "--split", "g.json"], "--layout: places all operators, and so does --split"),
     ):
         ended = tessel("place", "g.json", *mesh, *words)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
@@ -215,13 +215,13 @@ def test_a_searched_v_is_a_v_in_its_plan(tessel: Tessel) -> None:
     ("words", "complaint"),
     [
         (("--layout-shape", "v"), "--layout-shape: is for --stages-per-device 2 or more"),
-        (("--to", "megatron"), "--to: writes a layout with several stages per device, so give --stages-per-device"),
-        (("--stages-per-device", "2", "--to", "onnx"), "--to: 'onnx' is unknown, known is megatron"),
+        (("--to", "megatron"), "--to: needs several stages per device, so give --stages-per-device"),
+        (("--stages-per-device", "2", "--to", "onnx"), "--to: unknown format 'onnx'; the only format is megatron"),
         (
             ("--stages-per-device", "2", "--layout-shape", "v", "--to", "megatron"),
-            "--to: writes what Megatron-LM runs, which is a loop of stages",
+            "--to: needs a loop of stages, because Megatron-LM runs no --layout-shape v",
         ),
-        (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: says its stages itself"),
+        (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: has stages of its own"),
         (("--stages-per-device", "2", "--non-contiguous"), "several stages per device: are for contiguous placements"),
         (("--stages-per-device", "2", "--placer", "dp"), "placer dp: places one stage per device"),
     ],

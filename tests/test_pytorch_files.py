@@ -323,7 +323,8 @@ def test_from_the_terminal(tessel: Tessel) -> None:
     again = tessel("export", "z.json", "--to", "pytorch-csv", "--out", "z.csv", "--script")
     assert (again.code, again.err) == (
         2,
-        "error: z.py: exists and may hold your model; without --script it runs what --out becomes\n",
+        "error: z.py: exists and may hold your model, so it is not replaced. Leave out --script: the script runs the "
+        "new file too\n",
     )
     assert tessel("export", "z.json", "--out", "other.pytorch.csv", "--script").out.count("\n") == 7
     assert tessel("check", "z.csv").out == "z.csv: valid\n"
@@ -339,7 +340,7 @@ def test_from_the_terminal(tessel: Tessel) -> None:
     for words, complaint in (
         (
             ["z.csv", "z.json", "--to", "csv"],
-            "error: z.json: is one file too many: only the traces of several ranks go ",
+            "error: z.json: is one file too many: only traces of ranks can be combined",
         ),
         (["t0.json", "--to", "csv"], "error: t0.json: stage 1: is in none of the traces: give those of all ranks "),
         (["z.json", "--to", "csv", "--script"], "error: --script: is for pytorch-csv, not csv\n"),

@@ -260,7 +260,7 @@ def test_a_module_is_simulated_and_run(tessel: Tessel, file: Path) -> None:
     assert found["latency_s"] > 0
     assert json.loads(tessel("run", "mine.py:build", "--torch", "--engine", "numpy", "--json").out)["steps"] == 1
     refused = tessel("simulate", "mine.py:build", "--torch", "--tensor", "2")
-    assert refused.err.startswith("error: --tensor: is for families")
+    assert refused.err.startswith("error: --tensor: is for networks")
 
 
 @pytest.mark.parametrize(

@@ -44,18 +44,27 @@ class Jitter:
     of tasks are [Law, Simulation Modeling and Analysis, 2015, ch. 6]; the mean is the plan's duration.
     """
 
-    spread: float = option(0.1, Option("Spread", "Standard deviation of a duration / its mean.", 0.0, 1.0))
+    spread: float = option(0.1, Option("Spread", "Standard deviation of a duration, divided by its mean.", 0.0, 1.0))
     of: str = option(
         RUN,
         Option(
             "Jitter of",
-            "What varies: every run by itself, or every device by one factor in all its runs; runs on several devices "
-            "then go at the pace of the slowest.",
+            "run: the duration of each run varies by itself. device: all runs of a device vary by the same factor; a "
+            "run on "
+            "several devices takes as long as on the slowest.",
             choices=(RUN, DEVICE),
         ),
     )
-    draws: int = option(USUAL_DRAWS, Option("Draws", "How often all durations are drawn.", 1, 1_000_000))
-    seed: int = option(1, Option("Seed", "The same seed draws the same durations.", 0, 2**31 - 1))
+    draws: int = option(
+        USUAL_DRAWS,
+        Option(
+            "Draws",
+            "Number of draws of all durations. More draws give more exact quantiles and take longer.",
+            1,
+            1_000_000,
+        ),
+    )
+    seed: int = option(1, Option("Seed", "Seed of the draws. The same seed draws the same durations.", 0, 2**31 - 1))
 
     def __post_init__(self) -> None:
         check_options(self)
