@@ -101,7 +101,7 @@ def test_what_is_exported_is_judged_by_us_not_by_its_file(tessel: Tessel) -> Non
     [
         (["s.json"], "error: tessel export: needs --out FILE, or --to with one of tessel-schedule, "),
         (["s.json", "--to", "gif", "--out", "s.gif"], "error: --to: 'gif' is not known, known are tessel-schedule, "),
-        (["s.json", "--out", "mine.json"], "error: mine.json: its name does not say which file to make; give --to, "),
+        (["s.json", "--out", "mine.json"], "error: mine.json: has no known suffix; give --to, "),
         (["s.json", "--to", "csv", "--json"], "error: --json: describes the written file, so it needs --out"),
         (["s.json", "--to", "png"], "error: --out: is missing: png is a binary format and is not printed to stdout"),
         (["s.json", "--to", "csv", "--out", "s.json"], "error: s.json: is the file that is read, and is not "),
@@ -114,7 +114,10 @@ def test_what_is_exported_is_judged_by_us_not_by_its_file(tessel: Tessel) -> Non
         (["work.json", "--to", "csv"], "error: work.json: is a workspace, where a schedule is wanted"),
         (["missing.json", "--to", "csv"], "error: missing.json: No such file"),
         (["broken.json", "--to", "csv"], "error: broken.json: device gpu0, block B0 of micro-batch 5: starts at "),
-        (["split.json", "--to", "tessel"], "error: export tessel: knows forward and backward blocks only, and block "),
+        (
+            ["split.json", "--to", "tessel"],
+            "error: export tessel: supports only forward and backward blocks, but block ",
+        ),
         ([], "error: tessel export: Missing argument"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -118,14 +118,14 @@ def gap() -> Schedule:
 @pytest.mark.parametrize(
     ("schedule", "why"),
     [
-        (lambda: once("zb-v", "zb-v"), "stage 4 is on gpu3, and Megatron's stages go round the ranks in loops"),
+        (lambda: once("zb-v", "zb-v"), "stage 4 is on gpu3, but Megatron-LM assigns stages to ranks in loops"),
         (
             lambda: sequential("mt5-v-4"),
-            'block F0 runs "encoder_embedding, encoders 0–14", and Megatron knows one row of layers, an ',
+            'block F0 runs "encoder_embedding, encoders 0–14", but Megatron-LM needs an embedding first, ',
         ),
         (lambda: sequential("v-shape-4"), 'block F0 has no label that names its layers, such as "layers 0–7"'),
-        (lambda: sequential("gpt-1m-vocab-m-4"), "block E is on 4 devices, and a stage is on one"),
-        (gap, "block F2 begins with layer 17, where layer 16 is next"),
+        (lambda: sequential("gpt-1m-vocab-m-4"), "block E is on 4 devices, but a stage must be on one"),
+        (gap, "block F2 begins with layer 17, but layer 16 is next"),
     ],
     ids=["zb-v", "mt5", "unlabelled", "sharded", "gap"],
 )
@@ -133,7 +133,7 @@ def test_what_a_layout_cannot_say_is_refused_with_what_works(schedule, why: str)
     objection = EXPORTS["megatron"].objection(schedule())
     assert objection.startswith(why)
     assert objection.endswith(
-        "; a V or a loop of a GPT's layers can be said, and a PyTorch CSV says any chain of stages"
+        "; this export needs a V or a loop of GPT layers; a PyTorch CSV can express any chain of stages"
     )
 
 
