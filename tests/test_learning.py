@@ -33,7 +33,7 @@ from tessel_core.learning import (
 )
 from tessel_core.learning.assignment import judge_assignment
 from tessel_core.learning.coach import Coaching
-from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.learning.level import MAX_WORDS_PER_SENTENCE, sentences
 from tessel_core.learning.levels import (
     causal_ring,
     gathered_weights,
@@ -46,7 +46,7 @@ from tessel_core.learning.levels import (
 )
 from tessel_core.learning.solved import idle, searched
 from tessel_core.learning.stamping import judge_stamp, least_period
-from tessel_core.learning.task import MOST_RUNS
+from tessel_core.learning.task import MAX_PUZZLE_RUNS
 from tessel_core.learning.verdict import judge, orders_like, schedule_of, target_of
 from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -95,7 +95,7 @@ def test_what_a_level_says_is_short_and_filled_in(level: Level) -> None:
     if isinstance(task := level.task(), Assignment):
         said += [*task.parts, *(judge_assignment(task, given).sentence for given in (task.start, task.best))]
     assert not re.search(r"[{}]", " ".join(said))
-    assert [each for each in sentences(said) if len(each.split()) > MOST_WORDS] == []
+    assert [each for each in sentences(said) if len(each.split()) > MAX_WORDS_PER_SENTENCE] == []
 
 
 @pytest.mark.parametrize("level", PUZZLES, ids=named)
@@ -427,6 +427,6 @@ def test_every_word_has_numbers_for_every_shape(shape: str) -> None:
 
 def test_a_puzzle_has_its_limits() -> None:
     plan = build_shape("v-shape", ShapeParameters(devices=4))
-    assert len(plan.blocks) * (MOST_RUNS // len(plan.blocks)) <= MOST_RUNS
+    assert len(plan.blocks) * (MAX_PUZZLE_RUNS // len(plan.blocks)) <= MAX_PUZZLE_RUNS
     with pytest.raises(InputError, match="puzzle: has 408 runs, more than 400"):
         Puzzle(plan, 51)

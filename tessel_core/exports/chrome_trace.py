@@ -27,7 +27,7 @@ COLOURS = {
 }
 """Colour names of chrome://tracing for blue, orange, green and mauve, as in our own pictures."""
 
-LONGEST_NS = 2**63 - 1
+MAX_TRACE_NS = 2**63 - 1
 
 
 def _ns_per_tick(plan: MicroBatchPlan) -> int:
@@ -44,7 +44,7 @@ def microseconds(ns: IntColumn) -> list[str]:
 
 def too_long_for_a_trace(schedule: Schedule) -> str:
     """Explain in one sentence why the times of the schedule do not fit; empty if they fit."""
-    if schedule.makespan * _ns_per_tick(schedule.plan) <= LONGEST_NS:
+    if schedule.makespan * _ns_per_tick(schedule.plan) <= MAX_TRACE_NS:
         return ""
     return "the schedule lasts more than 292 years, the most that trace viewers can count in nanoseconds"
 

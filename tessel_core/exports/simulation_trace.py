@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file, track_names
+from tessel_core.exports.chrome_trace import COLOURS, MAX_TRACE_NS, microseconds, trace_file, track_names
 from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.program import Op, Tag
 from tessel_core.model import DeviceMesh
@@ -24,16 +24,16 @@ from tessel_core.version import __version__
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
 """Communication patterns with a single sender or a single receiver."""
 
-MOST_EVENTS = 500_000
+MAX_EVENTS = 500_000
 """Largest number of events that a viewer in a browser can read: a file of about 200 MB."""
 
 
 def too_much_for_a_trace(trace: Trace) -> str:
     """Explain in one sentence why viewers could not show the simulation; empty if they can."""
-    if trace.latency * 1e9 > LONGEST_NS:
+    if trace.latency * 1e9 > MAX_TRACE_NS:
         return "the simulation lasts more than 292 years, the most that trace viewers can count in nanoseconds"
-    if trace.events > MOST_EVENTS:
-        return f"the simulation has {trace.events:,} events, more than {MOST_EVENTS:,}, the limit of trace viewers"
+    if trace.events > MAX_EVENTS:
+        return f"the simulation has {trace.events:,} events, more than {MAX_EVENTS:,}, the limit of trace viewers"
     return ""
 
 

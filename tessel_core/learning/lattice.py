@@ -19,7 +19,7 @@ from tessel_core.placement.pipeline import Pipeline
 from tessel_core.placement.problem import PlacementProblem
 
 Ideal = frozenset[str]
-MOST_IDEALS = 200
+MAX_IDEALS = 200
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class Lattice:
     def of(cls, problem: PlacementProblem) -> Lattice:
         """Build the lattice of the contiguous placements of a problem.
 
-        Raises InputError if the objective is not throughput, devices differ, or there are more than `MOST_IDEALS`.
+        Raises InputError if the objective is not throughput, devices differ, or there are more than `MAX_IDEALS`.
         """
         if problem.objective != THROUGHPUT:
             raise InputError("the table", "needs the objective throughput")
         pipeline = pipeline_of(replace(problem, contiguous=True))
         if len(pipeline.classes) > 1:
             raise InputError("the table", "needs equal devices: the same kind, memory and allowed operators")
-        if all_ideals(pipeline, MOST_IDEALS) is None:
-            raise InputError("this graph", f"has more than {MOST_IDEALS} ideals, which do not fit a screen")
+        if all_ideals(pipeline, MAX_IDEALS) is None:
+            raise InputError("this graph", f"has more than {MAX_IDEALS} ideals, which do not fit a screen")
         operators = problem.graph.operators
         return cls(pipeline, tuple(_called([operators[i].name for i in group]) for group in pipeline.members))
 
@@ -62,7 +62,7 @@ class Lattice:
     @cached_property
     def ideals(self) -> tuple[Ideal, ...]:
         """All ideals, by size and then by names."""
-        bits = all_ideals(self.pipeline, MOST_IDEALS)
+        bits = all_ideals(self.pipeline, MAX_IDEALS)
         assert bits is not None, "a lattice is small"
         held = members_of(bits, len(self.names)).astype(bool).tolist()
         found = (frozenset(name for name, on in zip(self.names, row, strict=True) if on) for row in held)

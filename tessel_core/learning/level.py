@@ -12,7 +12,7 @@ from tessel_core.learning.ordering import Ordering
 from tessel_core.learning.stamping import Stamping
 from tessel_core.learning.task import Facts, Knob, Puzzle, no_facts
 
-MOST_WORDS = 25
+MAX_WORDS_PER_SENTENCE = 25
 """Largest number of words per sentence of a level."""
 
 

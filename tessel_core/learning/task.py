@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 
-MOST_RUNS, MOST_DEVICES = 400, 16
+MAX_PUZZLE_RUNS, MAX_PUZZLE_DEVICES = 400, 16
 """Limits of a puzzle: a person places the runs by hand, and all devices fit a screen."""
 
 Titled = tuple[str, Schedule]
@@ -34,10 +34,10 @@ def no_facts() -> Facts:
 def too_large(plan: MicroBatchPlan, micro_batches: int) -> str:
     """Explain why a plan is too large for a puzzle, without a full stop; empty if it is not."""
     runs, devices = micro_batches * len(plan.blocks), len(plan.devices)
-    if runs > MOST_RUNS:
-        return f"has {runs:,} runs, more than {MOST_RUNS}, the limit for placing by hand: use fewer micro-batches"
-    if devices > MOST_DEVICES:
-        return f"has {devices} devices, more than {MOST_DEVICES}, the number that fits a screen"
+    if runs > MAX_PUZZLE_RUNS:
+        return f"has {runs:,} runs, more than {MAX_PUZZLE_RUNS}, the limit for placing by hand: use fewer micro-batches"
+    if devices > MAX_PUZZLE_DEVICES:
+        return f"has {devices} devices, more than {MAX_PUZZLE_DEVICES}, the number that fits a screen"
     return ""
 
 
