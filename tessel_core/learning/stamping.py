@@ -107,7 +107,7 @@ def _each(period: Fraction, unit: str) -> str:
 def best_line(task: Stamping) -> str:
     """Return a sentence on the best block."""
     best = task.best().period_per_micro_batch
-    return f"{best} {many(task.plan.time_unit)} per micro-batch are the least, proved"
+    return f"{best} {many(task.plan.time_unit)} per micro-batch is proved optimal"
 
 
 def target_of(task: Stamping) -> Schedule:
