@@ -117,6 +117,6 @@ def test_a_program_that_never_frees_is_told() -> None:
     )
     trace = simulate(read_program(text), find_mesh("h200-1"))
     assert trace.warnings == (
-        "Nothing takes or returns %y (and 1 like it): where values are freed by their last use, these 2 kB never are.",
+        "No operation uses %y (and 1 like it), so a system that frees values after their last use keeps these 2 kB.",
     )
     assert simulate(trained(1, 1, 2, 2), find_mesh("h200-2")).warnings == ()

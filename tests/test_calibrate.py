@@ -115,7 +115,7 @@ def test_a_split_is_seeded_and_never_empty() -> None:
     assert len({held_out("abcdef", seed) for seed in range(20)}) > 5
     assert [len(held_out("ab", 0, share)) for share in (0.01, 0.5, 0.99)] == [1, 1, 1]
     for groups, share in (("a", 0.5), ("ab", 0.0), ("ab", 1.0)):
-        with pytest.raises(InputError, match="hold-out: needs two groups and a share between 0 and 1"):
+        with pytest.raises(InputError, match="hold-out: needs at least two groups and a share between 0 and 1"):
             held_out(groups, 0, share)
 
 
@@ -164,8 +164,8 @@ def test_starts_are_never_negative() -> None:
     ("rows", "why"),
     [
         ([], "allreduce: has no measured rows"),
-        ([AllreduceRow(2, 1e6, 1e-3)], "allreduce of 2 devices: needs rows of at least two sizes"),
-        ([AllreduceRow(2, 1e6, 1e-3), AllreduceRow(2, 2e6, 1e-4)], "2 devices: takes no longer for more bytes"),
+        ([AllreduceRow(2, 1e6, 1e-3)], "allreduce of 2 devices: needs measurements of at least two sizes"),
+        ([AllreduceRow(2, 1e6, 1e-3), AllreduceRow(2, 2e6, 1e-4)], "2 devices: must take longer for more bytes"),
     ],
 )
 def test_rows_that_say_too_little_are_refused(rows: list[AllreduceRow], why: str) -> None:

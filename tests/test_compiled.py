@@ -29,6 +29,7 @@ from tessel_core.ir.verify import verify
 from tessel_core.model import Operator
 from tessel_core.networks.mlp import MlpSpec, mlp_training
 from tessel_core.simulation import simulate
+from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.strategy import Semantics, Strategy, build_program, simulate_strategy, why_not
@@ -244,11 +245,11 @@ def test_attributes_of_costs_are_read_back() -> None:
 @pytest.mark.parametrize(
     ("kind", "attributes", "why"),
     [
-        ("relu", {"format": "fp8"}, "takes no format"),
+        ("relu", {"format": "fp8"}, "cannot have a format"),
         ("matmul", {"format": "fp4"}, "format must be fp8, got 'fp4'"),
-        ("matmul", {"casts": (3, 5)}, "casts are of products with a format"),
-        ("matmul", {"format": "fp8", "casts": (3,)}, r"casts must be 2 numbers, got \(3,\)"),
-        ("add", {"fused": (1, 1, 1)}, r"fused must be 4 numbers, got \(1, 1, 1\)"),
+        ("matmul", {"casts": (3, 5)}, "casts need a format"),
+        ("matmul", {"format": "fp8", "casts": (3,)}, r"casts must have 2 entries, got \(3,\)"),
+        ("add", {"fused": (1, 1, 1)}, r"fused must have 4 entries, got \(1, 1, 1\)"),
         ("add", {"fused": (1, -1, 1, 1)}, "fused must be at least 0"),
     ],
 )
@@ -272,13 +273,23 @@ def test_compiled_strategies_are_simulated_operation_by_operation() -> None:
     assert found.latency < plain.latency
 
 
-def test_compiled_layers_keep_no_pointwise_results() -> None:
-    """The backward makes them again, and repeats no product."""
+def test_compiled_layers_recompute_what_only_compiled_kernels_use() -> None:
+    """Inputs of backward products are kept: norms' outputs, rotated queries and keys, and the gated activation."""
     family = find_family("llama")
     spec = family.spec(size="llama-3-8b", layers=2, batch=1)
     again = Counter(op.kind for op in build_program(family, spec, Strategy(compiled=True)).program.ops)
     again.subtract(op.kind for op in build_program(family, spec, Strategy()).program.ops)
-    assert {kind for kind, count in again.items() if count} == {"rms_norm", "rotary", "silu", "mul", "add"}
+    assert {kind for kind, count in again.items() if count} == {"silu", "add"}
+
+
+@pytest.mark.parametrize(("size", "kept"), [("llama-3-8b", 1_074_856_960), ("llama-3-70b", 2_116_092_928)])
+def test_compiled_layers_keep_as_much_as_was_measured(size: str, kept: int) -> None:
+    """The bytes are of tests/benchmarks/h100.csv, without the layer's input, which the layer before has made."""
+    family, mesh = find_family("llama"), find_mesh("h100-1")
+    spec = family.spec(size=size, layers=3, batch=1, sequence=8192)
+    blocks = BlockTable(family, spec, mesh).blocks(Strategy(compiled=True), 1, 0)
+    (inputs,) = blocks.crossing[1]
+    assert blocks.held[1] - inputs.bytes == pytest.approx(kept, rel=0.002)
 
 
 def test_distir_knows_no_compiled_kernels() -> None:

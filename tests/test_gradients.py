@@ -164,8 +164,8 @@ def test_a_value_that_is_used_twice_has_the_sum() -> None:
 def test_what_cannot_be_trained_is_refused() -> None:
     spec = small_gpt(1, 2)
     for model, sentence in (
-        (gpt_inference(spec), "operation 17 (matmul) makes an output that is no loss, so nothing says its gradient"),
-        (gpt_training(spec), "gradients: come first: they take the forward pass of one device"),
+        (gpt_inference(spec), "operation 17 (matmul) returns an output that is not a loss, so its gradient is unknown"),
+        (gpt_training(spec), "gradients: must come first: they need the forward pass of one device"),
     ):
         with pytest.raises(InputError) as error:
             Gradients()(model)
@@ -177,7 +177,10 @@ def test_what_cannot_be_trained_is_refused() -> None:
     forward = net.finish({"loss": net("loss", "loss", y, z, n)})
     with pytest.raises(InputError) as error:
         Gradients()(forward)
-    assert str(error.value) == "program odd: operation 0 (floor of floor) has no gradient, so it cannot be trained"
+    assert (
+        str(error.value)
+        == "program odd: operation 0 (floor of floor) has no gradient rule, so the program cannot be trained"
+    )
     unused = replace(
         forward, roles={**forward.roles, "z": replace(forward.roles["z"], weight=True), "w": forward.roles["n"]}
     )

@@ -397,7 +397,7 @@ def test_what_does_not_fit_says_by_how_much(tessel: Tessel) -> None:
     code, out, err = tessel(*["simulate", "mlp", "--layers", "40", "--width", "65536", "--mesh", "h200-1", "--json"])
     assert code == 1
     assert json.loads(out)["peak_memory"][0] > 150e9
-    assert re.match(r"does not fit: the memory of gpu0 is 5\d\d GB short of the 6\d\d GB that it has to hold", err)
+    assert re.match(r"does not fit: gpu0 needs 6\d\d GB of memory, 5\d\d GB more than it has", err)
 
 
 def test_sweep_prints_the_best_and_writes_them_all(tessel: Tessel) -> None:

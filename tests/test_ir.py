@@ -34,7 +34,7 @@ def test_what_is_opaque_has_costs_and_no_meaning() -> None:
     assert OPERATORS["opaque"].work(types, (), dict(attributes)) == Work(3.0, 9.0)
     with pytest.raises(InputError) as told:
         OPERATORS["opaque"].compute(drawn(types, 1), dict(attributes))
-    assert str(told.value) == "operator top_k: is known by its costs only, so the program cannot be executed"
+    assert str(told.value) == "operator top_k: has costs but no meaning, so the program cannot be executed"
 
 
 @pytest.mark.parametrize("kind", [each for each in OPERATORS if each != "opaque"])
@@ -64,10 +64,10 @@ def test_wrong_inputs_are_refused_in_a_sentence(kind: str) -> None:
     for bad in (*nothing, (*types, TensorType("fp16", (7,), 4)), (TensorType("fp64", (3,), 9), *types[1:], X)):
         with pytest.raises(InputError):
             inferred(kind, bad, attributes)
-    with pytest.raises(InputError, match="takes no attribute colour"):
+    with pytest.raises(InputError, match="has no attribute colour"):
         inferred(kind, types, (*attributes, ("colour", 1)))
     for name, _ in attributes:
-        with pytest.raises(InputError, match=f"has no attribute {name}"):
+        with pytest.raises(InputError, match=f"needs the attribute {name}"):
             inferred(kind, types, tuple(each for each in attributes if each[0] != name))
 
 
@@ -242,12 +242,12 @@ def test_work_of_gradients() -> None:
 @pytest.mark.parametrize(
     ("kind", "place", "shape", "why"),
     [
-        ("attention_bias", 3, (2, 4, 3, 4), r"takes a bias \[g, 4, 3, 5\] like the queries"),
-        ("attention_bias", 3, (3, 4, 3, 5), "takes biases that divide the batch"),
+        ("attention_bias", 3, (2, 4, 3, 4), r"needs a bias \[g, 4, 3, 5\] like the queries"),
+        ("attention_bias", 3, (3, 4, 3, 5), "needs a number of biases that divides the batch"),
         ("batch_norm_training", 1, (4,), "then scale and shift of channels"),
-        ("conv_weight_grad", 1, (2, 6, 4, 3), "takes the gradient of a convolution"),
-        ("take_grad", 1, (3, 2, 6), "takes the gradient of what"),
-        ("strided_slice_grad", 0, (1, 3), "takes the gradient of a slice"),
+        ("conv_weight_grad", 1, (2, 6, 4, 3), "needs the gradient of a convolution"),
+        ("take_grad", 1, (3, 2, 6), "needs the gradient of numbers"),
+        ("strided_slice_grad", 0, (1, 3), "needs the gradient of a slice"),
     ],
 )
 def test_gradients_and_new_operators_say_what_does_not_fit(
@@ -284,20 +284,25 @@ def test_adam_as_published() -> None:
 @pytest.mark.parametrize(
     ("kind", "arrays", "values", "why"),
     [
-        ("embedding", [np.ones((4, 2)), np.array([3, 4])], {}, "embedding: row 4 is not in the table, which has 4"),
+        (
+            "embedding",
+            [np.ones((4, 2)), np.array([3, 4])],
+            {},
+            "embedding: row 4 is not in the table, which has 4 rows",
+        ),
         (
             "exchange_choice",
             [np.array([[0, 4]])] * 2,
             {"experts": 4},
-            "choice: expert 4 does not exist, there are 4",
+            "choice: expert 4 does not exist, because there are 4 experts",
         ),
         (
             "return_rows",
             [np.ones((2, 3)), np.array([[0, 1]])] * 2,
             {"experts": 4},
-            "rows of experts: must be the 4 that were chosen, got 2",
+            "rows of experts: must be as many as the 4 choices, got 2",
         ),
-        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: counts steps from 1, got 0"),
+        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: must count steps from 1, got 0"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(kind: str, arrays: list[Array], values: Values, why: str) -> None:
@@ -324,19 +329,19 @@ def test_a_sound_program_is_verified_and_runs() -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda p: replace(p, ops=p.ops[::-1]), "operation 0 (send): takes %2 before it is made"),
-        (lambda p: replace(p, ops=p.ops[1:]), "operation 0 (send): takes %2 which nothing makes"),
-        (lambda p: replace(p, ops=(*p.ops, p.ops[0])), "operation 2 (matmul): makes %2 a second time"),
-        (lambda p: replace(p, outputs=(9,)), "outputs: names %9, which nothing makes"),
+        (lambda p: replace(p, ops=p.ops[::-1]), "operation 0 (send): uses %2 before it is defined"),
+        (lambda p: replace(p, ops=p.ops[1:]), "operation 0 (send): uses the undefined value %2"),
+        (lambda p: replace(p, ops=(*p.ops, p.ops[0])), "operation 2 (matmul): defines %2 a second time"),
+        (lambda p: replace(p, outputs=(9,)), "outputs: include the undefined value %9"),
         (
             lambda p: replace(p, ops=(Op("matmux", (0, 1), (2,)), *p.ops[1:])),
             "operation 0 (matmux): is not known, known are " + ", ".join(sorted(OPERATORS)),
         ),
         (
             lambda p: replace(p, types=(*p.types[:2], X, p.types[3])),
-            "operation 0 (matmul): makes fp32[4, 6]@1, from its inputs it makes fp32[4, 2]@1",
+            "operation 0 (matmul): outputs fp32[4, 6]@1, but its inputs give fp32[4, 2]@1",
         ),
-        (lambda p: replace(p, types=(*p.types, X)), "types: name %4, which nothing makes"),
+        (lambda p: replace(p, types=(*p.types, X)), "types: include %4, which no operation defines"),
     ],
 )
 def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ignore[no-untyped-def]
@@ -350,17 +355,17 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
     [
         ("program pair", "programme", "p: line 1: must be 'program NAME', got 'programme'"),
         ("%x: fp32", "%x: fp31", "p: line 2: dtype must be one of"),
-        ("]@1", f"]@1{'0' * 5000}", "p: line 2: has a number of too many digits"),
-        ("matmul(%x, %w)", "matmul(%x, %v)", "p: line 4: takes %v, which nothing before it makes"),
+        ("]@1", f"]@1{'0' * 5000}", "p: line 2: has a number with too many digits"),
+        ("matmul(%x, %w)", "matmul(%x, %v)", "p: line 4: uses the undefined value %v"),
         ("matmul(%x, %w)", "matmul(%x, %w", "p: line 4: must be '%RESULT: TYPE = OPERATOR(%INPUT, …)'"),
         (
             "{to=2}",
             "{to=two}",
             "p: line 5: an attribute must be a number, a quoted text or a list like (1 2), got 'two'",
         ),
-        ("{to=2}", "{to=1}", "p: operation 1 (send): goes to device 1, where the tensor is already"),
+        ("{to=2}", "{to=1}", "p: operation 1 (send): must send to another device than 1, which has the tensor"),
         ("return %3", "", "p: end: the line 'return …' is missing"),
-        ("return %3", "return %3\nreturn %3", "p: line 7: comes after return, which ends a program"),
+        ("return %3", "return %3\nreturn %3", "p: line 7: stands after the line 'return', which must be the last"),
     ],
 )
 def test_the_reader_names_the_line(old: str, new: str, why: str) -> None:
@@ -393,11 +398,11 @@ def test_a_tensor_may_be_empty_but_not_less() -> None:
     ("changed", "why"),
     [
         ({"seconds": -1.0}, "seconds must be at least 0, got -1.0"),
-        ({"on": (1,)}, "bytes and on differ in length, 2 and 1"),
-        ({"on": (1, 3)}, "on must name some of its devices"),
+        ({"on": (1,)}, "bytes and on must have equal lengths, got 2 and 1"),
+        ({"on": (1, 3)}, "on must list some of its devices"),
         ({"bytes": 3}, "bytes must be a list like"),
         ({"devices": (2, 1, 2)}, "devices must list distinct devices"),
-        ({"devices": (2,), "on": (2, 2)}, "takes inputs from its devices"),
+        ({"devices": (2,), "on": (2, 2)}, "needs inputs from its devices"),
     ],
 )
 def test_what_a_block_says_must_go_together(changed: dict[str, AttributeValue], why: str) -> None:

@@ -152,7 +152,7 @@ def test_with_room_for_all_nothing_changes(seed: int) -> None:
 
 
 def test_sharing_needs_a_mesh() -> None:
-    with pytest.raises(InputError, match=r"^link sharing: needs the costs of a mesh"):
+    with pytest.raises(InputError, match=r"^link sharing: needs a mesh"):
         simulate(sends([(1, 1, 2)]), link_sharing=True)
 
 

@@ -123,10 +123,10 @@ def test_a_mesh_of_any_size_has_a_name() -> None:
         ("h100-10", 4, "10 devices do not fill nodes of 4; the nearest that do are 8 and 12"),
         ("h100-16392", None, "has 16,392 devices, more than 16,384"),
         ("h100-20001", None, "has 20,001 devices, more than 16,384"),
-        pytest.param("h100-" + "9" * 5000, None, "or KIND-COUNT, of h200", id="digits"),
+        pytest.param("h100-" + "9" * 5000, None, "or use KIND-COUNT, where KIND is one of h200", id="digits"),
         ("h100-0", None, "'h100-0' is not known"),
-        ("h300-8", None, "or KIND-COUNT, of h200, h100, "),
-        ("laptop-cpu", 4, "devices per node: are those of the preset laptop-cpu"),
+        ("h300-8", None, "or use KIND-COUNT, where KIND is one of h200, h100, "),
+        ("laptop-cpu", 4, "devices per node: cannot be chosen, because the preset laptop-cpu fixes them"),
         ("h100-16", 0, "mesh: devices per node must be at least 1"),
     ],
 )
@@ -168,7 +168,7 @@ def test_some_ports_stay_dark_where_a_node_is_not_full() -> None:
         (("h200", 0, 8), "mesh: nodes must be at least 1, got 0"),
         (("h200", 1, 9), "must have at most 8 devices per node and 16,384 in all, got 1 nodes of 9"),
         (("h200", 2049, 8), "got 2049 nodes of 8"),
-        (("cpu", 1, 2), "mesh: links between devices of the kind 'cpu' are not known, only of h200"),
+        (("cpu", 1, 2), "mesh: has no known links between devices of the kind 'cpu'; kinds with links are h200"),
     ],
 )
 def test_a_uniform_mesh_that_cannot_be_is_refused(asked: tuple[str, int, int], why: str) -> None:

@@ -121,7 +121,9 @@ def test_what_cannot_be_trained_is_one_sentence() -> None:
         trained(node("Relu", (2, 3)))
     writer = Writer()
     writer.add("Floor", writer.add("MatMul", "x", writer.weight("w", 4, 4), to="y"), to="floor")
-    with pytest.raises(InputError, match=r"operation 1 \(floor of floor\) has no gradient, so it cannot be trained$"):
+    with pytest.raises(
+        InputError, match=r"operation 1 \(floor of floor\) has no gradient rule, so the program cannot be trained$"
+    ):
         trained(writer.model([takes("x", 2, 4)], ["floor"]))
     with pytest.raises(InputError, match=r"^recompute: is for training, which is off$"):
         network_graph(translate(skeleton_of(stacked().SerializeToString()), {}), OnnxSpec(recompute=Recompute.FULL))

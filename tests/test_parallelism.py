@@ -317,7 +317,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(name: str, strategy: Strategy, 
 
 def test_networks_without_a_sequence_have_no_context_parallelism() -> None:
     family = find_family("mlp")
-    with pytest.raises(InputError, match="cuts a sequence of tokens"):
+    with pytest.raises(InputError, match="needs a sequence of tokens"):
         build_program(family, family.spec(batch=8), Strategy(context=2))
     with pytest.raises(InputError, match="zero: must be one of 0, 1, 2, 3, got 4"):
         Strategy(zero=4)

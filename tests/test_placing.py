@@ -207,7 +207,7 @@ def test_another_graph_begins_anew_and_a_published_one_brings_its_devices() -> N
     assert placing.pool == DevicePool(3, 1, 16e9)
     placed = placing.answered(placing.question.solve(Control()))
     assert verdict(placed)[0] is Tone.PROVED
-    with pytest.raises(InputError, match="its times are in ms, those of a mesh in s"):
+    with pytest.raises(InputError, match="its times are in ms, but times on a mesh are in s"):
         _ = replace(placing, on_mesh=True).problem
 
 

@@ -146,5 +146,5 @@ def test_a_broken_schedule_is_refused() -> None:
 
 def test_an_operation_that_says_nothing_needs_a_mesh() -> None:
     program = read_program("program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\nreturn %y\n")
-    with pytest.raises(InputError, match=r"^relu: does not say how long it takes, so its time needs a mesh"):
+    with pytest.raises(InputError, match=r"^relu: does not state its duration, so it needs a mesh"):
         simulate(program)

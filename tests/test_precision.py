@@ -84,7 +84,7 @@ def test_the_meaning_stays_on_one_device_and_several(degree: int) -> None:
 
 def test_programs_of_several_devices_are_refused() -> None:
     model = TensorParallel(2)(gpt_training(small_gpt(1, 2, "bf16")))
-    with pytest.raises(InputError, match=r"^FP8: takes a program of one device, got 2$"):
+    with pytest.raises(InputError, match=r"^FP8: needs a program of one device, got 2$"):
         Fp8Linears()(model)
 
 

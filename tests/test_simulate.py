@@ -77,24 +77,24 @@ def circular() -> Program:
 
 
 WRONG: dict[str, tuple[Program, str]] = {
-    "circle": (circular(), "operation 0 (relu): takes %2 before it is made"),
-    "unmade": (Program("p", (X,), (), (), (0,)), "outputs: names %0, which nothing makes"),
+    "circle": (circular(), "operation 0 (relu): uses %2 before it is defined"),
+    "unmade": (Program("p", (X,), (), (), (0,)), "outputs: include the undefined value %0"),
     "twice": (
         Program("p", (X, X), (0,), (Op("relu", (0,), (0,)),), (0,)),
-        "operation 0 (relu): makes %0 a second time",
+        "operation 0 (relu): defines %0 a second time",
     ),
     "untyped": (
         Program("p", (X,), (0,), (Op("relu", (0,), (1,)),), (0,)),
-        "operation 0 (relu): makes value 1, which has",
+        "operation 0 (relu): defines value 1, which has",
     ),
     "unknown": (Program("p", (X, X), (0,), (Op("frob", (0,), (1,)),), (1,)), "operation 0 (frob): is not known, known"),
     "shape": (
         Program("p", (X, X.shaped((5,))), (0,), (Op("relu", (0,), (1,)),), (1,)),
-        "operation 0 (relu): makes fp32[5]@1, from its inputs it makes fp32[4]@1",
+        "operation 0 (relu): outputs fp32[5]@1, but its inputs give fp32[4]@1",
     ),
     "alike but not": (
         Program("p", (X, X, X.on(2)), (0,), (Op("relu", (0,), (1,)), Op("relu", (0,), (2,))), (2,)),
-        "operation 1 (relu): makes fp32[4]@2, from its inputs it makes fp32[4]@1",
+        "operation 1 (relu): outputs fp32[4]@2, but its inputs give fp32[4]@1",
     ),
     "empty": (Program("p", (), (), (), ()), "program p: has no values, so there is nothing to simulate"),
     "device": (Program("p", (X.on(17),), (0,), (), (0,)), "device 17: is not in mesh one port, which has 16"),
@@ -121,7 +121,9 @@ def test_times_and_devices_are_bounded() -> None:
     text += "%y: int8[0]@{0} = block(%x) {{bytes=(), devices=({0}), on=(), seconds={1}}}\nreturn\n"
     with pytest.raises(InputError, match=r"operation 0 \(block\): seconds must be at most 2\^53, got 1e\+300"):
         read_program(text.format(1, 1e300))
-    with pytest.raises(InputError, match=r"^device 99999999999: is above 1,000,000, the largest that is simulated"):
+    with pytest.raises(
+        InputError, match=r"^device 99999999999: is above 1,000,000, the largest device number that can be simulated"
+    ):
         simulate(read_program(text.format(99999999999, 1.0)))
     assert simulate(read_program(text.format(1, 2.0**53))).latency == 2**53
 
@@ -130,16 +132,16 @@ def test_what_cannot_be_asked_says_so_in_a_sentence() -> None:
     program = trained(1, 1, 2, 2)
     with pytest.raises(InputError, match=r"^compat: 'calculon' is not known, known is distir$"):
         simulate(program, MESH, compat="calculon")
-    with pytest.raises(InputError, match=r"^link sharing: is not known to DistIR, "):
+    with pytest.raises(InputError, match=r"^link sharing: is not available with DistIR, "):
         simulate(program, MESH, compat="distir", link_sharing=True)
-    with pytest.raises(InputError, match=r"^link sharing: is not known to DistIR, "):
+    with pytest.raises(InputError, match=r"^link sharing: is not available with DistIR, "):
         evaluate_grid(find_family("mlp"), Grid(ranges()), MESH, link_sharing=True, semantics=Semantics.DISTIR)
     small = find_mesh("v100-1")
     for costs, compat in ((MeshCosts(small), None), (DistIrCosts(with_host(small)), "distir")):
         with pytest.raises(InputError, match=r"^device 2: is not in mesh v100-1, which has "):
             simulate(program, costs=costs, compat=compat)
     for compat in (None, "distir"):
-        with pytest.raises(InputError, match=r"^matmul: does not say how long it takes, so its time needs a mesh$"):
+        with pytest.raises(InputError, match=r"^matmul: does not state its duration, so it needs a mesh$"):
             simulate(program, compat=compat)
         nameless = DeviceMesh("bare", tuple(replace(each, flops=()) for each in MESH.devices[:2]), (), *LINKS)
         with pytest.raises(InputError, match=r"^device gpu0: has no flops"):
@@ -168,7 +170,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         HEAD + "%y: fp32[4]@1 = frob(%x)\nreturn %y\n",
         "operation 0 (frob): is not known, known are ",
     ),
-    "shape": (HEAD + "%y: fp32[5]@1 = relu(%x)\nreturn %y\n", "makes fp32[5]@1, from its inputs it makes fp32[4]@1"),
+    "shape": (HEAD + "%y: fp32[5]@1 = relu(%x)\nreturn %y\n", "outputs fp32[5]@1, but its inputs give fp32[4]@1"),
     "device": (HEAD + "%y: fp32[4]@3 = send(%x) {to=3}\nreturn %y\n", "device 3: is not in mesh two, which has 2"),
     "indivisible": (
         HEAD + "%y: fp32[1]@1, %z: fp32[1]@1, %w: fp32[1]@1 = split(%x) {axis=0, parts=3}\nreturn %y\n",
@@ -176,7 +178,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "circle": (
         HEAD + "%y: fp32[4]@1 = relu(%z)\n%z: fp32[4]@1 = relu(%y)\nreturn %z\n",
-        "line 3: takes %z, which nothing before it makes",
+        "line 3: uses the undefined value %z",
     ),
     "nothing": ("program p\nreturn\n", "program p: has no values, so there is nothing to simulate"),
     "idle device": (
@@ -213,8 +215,8 @@ def test_bad_meshes_and_files_are_one_sentence(tessel: Tessel) -> None:
         "--uniform-mesh 1e13,0,1": "error: device gpu0: memory_bandwidth must be above 0, got 0\n",
         "--out p.json": "error: --out: must end in .trace.json or .csv or .txt, got 'p.json'\n",
         "--out nowhere/p.csv": "error: nowhere/p.csv: cannot be written: its folder is missing or not writable\n",
-        "--compat distir --link-sharing": "error: link sharing: is not known to DistIR, whose transfers do not slow "
-        "each other down\n",
+        "--compat distir --link-sharing": "error: link sharing: is not available with DistIR, whose transfers do not "
+        "slow each other down\n",
     }.items():
         assert tessel("simulate", "p.txt", *words.split()) == (2, "", error)
     Path("plan.json").write_text('{"format": "tessel-plan"}')
@@ -227,7 +229,7 @@ def test_bad_meshes_and_files_are_one_sentence(tessel: Tessel) -> None:
 
 def test_a_program_that_never_frees_is_simulated_and_said(tessel: Tessel) -> None:
     Path("p.txt").write_text(HEAD + "%y: fp32[4]@1 = relu(%x)\n%z: fp32[4]@1 = relu(%x)\nreturn %z\n")
-    note = "note: p: Nothing takes or returns %y: where values are freed by their last use, these 16 B never are.\n"
+    note = "note: p: No operation uses %y, so a system that frees values after their last use keeps these 16 B.\n"
     code, out, err = tessel("simulate", "p.txt", "--json")
     assert (code, err, json.loads(out)["peak_memory"]) == (0, note, [32])
     code, out, err = tessel("simulate", "p.txt", "--json", "--compat", "distir")

@@ -128,7 +128,7 @@ def test_reasons_are_of_few_kinds(swept: GridResult) -> None:
     divides = kinds["a batch of … does not divide into … x … parts, replicas by micro-batches"]
     assert {swept.configurations[i].strategy.micro_batches for i in divides} == {5}
     for i in kinds["the memory does not do"]:
-        assert " short of the " in swept.outcomes[i].reason
+        assert " more than it has" in swept.outcomes[i].reason
 
 
 def test_a_table_has_no_column_of_equal_things(swept: GridResult) -> None:

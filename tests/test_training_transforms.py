@@ -105,7 +105,7 @@ def test_an_mlp_has_nothing_to_recompute_selectively() -> None:
 def test_checkpointing_comes_first() -> None:
     original = gpt_training(small_gpt(2, 4))
     for changed in (spread(original, 2, 1, 1, 1), spread(original, 1, 1, 1, 4)):
-        with pytest.raises(InputError, match=r"^checkpointing: comes first, before the program is distributed"):
+        with pytest.raises(InputError, match=r"^checkpointing: must come before the program is distributed"):
             Checkpoint()(changed)
 
 

@@ -1,4 +1,4 @@
-"""A hook of the build: the app, its pages and the samples go into the wheel, where `tessel_core.bundle` finds them."""
+"""Build hook that adds the app, its pages and the samples to the wheel, where `tessel_core.bundle` finds them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BUNDLED = ("app.py", "pages", "sample_models", "docs/icon.png", ".streamlit")
 
 
 class BundleApp(BuildHookInterface):
-    """Adds them to a wheel; an editable install finds them in the checkout."""
+    """Adds the bundled files to a wheel. An editable install finds them in the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "standard":

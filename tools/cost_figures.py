@@ -1,4 +1,4 @@
-"""What the fit report, its benchmark and its tests say of the cost model, as tables of errors."""
+"""Tables of the cost model's errors, for the fit report, its benchmark and its tests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tools.cost_rows import (
 from tools.gpt_layer import GptLayer, layer_cost
 
 Predictor = Callable[[str, tuple[int, ...]], float]
-"""Seconds of a measured pass, by its name, of a layer of some shape."""
+"""Return the seconds of a measured pass, by its name, of a layer of this shape."""
 OVERLAPS = (1.0, 2.0, 3.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A table: a name and some errors a line."""
+    """A table: lines of a name and some errors."""
 
     title: str
     columns: tuple[str, ...]
@@ -39,25 +39,28 @@ class Figures:
 
 
 def kernels_table(fit: CostFit) -> Figures:
-    """Kernels measured alone, by the shipped parameters and by parameters that did not know them."""
+    """Return errors on kernels that were measured alone, by the shipped parameters."""
     lines = ((name, (kernel_errors(fit, of_class),)) for name, of_class in kernel_rows().items())
     return Figures("Kernels measured alone", ("fitted",), tuple(lines))
 
 
 def unseen_kernels_table(fit: CostFit) -> Figures:
-    """Kernels by parameters fitted without them: products without all of their weights' shape, others one by one."""
+    """Return errors on kernels that were left out of the fit.
+
+    Products are left out by the shape of their weights, and others one by one.
+    """
     lines = ((name, (_unseen(fit, name, of_class),)) for name, of_class in kernel_rows().items())
     return Figures("Kernels left out", ("left out",), tuple(lines))
 
 
 def layers_table(predict: Predictor, column: str) -> Figures:
-    """Passes of layers, long and short ones apart."""
+    """Return errors on passes of layers, with long and short ones apart."""
     lines = [(name, _by_length(predict, lambda each, row, name=name: each == name)) for name in PASSES]  # type: ignore[misc]
     return Figures("Passes of layers", _lengths(column), (*lines, ("together", _by_length(predict, _any))))
 
 
 def hidden_table(fit: CostFit, unseen: Predictor) -> Figures:
-    """Layers by hidden size, by the shipped parameters and by those of all other hidden sizes."""
+    """Return errors on layers by hidden size, for the shipped parameters and for those of all other hidden sizes."""
     known = predicted(fit)
     lines = []
     for size in hidden_sizes():
@@ -70,7 +73,7 @@ def hidden_table(fit: CostFit, unseen: Predictor) -> Figures:
 
 
 def peers_table(fit: CostFit, unseen: Predictor) -> Figures:
-    """The model beside simpler ones."""
+    """Return errors of the model and of simpler models."""
     lines = (
         ("the model", _by_length(predicted(fit), _any)),
         ("the model, hidden size left out", _by_length(unseen, _any)),
@@ -82,20 +85,23 @@ def peers_table(fit: CostFit, unseen: Predictor) -> Figures:
 
 
 def overlaps_table() -> Figures:
-    """How launch and work join: p = 1 is their sum, a large p the longer of the two."""
+    """Return errors for several norms that join launch and work.
+
+    p = 1 is their sum, a large p the longer of the two.
+    """
     lines = ((f"p = {p:g}", _by_length(predicted(fit_all(overlap=p)), _any)) for p in OVERLAPS)
     return Figures("Norms that join launch and work", _lengths("layers"), tuple(lines))
 
 
 def activation_errors() -> Errors:
-    """Of the bytes that layers keep for the backward."""
+    """Return errors of the bytes that layers keep for the backward pass."""
     measured = rows("layer_fwd").values()
     return Errors(tuple(GptLayer(*row.shape).activation_bytes / row.activation_bytes - 1 for row in measured))
 
 
 @cache
 def unseen_hidden() -> Predictor:
-    """Layers by parameters fitted without any layer of their hidden size, nor products of such weights."""
+    """Return a predictor of layers that was fitted without their hidden size and without products of such weights."""
     fits = {size: predicted(fit_all((size,))) for size in hidden_sizes()}
     return lambda name, shape: fits[shape[2]](name, shape)
 
@@ -125,7 +131,7 @@ def _operator_by_operator(fit: CostFit) -> Predictor:
 
 
 def _interpolated() -> Predictor:
-    """As `costs/h200.py` estimates layers of hidden sizes that were not measured, over FLOPs."""
+    """Interpolate over FLOPs between measured layers of other hidden sizes."""
     curves = {
         (name, size): Curve.through((row.flops, row.seconds) for row in rows(name).values() if row.shape[2] != size)
         for name in PASSES
@@ -135,7 +141,7 @@ def _interpolated() -> Predictor:
 
 
 def _roofline(fit: CostFit) -> Predictor:
-    """Every kernel at the peaks: no launches, all shares 1."""
+    """Predict every kernel at the peaks: no launches, and all shares 1."""
     perfect = (replace(each, launch=0.0, memory=1.0, per_output=0.0, even_head=0.0) for each in fit.kernels)
     kernels = tuple(replace(each, compute=None if each.compute is None else 1.0) for each in perfect)
     ideal = replace(fit, kernels=kernels)

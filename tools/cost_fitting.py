@@ -1,8 +1,8 @@
-"""How the cost model is fitted on the measured rows.
+"""Fits the cost model to the measured rows.
 
-First every class of kernels is fitted alone on its rows, in the logarithm of seconds and
-robustly; then five parameters that only whole layers show: how much longer autograd's launches take, and how fast the
-memory-bound kernels of the backward are, of which there are no rows of their own.
+First every class of kernels is fitted alone on its rows, robustly and in the logarithm of seconds. Then five parameters
+are fitted that only whole layers show. They are the factors of autograd's launches, and the speed of the memory-bound
+kernels of the backward pass, which have no rows of their own.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
 from tools.gpt_layer import PARAMETER_TENSORS, GptLayer
 
 OVERLAP = 3.0
-"""Chosen once for all classes and layers; docs/cost_model.md has the figures of others."""
-WAITS = tuple(share / 20 for share in range(4, 17))
+"""Chosen once for all classes and layers. docs/cost_model.md has the errors for other values."""
+WAIT_SHARES = tuple(share / 20 for share in range(4, 17))
+"""Candidates for the share of its launch that a kernel alone waits for."""
 LOGIT_SHARE = 4 / 14
-"""Bytes of a logit and of its gradient in bf16, over those that the backward of the loss moves.  None was measured: an
-fp32 gradient is made from fp32 probabilities (read 4, write 4) and then returned to bf16 (read 4, write 2)."""
-DIGITS = 5
-"""Significant, of every parameter that is written."""
+"""Bytes of a logit and of its gradient in bf16, divided by the bytes that the backward of the loss moves.
 
-# The parameters of each class beside its launch and, for classes without matrix units, its share of the bandwidth.
+This was not measured. We assume that it computes an fp32 gradient from fp32 probabilities (read 4, write 4) and
+converts it to bf16 (read 4, write 2).
+"""
+DIGITS = 5
+"""Significant digits of the written parameters."""
+
+# Free parameters of each class, besides its launch and, without matrix units, its share of the bandwidth.
 START = {"compute": 0.7, "memory": 0.7, "per_output": 300.0, "even_head": 60.0}
 FREE: dict[str, tuple[str, ...]] = {
     "matmul": ("compute", "memory", "per_output"),
@@ -41,19 +45,22 @@ FREE: dict[str, tuple[str, ...]] = {
     "attention_backward": ("compute", "per_output", "even_head"),
 }
 GROUPED_SHARE = 1.075
-"""Share of the peak of products of experts over that of plain ones, as fitted on a B200 (`tools/measured_rows.py`).  On
-an H200 none were measured.  Their outputs cost nothing besides: arithmetic and memory take turns."""
+"""Share of the peak of experts' products, divided by that of plain products.
+
+It is fitted on a B200 (`tools/measured_rows.py`), because an H200 has no such measurements. Outputs of experts'
+products cost nothing extra, and arithmetic and memory traffic do not overlap.
+"""
 Measured = dict[str, list[KernelRow]]
 MODE_OF = {"layer_infer": "inference", "layer_fwd": "forward"}
-"""Of passes that are no backward."""
+"""Mode of launches of each forward pass. Other passes are backward passes."""
 FROM_LAYERS = ("activation_backward", "normalisation_backward")
 
 
-@cache  # of what is left out for a test, most classes have the same rows
+@cache  # tests leave out rows of few classes, so most fits repeat
 def fit_kernel(
     name: str, measured: tuple[KernelRow, ...], wait_alone: float, memory: float = 1.0, overlap: float = OVERLAP
 ) -> KernelFit:
-    """One class from kernels measured alone; `memory` is its share of the bandwidth where rows do not show it."""
+    """Fit one class to kernels measured alone. `memory` is its share of the bandwidth, if the rows do not show it."""
     free = ("launch", *FREE.get(name, ("memory",)))
     seconds = np.array([row.seconds for row in measured])
     fixed = KernelFit(name, 0.0, memory)
@@ -71,7 +78,7 @@ def fit_kernel(
 
 
 def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[KernelFit, ...]:
-    """Every class: those with rows fitted, the others derived from them."""
+    """Fit every class that has rows, and derive the others from them."""
     fitted = {
         name: fit_kernel(name, tuple(of_class), wait_alone, overlap=overlap)
         for name, of_class in measured.items()
@@ -94,24 +101,27 @@ def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[
 
 
 def best_wait(measured: Measured, overlap: float) -> float:
-    """The share of a launch that kernels alone wait for, one for all classes: of the least sum of absolute errors."""
+    """Return the share of a launch that kernels alone wait for, with the least sum of absolute errors."""
 
     def loss(wait_alone: float) -> float:
         fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), fit_kernels(measured, wait_alone, overlap))
         kernels = (row for of_class in measured.values() for row in of_class)
         return sum(abs(float(np.log(fit.alone(row.work, RATES) / row.seconds))) for row in kernels)
 
-    return min(WAITS, key=loss)
+    return min(WAIT_SHARES, key=loss)
 
 
 def fit_layers(fit: CostFit, without_hidden: Collection[int] = ()) -> CostFit:
-    """The five parameters that whole layers show, from all layers but those of some hidden sizes."""
+    """Fit the five parameters that only whole layers show, without layers of some hidden sizes."""
     known = [run for run in layer_runs() if run.group not in without_hidden]
     return calibrated(fit, known, RATES, (*MODES, *FROM_LAYERS))
 
 
 def layer_runs() -> list[KernelRun]:
-    """Every measured pass of every layer, by its hidden size; the whole backward launches accumulations besides."""
+    """Return every measured pass of every layer, grouped by hidden size.
+
+    The whole backward also launches accumulations.
+    """
     found = []
     for name in PASSES:
         accumulated = (moving("elementwise", 0.0),) * (PARAMETER_TENSORS if name == "layer_bwd" else 0)
@@ -122,7 +132,7 @@ def layer_runs() -> list[KernelRun]:
 
 
 def fit_all(without_hidden: Collection[int] = (), overlap: float = OVERLAP) -> CostFit:
-    """Everything, rounded as it is written; without layers of some hidden sizes and products with such weights."""
+    """Fit all parameters and round them, without layers of some hidden sizes and products with such weights."""
     weights = {size * multiple for size in without_hidden for multiple in (1, 4)}
     measured = kernel_rows()
     measured["matmul"] = [row for row in measured["matmul"] if not weights & set(row.shape[1:])]
@@ -132,7 +142,7 @@ def fit_all(without_hidden: Collection[int] = (), overlap: float = OVERLAP) -> C
 
 
 def works_of(name: str, layer: GptLayer) -> tuple[Work, ...]:
-    """Kernels of a measured pass, by the name of its rows."""
+    """Return the kernels of a measured pass, by the name of its rows."""
     if name in MODE_OF:
         return layer.forward
     return layer.input_gradient if name == "layer_bwd_input" else (*layer.input_gradient, *layer.weight_gradients)
@@ -147,12 +157,12 @@ def _from_real(key: str, value: float) -> float:
 
 
 def short(value: float) -> float:
-    """As it is written."""
+    """Round a number as it is written."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def rounded(fit: CostFit) -> CostFit:
-    """Every parameter as it is written."""
+    """Round every parameter as it is written."""
 
     def shorter(kernel: KernelFit) -> KernelFit:
         compute = None if kernel.compute is None else short(kernel.compute)

@@ -1,4 +1,4 @@
-"""The fit report, docs/cost_model.md: what the model is, how far it is from the rows, and what it does not know."""
+"""Writes docs/cost_model.md: the form of the cost model, its errors on the measured rows, and what it does not know."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _UNKNOWN = """\
 
 
 def shipped_sections(fit: CostFit) -> list[str]:
-    """What follows from the parameters alone."""
+    """Return the sections that follow from the parameters alone."""
     return [
         _parameters(fit),
         "## Kernels\n\n" + _markdown(kernels_table(fit)),
@@ -96,7 +96,7 @@ def shipped_sections(fit: CostFit) -> list[str]:
 
 
 def report_text(fit: CostFit) -> str:
-    """The whole report; fits anew for every row group that is left out, some 30 s."""
+    """Return the whole report. It repeats the fit for every group of rows that is left out, which takes about 30 s."""
     parameters, kernels, layers, activations = shipped_sections(fit)
     unseen = unseen_hidden()
     sections = (
@@ -117,7 +117,7 @@ def report_text(fit: CostFit) -> str:
 
 
 def kinds_section() -> str:
-    """Kinds with measured fractions of the peak, and how far the parameters are from sizes that they did not see."""
+    """Return the section on kinds with measured fractions of the peak, with errors on sizes that were left out."""
     head = (
         "## Other kinds\n\n"
         "A B200 and an A100 PCIe card have parameters of their own for matrix products, of experts too, and fused "

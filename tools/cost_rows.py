@@ -1,4 +1,4 @@
-"""The measured rows as work for the model, and how far a fit is from them."""
+"""The measured rows as work of kernels, and the errors of a fit on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.gpt_layer import LayerPasses, layer_cost
 
 RATES = rates_of(H200.device("h200"), "bf16")
 LONG = 500e-6
-"""Seconds from which a layer's row is not bound by launches."""
+"""Seconds from which launches do not dominate a layer's row."""
 
 OPERATORS: dict[str, Callable[[Row], Work]] = {
     "matmul": lambda row: matmul(*row.shape),
@@ -28,7 +28,7 @@ OPERATORS: dict[str, Callable[[Row], Work]] = {
     "embedding": lambda row: moving("embedding", row.bytes_moved),
     "cross_entropy": lambda row: moving("loss", row.bytes_moved),
 }
-"""Measured operators by the name of their rows."""
+"""Work of measured operators, by the name of their rows."""
 
 PASSES: dict[str, Callable[[LayerPasses], float]] = {
     "layer_infer": lambda cost: cost.inference,
@@ -37,7 +37,7 @@ PASSES: dict[str, Callable[[LayerPasses], float]] = {
     "layer_bwd_input": lambda cost: cost.input_gradient,
     "layer_bwd_weight_incl_path": lambda cost: cost.parameter_gradients,
 }
-"""Measured passes of layers by the name of their rows."""
+"""Cost of measured passes of layers, by the name of their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Errors:
         return quantiles(map(abs, self.each), n=10, method="inclusive")[-1]
 
     def __str__(self) -> str:
-        """For tables: rows, median and 90th percentile in per cent."""
+        """Return the cells of a table: rows, median and 90th percentile in per cent."""
         if len(self.each) < 2:
             return f"{len(self.each)} | – | –"
         return f"{self.rows} | {100 * self.median:.1f} | {100 * self.ninth_decile:.1f}"
 
 
 def kernel_rows() -> dict[str, list[KernelRow]]:
-    """Measured kernels by class."""
+    """Return the measured kernels by class."""
     found: dict[str, list[KernelRow]] = {}
     for operator, work_of in OPERATORS.items():
         for shape, row in rows(operator).items():
@@ -85,27 +85,29 @@ def kernel_rows() -> dict[str, list[KernelRow]]:
 
 
 def kernel_errors(fit: CostFit, measured: Iterable[KernelRow]) -> Errors:
-    """Of kernels measured alone."""
+    """Return the errors on kernels measured alone."""
     return Errors(tuple(fit.alone(row.work, RATES) / row.seconds - 1 for row in measured))
 
 
 def layer_errors(
     seconds_of: Callable[[str, tuple[int, ...]], float], chosen: Callable[[str, Row], bool] = lambda name, row: True
 ) -> Errors:
-    """Of all passes of all layers that are chosen; `seconds_of` predicts a pass of a shape."""
+    """Return the errors on the chosen passes of all layers. `seconds_of` predicts a pass of a layer of some shape."""
     each = ((name, row) for name in PASSES for row in rows(name).values() if chosen(name, row))
     return Errors(tuple(seconds_of(name, row.shape) / row.seconds - 1 for name, row in each))
 
 
 def predicted(fit: CostFit) -> Callable[[str, tuple[int, ...]], float]:
-    """A pass of a layer by the model."""
+    """Return the model's predictor of passes of layers."""
     costs = {shape: layer_cost(*shape, fit=fit) for shape in rows("layer_fwd")}
     return lambda name, shape: PASSES[name](costs[shape])
 
 
 def is_long(row: Row) -> bool:
+    """Return whether launches do not dominate the row."""
     return row.seconds >= LONG
 
 
 def hidden_sizes() -> list[int]:
+    """Return the measured hidden sizes of layers, sorted."""
     return sorted({shape[2] for shape in rows("layer_fwd")})

@@ -1,4 +1,4 @@
-"""A hook of MkDocs: pages written from the code, which are the command line and the glossary.
+"""MkDocs hook that writes pages from the code: the command line and the glossary.
 
 `make docs` runs it; see `mkdocs.yml`.
 """
@@ -20,8 +20,8 @@ from tessel_core.learning import GLOSSARY
 from tessel_core.samples import load_sample
 
 _SAMPLE, _MICRO_BATCHES = "v-shape-4", 8
-_USUAL = re.compile(r"\[dim\]\(default (.*?)\)\[/dim\]")
-"""How an option of a solver says its default in the help of a terminal."""
+_DEFAULT_TEXT = re.compile(r"\[dim\]\(default (.*?)\)\[/dim\]")
+"""How the terminal's help of a solver option gives the default."""
 _WORDS: dict[Any, str] = {int: "whole number", float: "number", Path: "file", bool: ""}
 _HEAD = """# Command line
 
@@ -38,7 +38,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def glossary_page() -> str:
-    """The words that *Learn* explains, in alphabetical order, as Markdown; formulas are filled in for one plan."""
+    """Return the glossary of *Learn* as Markdown, in alphabetical order, with formulas filled in for one plan."""
     plan = load_sample(_SAMPLE)
     lines = ["# Glossary", f"Examples are of the sample `{_SAMPLE}` with {_MICRO_BATCHES} micro-batches."]
     for term in sorted(GLOSSARY, key=lambda term: term.name.lower()):
@@ -48,7 +48,7 @@ def glossary_page() -> str:
 
 
 def command_line_page() -> str:
-    """The page as Markdown: a section for each command, and a table of its arguments and options."""
+    """Return the page as Markdown: one section per command, with a table of its arguments and options."""
     group = typer.main.get_command(app)
     sections = [_HEAD]
     for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def _sections(name: str, command: Any) -> Iterator[str]:
 def _row(parameter: Any) -> str:
     option = parameter.param_type_name == "option"
     names = (*parameter.opts, *parameter.secondary_opts) if option else (parameter.name.upper(),)
-    text, usual = _USUAL.sub("", parameter.help or ""), _USUAL.search(parameter.help or "")
+    text, usual = _DEFAULT_TEXT.sub("", parameter.help or ""), _DEFAULT_TEXT.search(parameter.help or "")
     value = "required" if parameter.required else f"`{usual[1]}`" if usual else _default(parameter)
     cells = ", ".join(f"`{each}`" for each in names), _values(parameter), value, _plain(text)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -89,5 +89,5 @@ def _default(parameter: Any) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """One line of Markdown, without the tags of the terminal's help."""
+    """Return one line of Markdown, without the tags of the terminal's help."""
     return re.sub(r"\[/?(dim|bold)\]", "", " ".join((text or "").split())).replace("<", "&lt;")

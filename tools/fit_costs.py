@@ -1,7 +1,7 @@
-"""Fit the cost model on the measured rows and report how well it fits: python tools/fit_costs.py.
+"""Fit the cost model to the measured rows and write the report: python tools/fit_costs.py.
 
-Writes the parameters of each kind to `tessel_core/costs/data/*_fit.json`, and `docs/cost_model.md`; the same rows give
-the same parameters.
+This writes the parameters of each kind to `tessel_core/costs/data/*_fit.json`, and `docs/cost_model.md`. Equal rows
+give equal parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # tools are no package that is installed
+sys.path.insert(0, str(ROOT))  # tools are not installed
 
 from tessel_core.costs.fit import fit_text, kind_fit  # noqa: E402
 from tessel_core.formats import write_file  # noqa: E402

@@ -1,8 +1,8 @@
-"""Seconds and bytes of one GPT layer of any shape on any device: its kernels, one after another, in eager mode.
+"""Seconds and bytes of one GPT layer of any shape on any device, as a sequence of kernels in eager mode.
 
-A pass takes the p-norm of the time that the host needs to launch its kernels and the time that the device needs to run
-them, so small layers are bound by launches.  The layer is pre-norm: fused QKV, fused causal attention, an MLP of
-4 x hidden with GELU, biases, no dropout [Radford 2019; tensor parallelism after Shoeybi 2019, Megatron-LM].
+A pass takes the p-norm of the host's time to launch its kernels and the device's time to run them. So launches dominate
+small layers. The layer is pre-norm, with fused QKV, fused causal attention, an MLP of 4 x hidden with GELU, biases and
+no dropout [Radford 2019; tensor parallelism after Shoeybi 2019, Megatron-LM].
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from tessel_core.model.checks import check_integer
 
 PARAMETER_TENSORS = 12
 """Weights and biases of 4 linear operators and 2 layer norms."""
-_STATISTIC = 4
-"""Bytes: statistics are kept in float32."""
+_STATISTIC_BYTES = 4
+"""Bytes per number of statistics, which are kept in float32."""
 _RANDOM_STATE = (8, 8)
 """Bytes of the seed and of the offset that fused attention keeps."""
 
 MIB = 1 << 20
-_SMALLEST = 512
-_SMALL_SEGMENT = 2 * MIB
-_SEGMENT = 20 * MIB
-_OF_ITS_OWN = 10 * MIB
-"""From this size a block gets a segment of its own, in steps of 2 MiB."""
+_BLOCK_BYTES = 512
+_SMALL_SEGMENT_BYTES = 2 * MIB
+_SEGMENT_BYTES = 20 * MIB
+_OWN_SEGMENT_BYTES = 10 * MIB
+"""Smallest block with a segment of its own, whose size is a multiple of 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPasses:
-    """Seconds of each pass of one layer on one device, its parameters, and the bytes that it keeps for the backward."""
+    """Seconds of each pass of a layer on one device, its parameters, and the bytes kept for its backward pass."""
 
     inference: float
-    """The forward that keeps nothing."""
+    """Forward pass that keeps nothing."""
     forward: float
     backward: float
-    """Every gradient, accumulated."""
+    """All gradients, accumulated."""
     input_gradient: float
     parameter_gradients: float
-    """Of all parameters, with the path through the layer that they need, not accumulated."""
+    """All parameter gradients, with the path through the layer that they need, not accumulated."""
     parameters: int
     activation_bytes: int
 
     @property
     def weight_gradient(self) -> float:
-        """Seconds of the whole backward besides the input's gradient."""
+        """Seconds of the whole backward pass beyond the gradient of the input."""
         return self.backward - self.input_gradient
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Block:
-    """A stretch of one segment; ordered as the allocator prefers free ones."""
+    """A stretch of one segment, ordered as the allocator prefers free blocks."""
 
     size: int
     segment: int
@@ -64,21 +64,22 @@ class Block:
 
 
 class CachingAllocator:
-    """Blocks by best fit, as PyTorch does it by default [c10/cuda/CUDACachingAllocator.cpp].
+    """Allocates blocks by best fit, as PyTorch does by default [c10/cuda/CUDACachingAllocator.cpp].
 
-    Sizes are multiples of 512 bytes.  Up to 1 MiB blocks come from segments of 2 MiB, others from segments of 20 MiB or
-    of their own.  What is left of a free block stays free; of a large one, a rest of up to 1 MiB stays with the block.
+    Sizes are multiples of 512 bytes. Blocks of up to 1 MiB come from segments of 2 MiB. Others come from segments of 20
+    MiB, or from one of their own. The rest of a free block stays free, but a rest of up to 1 MiB of a large block stays
+    with the block.
     """
 
     def __init__(self) -> None:
         self.used = 0
-        """Bytes of all blocks that are handed out."""
+        """Bytes of all allocated blocks."""
         self._free: dict[bool, list[Block]] = {True: [], False: []}
         self._segments = 0
 
     def allocate(self, size: int) -> Block:
-        """A block for a tensor of `size` bytes."""
-        needed = -(-size // _SMALLEST) * _SMALLEST
+        """Allocate a block for a tensor of `size` bytes."""
+        needed = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
         is_small = needed <= MIB
         free = self._free[is_small]
         fitting = [block for block in free if block.size >= needed]
@@ -93,7 +94,7 @@ class CachingAllocator:
         return found
 
     def release(self, block: Block) -> None:
-        """Free a block; it joins its free neighbours."""
+        """Free a block and join it with its free neighbours."""
         self.used -= block.size
         is_small = block.size <= MIB
         free = self._free[is_small]
@@ -107,14 +108,14 @@ class CachingAllocator:
     def _segment(self, needed: int) -> Block:
         self._segments += 1
         if needed <= MIB:
-            return Block(_SMALL_SEGMENT, self._segments, 0)
-        own = -(-needed // _SMALL_SEGMENT) * _SMALL_SEGMENT
-        return Block(_SEGMENT if needed < _OF_ITS_OWN else own, self._segments, 0)
+            return Block(_SMALL_SEGMENT_BYTES, self._segments, 0)
+        own = -(-needed // _SMALL_SEGMENT_BYTES) * _SMALL_SEGMENT_BYTES
+        return Block(_SEGMENT_BYTES if needed < _OWN_SEGMENT_BYTES else own, self._segments, 0)
 
 
 @dataclass(frozen=True)
 class GptLayer:
-    """The shape of a layer on one of `tensor_parallel` devices; heads and MLP width are divided by them.
+    """Shape of a layer on each of `tensor_parallel` devices, which divide its heads and the width of its MLP.
 
     Raises InputError for a size below 1, heads that do not divide the width, or devices that do not divide the heads.
     """
@@ -125,7 +126,7 @@ class GptLayer:
     heads: int
     tensor_parallel: int = 1
     width: int = 2
-    """Bytes of one number."""
+    """Bytes per number."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "sequence", "hidden", "heads", "tensor_parallel"):
@@ -145,7 +146,7 @@ class GptLayer:
 
     @cached_property
     def forward(self) -> tuple[Work, ...]:
-        """Kernels of the forward: norm, QKV, attention, projection, sum, norm, up, GELU, down, sum."""
+        """Kernels of the forward pass: norm, QKV, attention, projection, sum, norm, up, GELU, down, sum."""
         residual, _, inner = self._tensors
         products = (matmul(self.tokens, rows, columns, self.width) for rows, columns in self._weights)
         norms = (moving("normalisation", 2 * residual),) * 2
@@ -154,7 +155,7 @@ class GptLayer:
 
     @cached_property
     def input_gradient(self) -> tuple[Work, ...]:
-        """Kernels of the input's gradient, the gradients of q, k and v put side by side included."""
+        """Kernels of the gradient of the input, including the concatenation of the gradients of q, k and v."""
         residual, qkv, inner = self._tensors
         products = (matmul(self.tokens, columns, rows, self.width) for rows, columns in self._weights)
         norms = (moving("normalisation_backward", 3 * residual),) * 2
@@ -163,7 +164,7 @@ class GptLayer:
 
     @cached_property
     def weight_gradients(self) -> tuple[Work, ...]:
-        """Kernels of the parameters' gradients beyond the input's: products, sums for biases and norms over tokens."""
+        """Kernels of parameter gradients beyond the input's: products, and sums over tokens for biases and norms."""
         residual, qkv, inner = self._tensors
         products = (matmul(rows, self.tokens, columns, self.width) for rows, columns in self._weights)
         sums = (qkv, residual, inner, residual, 2 * residual, 2 * residual)
@@ -171,16 +172,16 @@ class GptLayer:
 
     @cached_property
     def activation_bytes(self) -> int:
-        """Bytes that PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
+        """Bytes that PyTorch keeps for the backward pass of a layer alone on its device, in blocks of its allocator.
 
-        Both normalised inputs and their statistics, QKV, attention's output, statistics and random state, both sides of
-        the GELU, and both sums with the residual.  The products that enter the sums are freed, and their blocks used
-        again.
+        These are both inputs of norms and their statistics, QKV, attention's output, statistics and random state, input
+        and output of GELU, and both sums with the residual. Products that enter the sums are freed, and their blocks
+        are reused.
         """
         residual, qkv, inner = self._tensors
         mixed, own = residual // self.tensor_parallel, self.width * self.hidden // self.tensor_parallel
-        statistics = (self.tokens * _STATISTIC,) * 2
-        per_head = self.tokens * self.heads // self.tensor_parallel * _STATISTIC
+        statistics = (self.tokens * _STATISTIC_BYTES,) * 2
+        per_head = self.tokens * self.heads // self.tensor_parallel * _STATISTIC_BYTES
         memory = CachingAllocator()
 
         def keep(*sizes: int) -> None:
@@ -208,7 +209,7 @@ class GptLayer:
 
     @property
     def _weights(self) -> tuple[tuple[int, int], ...]:
-        """Inputs and outputs of QKV, projection, up and down."""
+        """Input and output widths of QKV, projection, up and down."""
         own, inner = self.hidden // self.tensor_parallel, 4 * self.hidden // self.tensor_parallel
         return (self.hidden, 3 * own), (own, self.hidden), (self.hidden, inner), (inner, self.hidden)
 
@@ -230,9 +231,9 @@ def layer_cost(
     device: Device | None = None,
     fit: CostFit | None = None,
 ) -> LayerPasses:
-    """The cost of a GPT layer on a device, an H200 by default; communication is not included.
+    """Return the cost of a GPT layer on a device, an H200 by default, without communication.
 
-    Raises InputError for sizes that are no layer, an unknown number format, or a device whose rates are not known.
+    Raises InputError for an impossible layer, an unknown number format, or a device whose rates are unknown.
     """
     layer = GptLayer(batch, sequence, hidden, heads, tensor_parallel, width_of(dtype))
     fit, rates = fit or h200_fit(), rates_of(device or H200.device("h200"), dtype)

@@ -1,4 +1,4 @@
-"""The sample graphs: networks of published sizes, small to about 2,000 operators."""
+"""The sample graphs: networks of published sizes, with up to about 2,000 operators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tessel_core.units import show_memory
 from tools.sample_entry import Entry
 
 PROVENANCE = (
-    "Sizes: {source}. FLOPs, bytes, weights and activations of each operation of the "
-    "program in tessel_core/networks, activations as PyTorch keeps them, attention fused; bf16."
+    "Sizes: {source}. FLOPs, bytes, weights and activations are those of the operations of the "
+    "program in tessel_core/networks. Activations are as PyTorch keeps them, with fused attention, in bf16."
 )
-BACKWARD = " The backward is derived from the gradient rules of tessel_core/ir."
+BACKWARD = " The backward pass is derived from the gradient rules of tessel_core/ir."
 TIMES = (
-    " Times: the sum of the operators' by tessel_core/costs/timing.py, for the devices of tessel_core/costs/devices.py."
+    " Times are sums over operators by tessel_core/costs/timing.py, for the devices of tessel_core/costs/devices.py."
 )
 
 
@@ -33,7 +33,7 @@ class _Sample:
 
 SAMPLES = (
     _Sample("mlp", "mlp-8", "MLP of 8 layers", "A chain, small enough to read.", {"training": True}),
-    _Sample("gpt", "gpt2-small", "GPT-2 small", "Twelve layers and a head that outweighs them.", {}),
+    _Sample("gpt", "gpt2-small", "GPT-2 small", "Twelve layers, and a head that takes longer than all of them.", {}),
     _Sample(
         "swin",
         "swin-t",
@@ -52,14 +52,14 @@ SAMPLES = (
         "resnet",
         "resnet50",
         "ResNet-50",
-        "Residual blocks, whose shortcuts make a cut within a block cost two tensors.",
+        "Residual blocks. Because of their shortcuts, a cut inside a block sends two tensors.",
         {"training": True, "micro_batch": 32},
     ),
     _Sample(
         "mt5",
         "mt5-base",
         "mT5-base",
-        "Every decoder layer takes the encoder's output; the vocabulary weighs more than the layers.",
+        "Every decoder layer uses the encoder's output. The vocabulary has more weights than the layers.",
         {"training": True, "micro_batch": 8, "granularity": LAYERS},
     ),
     _Sample(
@@ -73,22 +73,22 @@ SAMPLES = (
         "gpt",
         "gpt-6.7b",
         "GPT-3 6.7B",
-        "Equal layers; in training they fill four fifths of the memory of an H200.",
+        "Equal layers, which fill four fifths of an H200's memory in training.",
         {"training": True, "granularity": LAYERS},
     ),
     _Sample(
         "evoformer",
         "evoformer",
         "AlphaFold's Evoformer, 4 blocks",
-        "Two streams that cross in every block; bound by memory.",
+        "Two streams that cross in every block. Memory bandwidth limits their speed.",
         {"training": True, "blocks": 4},
     ),
-    _Sample("gpt", "gpt-175b", "GPT-3 175B", "96 layers by operators, about 2,000 of them.", {"training": True}),
+    _Sample("gpt", "gpt-175b", "GPT-3 175B", "96 layers, as about 2,000 operators.", {"training": True}),
 )
 
 
 def graph_entries() -> Iterator[Entry]:
-    """All graphs in the order in which people see them."""
+    """Yield all graphs in the order of the catalogue."""
     for sample in SAMPLES:
         family = GRAPHS[sample.family]
         spec = replace(family.presets[sample.preset], **sample.changes)

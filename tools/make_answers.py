@@ -1,7 +1,7 @@
 """Regenerate `sample_models/answers/`: python tools/make_answers.py [FOLDER].
 
-The answer to the question of the Start page ships, so that a first visit shows it without a search.  The search
-depends on the machine's speed, so a test compares what it proves, and not bytes.
+The package contains the answer to the question of the Start page, so a first visit shows it without a search. The
+search depends on the speed of the machine. So a test compares what it proves, not the bytes of the file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ FIRST_SAMPLE = "gpt-1m-vocab-m-4"
 
 
 def first_question() -> Question:
-    """The question of the Start page."""
+    """Return the question of the Start page."""
     config = find_scheduler(DEFAULT_SCHEDULER).config()
     return Question(DEFAULT_SCHEDULER, load_sample(FIRST_SAMPLE), MICRO_BATCHES, config)
 
 
 def write_answers(folder: Path) -> None:
-    """Search, and write the answer into `folder` in the place of what is there."""
+    """Search, and replace the answers in `folder` by the new one."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.json"):
         old.unlink()

@@ -1,4 +1,4 @@
-"""Regenerate the worked answer of the page Start: python tools/make_recommended.py."""
+"""Regenerate the worked answer of the Start page: python tools/make_recommended.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ASKED = {"model": "llama-3.1-70b", "mesh": "h100-64", "global_batch": 1024, "seq
 
 
 def worked_question() -> Question:
-    """The question, with the default ranges."""
+    """Return the question, with the default ranges."""
     found = preset_network(str(ASKED["model"]))
     assert found is not None, "the model is a preset"
     family, said = found

@@ -1,6 +1,6 @@
 """Regenerate `sample_models/`: python tools/make_samples.py [FOLDER].
 
-The same sources give the same bytes; a test holds the folder to what this writes.
+Equal sources give equal bytes. A test compares the folder with the output of this script.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # tools are no package that is installed
+sys.path.insert(0, str(ROOT))  # tools are not installed
 
 from tessel_core.formats import write_file  # noqa: E402
 from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, GRAPHS, MESHES, PLANS, SAMPLE_FOLDER  # noqa: E402
@@ -41,8 +41,8 @@ def _readme(written: list[Entry]) -> str:
     lines = [
         "# Sample models",
         "",
-        "Plans of what one micro-batch does (tessel-plan, version 1), operator graphs (tessel-graph, version 1), and",
-        "device meshes (tessel-mesh, version 1); `optima.json` pins how well the graphs can be placed.",
+        "Plans of the work of one micro-batch (tessel-plan, version 1), operator graphs (tessel-graph, version 1), and",
+        "device meshes (tessel-mesh, version 1). `optima.json` has the optimal placements of the graphs.",
         "Written by `python tools/make_samples.py`: change that, not these files. All may be used freely under the",
         "project's licence.",
         "",

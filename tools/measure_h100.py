@@ -3,7 +3,7 @@
 Stand-alone: needs PyTorch 2.11 or newer and one CUDA device, no other package and no network. All data are random. Each
 figure is a median over CUDA events after warm-up. Rows are written one by one with the columns `op, shape, flops,
 bytes, us, extra`; `flops` and `bytes` are what the operator needs at least, and `extra` is `key=value; ...`. A section
-that fails is printed and skipped. No new row starts after `--seconds` (310 unless told). `--tiny` runs small shapes,
+that fails is printed and skipped. No new row starts after `--seconds` (310 by default). `--tiny` runs small shapes,
 also without a GPU, to check the script itself.
 """
 
@@ -29,16 +29,16 @@ FP8_MAX = torch.finfo(FP8).max
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 REPEATS, WARM_UPS = 11, 3
-SLEEP_CYCLES = 2_000_000  # about 1 ms: the host queues all repeats meanwhile, so launches hide no kernel's end
+SLEEP_CYCLES = 2_000_000  # about 1 ms, in which the host queues all repeats, so the device never waits for a launch
 PROFILED_KERNELS = 60  # rows per profiled layer, the slowest kernels first
 
 
 class OutOfTimeError(Exception):
-    """The time of the whole script is over."""
+    """The time limit of the script is reached."""
 
 
 class Rows:
-    """The CSV file, and the moment after which no row starts."""
+    """The CSV file, and the time after which no row starts."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self.file = path.open("w", newline="")
@@ -83,7 +83,7 @@ def between_us(marks: list[Any], first: int, last: int) -> float:
 
 
 def time_us(call: Callable[[], Any], ahead: bool = True) -> float:
-    """Median time of `call` on the device, in us. If `ahead`, the host queues launches before they run."""
+    """Return the median time of `call` on the device in µs. If `ahead`, the host queues launches before they run."""
     for _ in range(WARM_UPS):
         call()
     if GPU:
@@ -106,11 +106,11 @@ def by_weight(x: Tensor, weight: Tensor) -> Tensor:
     return x @ weight.t()
 
 
-# FP8 with dynamic scales per tensor, as torchao's `float8_dynamic_tensorwise` does it.
+# FP8 with one dynamic scale per tensor, as in torchao's `float8_dynamic_tensorwise`.
 
 
 def scale_of(x: Tensor) -> Tensor:
-    """What `x` is divided by so that its absolute maximum becomes the largest number of FP8, in float32."""
+    """Return the divisor that maps the absolute maximum of `x` to the largest number of FP8, in float32."""
     return x.abs().amax().to(torch.float32).clamp(min=1e-12) / FP8_MAX
 
 
@@ -119,12 +119,12 @@ def cast(x: Tensor, scale: Tensor) -> Tensor:
 
 
 def scaled_product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, fast: bool = True) -> Tensor:
-    """`a @ b` of FP8 operands; the kernel takes `a` row-major and `b` column-major."""
+    """Return `a @ b` of FP8 factors. The kernel takes `a` row-major and `b` column-major."""
     return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=BF16, use_fast_accum=fast)
 
 
 class ScaledLinear(torch.autograd.Function):
-    """`x @ weight.T` whose three products are FP8; it keeps bf16 operands and casts them again, as torchao does."""
+    """`x @ weight.T` with three products in FP8. It keeps bf16 factors and casts them again, as torchao does."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ class Norm(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of [sample, position, head, channel], halves paired, in float32."""
+    """Return the rotary embedding of [sample, position, head, channel] with paired halves, in float32."""
     first, second = x.float().chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
 
@@ -205,7 +205,7 @@ TINY_LAYERS = {"8B": (256, 8, 2, 512)}
 
 
 def layer_flops(sizes: tuple[int, ...], samples: int, seq: int) -> float:
-    """Operations of a forward pass: products, and attention's two products below the diagonal."""
+    """Return the operations of a forward pass: products, and attention's two products below the diagonal."""
     hidden, heads, kv_heads, ffn = sizes
     weights = hidden * (2 * hidden + 2 * hidden * kv_heads // heads + 3 * ffn)
     return samples * seq * (2.0 * weights + 2.0 * seq * hidden)
@@ -216,7 +216,7 @@ def allocated() -> int:
 
 
 def products(rows: Rows, tiny: bool) -> None:
-    """(a) Plain and FP8 products of Llama 3's layers, and what casting the operands takes."""
+    """Measure plain and FP8 products of Llama 3's layers, and the casts of their factors."""
     layers = TINY_LAYERS if tiny else LAYERS
     seen = set()
     for tokens in (64,) if tiny else (8192, 16384):
@@ -226,7 +226,7 @@ def products(rows: Rows, tiny: bool) -> None:
                 if (tokens, k, n) not in seen:
                     seen.add((tokens, k, n))
                     product(rows, tokens, k, n)
-            # The weight gradient: many columns, tokens are summed over.
+            # The weight gradient has many columns and sums over tokens.
             product(rows, hidden, tokens, ffn, transposed=True)
 
 
@@ -262,7 +262,10 @@ def product(rows: Rows, m: int, k: int, n: int, transposed: bool = False) -> Non
 
 
 def casts(rows: Rows, tiny: bool) -> None:
-    """Dynamic casts as compiled code does them: one kernel (or two) for the maximum, one to scale and convert."""
+    """Measure dynamic casts as compiled code does them.
+
+    One or two kernels find the maximum, and one scales and converts.
+    """
 
     def with_scale(x: Tensor) -> tuple[Tensor, Tensor]:
         scale = scale_of(x)
@@ -282,12 +285,12 @@ def casts(rows: Rows, tiny: bool) -> None:
 
 
 def layer_rows(rows: Rows, name: str, sizes: tuple[int, ...], samples: int, seq: int, mode: str) -> None:
-    """One layer, forward and backward: times, what is kept between them, the peak, and its kernels."""
+    """Measure one layer, forward and backward: times, bytes kept in between, the peak, and its kernels."""
     if time.monotonic() > rows.end:
         raise OutOfTimeError
     if GPU:
         torch.cuda.empty_cache()
-    torch._dynamo.reset()  # each size is compiled for itself; the count of recompilations starts again
+    torch._dynamo.reset()  # reset the limit of recompilations, because each size compiles anew
     hidden, heads, kv_heads, ffn = sizes
     layer = Layer(hidden, heads, kv_heads, ffn, seq, "fp8" in mode)
     run: Callable[[Tensor], Tensor] = layer if mode == "eager" else torch.compile(layer, dynamic=False)
@@ -366,7 +369,7 @@ def layers_in(mode: str) -> Callable[[Rows, bool], None]:
 
 
 def grouped(rows: Rows, tiny: bool) -> None:
-    """(c) Experts' products in one call, forward and weight gradient, and one plain product of all rows."""
+    """Measure experts' products in one call, forward and weight gradient, and one plain product of all rows."""
     sizes = {
         "deepseek-v3 up": (7168, 2048),
         "deepseek-v3 down": (2048, 7168),
@@ -412,14 +415,14 @@ def grouped(rows: Rows, tiny: bool) -> None:
 
 
 def ends_of(total: int, experts: int, balanced: bool) -> Tensor:
-    """Last row + 1 of each expert; unbalanced experts' shares are random, all multiples of 16 rows."""
+    """Return the last row + 1 of each expert. Unbalanced shares are random multiples of 16 rows."""
     share = torch.ones(experts) if balanced else torch.rand(experts) + 0.1
     ends = (torch.cumsum(share / share.sum(), 0) * (total // 16)).round().to(torch.int32) * 16
     return ends.to(DEVICE)
 
 
 def attention(rows: Rows, tiny: bool) -> None:
-    """(d) Causal attention of 32 heads of 128 channels: flash, and written out with softmax."""
+    """Measure causal attention of 32 heads of 128 channels: flash, and written out with softmax."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def written_out(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -456,11 +459,11 @@ ATTENTIONS = (
     *((2, 32, 8192, 128), (4, 32, 2048, 128), (8, 32, 1024, 128), (1, 32, 4096, 128), (1, 32, 32768, 128)),
     *((1, 16, 8192, 128), (4, 16, 8192, 64), (4, 16, 2048, 64), (16, 25, 1024, 64), (2, 32, 2048, 80)),
 )
-"""Samples, heads, positions and channels of a head."""
+"""Samples, heads, positions, and channels per head."""
 
 
 def attention_kernels(rows: Rows, tiny: bool) -> None:
-    """Causal attention by the kernel of cuDNN and by FlashAttention 2, PyTorch's FLASH_ATTENTION."""
+    """Measure causal attention by cuDNN's kernel and by FlashAttention 2, PyTorch's FLASH_ATTENTION."""
     from torch.nn.attention import SDPBackend
 
     fast = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -494,7 +497,7 @@ def attention_rows(rows: Rows, sizes: tuple[int, int, int, int], kernel: str, ba
 
 
 def bandwidth(rows: Rows, tiny: bool) -> None:
-    """(e) Copies, sums, RMSNorm and SwiGLU's product, eager and compiled."""
+    """Measure copies, sums, RMSNorm and SwiGLU's product, eager and compiled."""
     norm = fn.rms_norm
     for m, n in ((64, 256),) if tiny else ((1024, 4096), (16384, 4096), (16384, 14336), (65536, 8192)):
         x, y, w = random(m, n), random(m, n), random(n)
@@ -510,7 +513,7 @@ def bandwidth(rows: Rows, tiny: bool) -> None:
 
 
 def launches(rows: Rows, tiny: bool) -> None:
-    """Time per kernel of a chain of small products and sines, which no compiler fuses: the host's launches."""
+    """Measure the host's launches: the time per kernel of a chain of small kernels that no compiler fuses."""
     x, w, steps = random(64, 64), random(64, 64), 100
 
     def chain(x: Tensor) -> Tensor:
@@ -540,8 +543,10 @@ SECTIONS: dict[str, Callable[[Rows, bool], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="CSV file to write")
-    parser.add_argument("--seconds", type=float, default=310, help="start no row after this many seconds")
-    parser.add_argument("--tiny", action="store_true", help="small shapes, to check the script; also without a GPU")
+    parser.add_argument("--seconds", type=float, default=310, help="number of seconds after which no row starts")
+    parser.add_argument(
+        "--tiny", action="store_true", help="use small shapes, to check the script; works without a GPU"
+    )
     arguments = parser.parse_args()
     rows = Rows(arguments.output, arguments.seconds)
     print(torch.__version__, torch.cuda.get_device_name() if GPU else "no GPU", flush=True)
@@ -552,7 +557,7 @@ def main() -> None:
             section(rows, arguments.tiny)
         except OutOfTimeError:
             print(f"out of time in section {name}", file=sys.stderr, flush=True)
-        except Exception:  # a failing section must not cost the others
+        except Exception:  # go on with the other sections
             print(f"section {name} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         finally:
             if GPU:

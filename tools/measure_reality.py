@@ -1,7 +1,7 @@
-"""Run strategies, simulate them, and report how far the two are apart: python tools/measure_reality.py [MINUTES].
+"""Run strategies, simulate them, and report the differences: python tools/measure_reality.py [MINUTES].
 
-Writes `docs/reality_fit.json` and `docs/reality.md` from `docs/reality.json`.  With a number of minutes, which needs
-PyTorch and a machine that is quiet for some of them, strategies are measured anew first.
+This writes `docs/reality_fit.json` and `docs/reality.md` from `docs/reality.json`. With a number of minutes, it first
+measures the strategies anew. That needs PyTorch and a machine that is quiet for part of that time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # tools are no package that is installed
+sys.path.insert(0, str(ROOT))  # tools are not installed
 
 from tessel_core.formats import write_file  # noqa: E402
 from tools.reality_cases import all_cases  # noqa: E402

@@ -1,7 +1,7 @@
-"""Operators as others measured them on B200 and A100 PCIe cards, as runs of kernels to fit on.
+"""Published measurements of operators on B200 and A100 PCIe cards, as runs of kernels to fit.
 
-The rows are in tessel_core/costs/data/measured_operators.csv.  They count all scores of causal attention, of which the
-kernel computes half; its backward counts as two and a half forwards.
+The rows are in tessel_core/costs/data/measured_operators.csv. They count all scores of causal attention, of which the
+kernel computes half. Its backward pass counts as 2.5 forward passes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tessel_core.simulation.calibrate import COMPUTE, PER_OUTPUT, KernelRun, cal
 ROWS = Path(__file__).resolve().parent.parent / "tessel_core" / "costs" / "data" / "measured_operators.csv"
 KINDS = ("b200", "a100-pcie")
 FREE = ("matmul" + COMPUTE, "matmul" + PER_OUTPUT, "attention" + COMPUTE, "attention_backward" + COMPUTE)
-"""What the rows say; launches and kernels bound by memory stay as fitted on an H200."""
+"""Parameters that the rows determine. Launches and memory-bound kernels stay as fitted on an H200."""
 GROUPED = "grouped_matmul"
 
 _PASSES = {"matmul": "inference", "sdp_fwd": "forward", "sdp_bwd": "backward", "group_matmul": "inference"}
 _ACCUMULATED_BYTES = {"bf16": 4, "fp32": 8}
-"""Read and written per gradient of a weight that is added to a sum in this format."""
-_BACKWARD_FORWARDS = 2.5
+"""Bytes read and written per gradient of a weight that is added to a sum in this format."""
+_FORWARDS_PER_BACKWARD = 2.5
 
 
 def measured_runs(kind: str) -> list[KernelRun]:
-    """The runs of a kind; products of one size in other layouts are held out together."""
+    """Return the runs of a kind. Products of one size in other layouts are held out together."""
     text = "\n".join(line for line in ROWS.read_text("ascii").splitlines() if not line.startswith("#"))
     rows = csv.DictReader(text.splitlines())
     return [run for row in rows if row["device"] == kind for run in _run(row)]
@@ -51,7 +51,10 @@ def _run(row: dict[str, str]) -> Iterator[KernelRun]:
 
 
 def _grouped(shape: dict[str, int], said: str) -> Work:
-    """Products of `ng` experts of M rows each: forward, by the rows, or by the weights, then added to a sum."""
+    """Return the work of the products of `ng` experts of M rows each.
+
+    They are forward products, gradients of the rows, or gradients of the weights, which are added to a sum.
+    """
     experts, m, k, n = (shape[name] for name in ("ng", "M", "K", "N"))
     flops, rows, weights, width = 2.0 * experts * m * k * n, experts * m * (k + n), experts * k * n, 2
     if "stage=bwd_grad_w" not in said:
@@ -61,23 +64,23 @@ def _grouped(shape: dict[str, int], said: str) -> Work:
 
 
 def _attention(shape: dict[str, int], *, backward: bool) -> Work:
-    """Causal attention with keys and values of fewer heads; its head size is the mean of keys' and values'."""
+    """Return the work of causal attention with fewer heads of keys. Its head size is the mean of keys' and values'."""
     tokens, heads, width = shape["batch"] * shape["seq_len"], shape["head_num"], 2
     size = (shape["qk_head_dim"] + shape["v_head_dim"]) / 2
     queries, shared = tokens * heads * size, tokens * shape["kv_head_num"] * size
     flops = 2.0 * shape["seq_len"] * queries
     if backward:
-        return Work("attention_backward", _BACKWARD_FORWARDS * flops, 4 * (queries + shared) * width, queries, size)
+        return Work("attention_backward", _FORWARDS_PER_BACKWARD * flops, 4 * (queries + shared) * width, queries, size)
     return Work("attention", flops, 2 * (queries + shared) * width, queries, size)
 
 
 def kind_rates(kind: str) -> Rates:
-    """The data sheet's rates in bf16."""
+    """Return the data sheet's rates in bf16."""
     return rates_of(find_device_kind(kind).device("measured"), "bf16")
 
 
 def fit_kind(kind: str, runs: list[KernelRun] | None = None) -> CostFit:
-    """The H200's parameters with those that the runs of a kind say; products of experts are fitted apart."""
+    """Fit to the runs of a kind, starting from the H200's parameters. Products of experts are fitted separately."""
     runs, rates = measured_runs(kind) if runs is None else runs, kind_rates(kind)
     plain, grouped = ([run for run in runs if (run.works[0].kernel == GROUPED) is asked] for asked in (False, True))
     fit = calibrated(h200_fit(), plain, rates, FREE)
@@ -85,20 +88,21 @@ def fit_kind(kind: str, runs: list[KernelRun] | None = None) -> CostFit:
 
 
 def unseen(kind: str, parts: int = 5) -> tuple[list[float], list[float], list[float]]:
-    """Seconds of each run as predicted by the others, by a constant share of the peak, and as measured.
+    """Return the seconds of each run as predicted by the other runs, by a constant share of the peak, and as measured.
 
-    Sizes are dealt out to so many parts, each predicted by a fit on the rest.  The constant is the rest's median share.
+    Sizes are divided into `parts` groups, and each group is predicted by a fit on the others. The constant is the
+    median share of the others.
     """
     runs, rates = measured_runs(kind), kind_rates(kind)
     groups = {group: i % parts for i, group in enumerate(sorted({run.group for run in runs}, key=repr))}
     fitted, constant, measured = list[float](), list[float](), list[float]()
     for part in range(parts):
-        rest, mine = ([run for run in runs if (groups[run.group] == part) is held] for held in (False, True))
+        rest, held_out_runs = ([run for run in runs if (groups[run.group] == part) is held] for held in (False, True))
         shares: dict[str, list[float]] = {}
         for run in rest:
             shares.setdefault(run.works[0].kernel, []).append(run.works[0].flops / (rates.matrix * run.seconds))
         usual = {kernel: sorted(some)[len(some) // 2] for kernel, some in shares.items()}
-        fitted += run_seconds(fit_kind(kind, rest), mine, rates)
-        constant += [run.works[0].flops / (rates.matrix * usual[run.works[0].kernel]) for run in mine]
-        measured += [run.seconds for run in mine]
+        fitted += run_seconds(fit_kind(kind, rest), held_out_runs, rates)
+        constant += [run.works[0].flops / (rates.matrix * usual[run.works[0].kernel]) for run in held_out_runs]
+        measured += [run.seconds for run in held_out_runs]
     return fitted, constant, measured

@@ -8,15 +8,15 @@ from tessel_core.costs.meshes import MESHES
 from tools.sample_entry import Entry
 
 DESCRIPTIONS = {
-    "h200-16": "Two nodes of eight GPUs: all to all by NVLink inside a node, an InfiniBand port beside each GPU to the "
+    "h200-16": "Two nodes of eight GPUs. NVLink joins all GPUs of a node, and each GPU has an InfiniBand port to the "
     "other node.",
-    "h200-8-a100-8": "Two kinds of GPUs: an operator takes longer on an A100, which has room for less, and the network "
-    "between the nodes is as slow as the slower node's.",
+    "h200-8-a100-8": "Two kinds of GPUs. An A100 is slower and has less memory, and the network "
+    "between the nodes is as slow as that of the slower node.",
 }
 
 
 def mesh_entries() -> Iterator[Entry]:
-    """All meshes in the order in which people see them."""
+    """Yield all meshes in the order of the catalogue."""
     for name, description in DESCRIPTIONS.items():
         preset = MESHES[name]
         provenance = (

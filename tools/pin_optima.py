@@ -1,7 +1,7 @@
-"""Pin how well the sample graphs can be placed: python tools/pin_optima.py [FILE].
+"""Record the optimal placements of the sample graphs: python tools/pin_optima.py [FILE].
 
-Each is placed by the dynamic program with transfers that block, on a mesh on which that is interesting.  Values follow
-the cost model, so this runs again whenever that changes; a test holds the file to what this computes.
+The dynamic program places each graph with blocking transfers, on a mesh that makes it a real choice. Values depend on
+the cost model, so run this after each change to it. A test compares the file with these results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPTIMA = SAMPLE_FOLDER / "optima.json"
 
 @dataclass(frozen=True, slots=True)
 class MeshSize:
-    """So many nodes of so many devices of one kind, wired as published."""
+    """`nodes` nodes of `per_node` devices of one kind, with published links."""
 
     kind: str
     nodes: int
@@ -42,11 +42,11 @@ MESH_OF = {
     "evoformer-training": MeshSize("a100", 1, 4),
     "gpt-175b-training": MeshSize("h200", 32, 1),
 }
-"""Links between any two devices are equal on each of these, so that the optimum can be proved."""
+"""On each of these meshes, links between any two devices are equal, so that the optimum can be proved."""
 
 
 def pin(sample: str) -> dict[str, object]:
-    """What the dynamic program says of one sample; objective and bound in seconds."""
+    """Return the dynamic program's result for one sample, with objective and bound in seconds."""
     size = MESH_OF[sample]
     mesh = uniform_mesh(size.kind, size.nodes, size.per_node)
     graph = costed(load_graph(sample), mesh, CostOptions())
@@ -63,7 +63,7 @@ def pin(sample: str) -> dict[str, object]:
 
 
 def write_optima(path: Path) -> None:
-    """Write every pin, a line each."""
+    """Write the result of each sample, one per line."""
     rows = ",\n".join("  " + json.dumps(pin(sample)) for sample in MESH_OF)
     write_file(path, '{\n "format": "tessel-optima",\n "version": 1,\n "optima": [\n' + rows + "\n ]\n}\n")
 

@@ -1,4 +1,4 @@
-"""The sample plans: shapes with whole numbers, and networks with real costs."""
+"""The sample plans: shapes with integer times, and networks with real costs."""
 
 from __future__ import annotations
 
@@ -33,28 +33,30 @@ CAPACITY_AT_8 = {
     "split-x": 9,
     "zb-v": 32,
 }
-"""Slots a device, at which the makespans of 8 devices have been proved; at 4 devices the shapes' own defaults."""
+"""Memory slots per device at which makespans on 8 devices were proved. On 4 devices, shapes have their own defaults."""
 
 INFERENCE = ("v-shape", "m-shape", "nn-shape", "k-shape")
 
 GPT_3 = {"6.7b": (15, 16, 17), "13b": (8, 9, 13), "175b": (3, 4, 5)}
-"""Micro-batches on 4, 8 and 16 devices: the least at which 1F1B wants more memory than there is."""
+"""Micro-batch sizes on 4, 8 and 16 devices: the least at which 1F1B exceeds the memory."""
 
 FLAVA = FlavaSpec(
     hidden=4096, heads=32, layers=24, joint_layers=12, sequence=1024, positions=1024, image=480, training=True
 )
-"""Flava's layout, 12 + 12 + 6 layers of 768 in the original, at the size of Tessel's evaluation [Lin 2024, and its
-published code]."""
+"""Flava's layout at the size of Tessel's evaluation [Lin 2024, and its published code].
+
+The original has 12 + 12 + 6 layers of hidden size 768.
+"""
 
 FLAVA_MICRO_BATCHES = {4: 12, 8: 20, 16: 24}
-"""Pairs of text and image, so many that memory has room for few micro-batches."""
+"""Micro-batch sizes in pairs of text and image, at which few micro-batches fit into memory."""
 
 COSTS = (
-    "Costs: those of the network's operator graph (tessel graph), by the cost model fitted to operators measured on "
-    "one NVIDIA H200 (PyTorch 2.11, CUDA 13, bf16, eager mode; docs/cost_model.md); NVLink 450 GB/s each way, 2 µs a "
-    "hop; Adam in mixed precision, 16 B a parameter; capacity 150 GB."
+    "Costs are those of the network's operator graph (tessel graph), by the cost model fitted to operators measured on "
+    "one NVIDIA H200 (PyTorch 2.11, CUDA 13, bf16, eager mode; docs/cost_model.md). NVLink carries 450 GB/s each way "
+    "with 2 µs per hop. Adam in mixed precision takes 16 B per parameter. The capacity is 150 GB."
 )
-BETWEEN_NODES = " Between nodes of eight GPUs: InfiniBand NDR, 50 GB/s a GPU each way, 5 µs a hop."
+BETWEEN_NODES = " Between nodes of eight GPUs: InfiniBand NDR, 50 GB/s per GPU each way, 5 µs per hop."
 LARGE_VOCABULARIES, OTHER_SHAPES = "Large vocabularies on H200s", "Flava and AlphaFold on H200s"
 GPT = "GPT of 32 layers, hidden 4096, 32 heads, sequence 2048, vocabulary 1,000,000, micro-batch 1, training."
 MT5 = (
@@ -63,29 +65,29 @@ MT5 = (
 )
 WIDTH_13B = ", which prints a width of 5140 for 40 heads of 128"
 SPLIT = (
-    " Backward split after Qi et al. 2024 (arXiv 2401.10241): W computes the gradients of weights, and holds the "
-    "inputs of products and the gradients of their outputs, which take the places of what only B needed."
+    " The backward pass is split after Qi et al. 2024 (arXiv 2401.10241): W computes the gradients of weights. It "
+    "holds inputs of products and gradients of their outputs, which replace the tensors that only B needed."
 )
 NODES = (
-    " A device of the plan is a node of eight GPUs that share each layer (Megatron) with all-reduces over NVLink; a "
-    "stage's output leaves by all ports and is gathered over NVLink; memory is one GPU's."
+    " A device of the plan is a node of eight GPUs that share each layer (Megatron) with all-reduces over NVLink. A "
+    "stage's output leaves by all ports and is gathered over NVLink. The memory is that of one GPU."
 )
 FLAVA_SIZE = (
     "Flava's layout (Singh et al. 2022, arXiv 2112.04482; 12 + 12 + 6 layers of 768) at the size of the published "
     "Tessel code: 24 + 24 + 12 layers, hidden 4096, 32 heads, 1024 text tokens, images of 480 x 480 in patches of "
-    "16; heads and losses of pretraining left out. J is tensor-parallel with two ring all-reduces a layer each way; of "
-    "two nodes, each runs half of the micro-batch with weights of its own, whose sum once a step is not in the plan."
+    "16. Heads and losses of pretraining are left out. J is tensor-parallel with two ring all-reduces per layer each "
+    "way. Of two nodes, each runs half of the micro-batch with its own weights; their sum per step is not in the plan."
 )
 EVOFORMER_SIZE = (
     "AlphaFold 2's Evoformer (Jumper et al., Nature 596, 2021): 48 blocks, crop of its fine-tuning (512 sequences, 384 "
     "residues), channels 256 and 128, micro-batch 1, no recomputation; three passes, as in one of four training steps. "
-    "Dropout and all around the blocks left out. Most operators are bound by memory: over all, products run at about a "
-    "fifth of the GPU's peak."
+    "Dropout and everything around the blocks are left out. Memory limits most operators: products overall run at "
+    "about a fifth of the GPU's peak."
 )
 
 
 def plan_entries() -> Iterator[Entry]:
-    """All plans in the order in which people see them."""
+    """Yield all plans in the order of the catalogue."""
     for shape in SHAPES.values():
         for devices in (4, 8):
             yield _training(shape, devices)
@@ -125,7 +127,7 @@ def _training(shape: Shape, devices: int) -> Entry:
 def _inference(shape: Shape, devices: int) -> Entry:
     return Entry(
         f"{shape.title}, {devices} devices, inference",
-        f"The forward half of the {shape.title} shape: nothing is held for a backward.",
+        f"The forward half of the {shape.title} shape. Nothing is held for a backward pass.",
         f"{shape.source}; all times 1.",
         "Shapes, inference",
         build_shape(shape.name, replace(shape.defaults, devices=devices, training=False)),
@@ -133,7 +135,7 @@ def _inference(shape: Shape, devices: int) -> Entry:
 
 
 def form_of(network: str, form: str, devices: int, micro_batch: int = 1) -> MicroBatchPlan:
-    """A form of a network by name; times of samples are per micro-batch, whatever it holds."""
+    """Return a form of a network by name. Times are per micro-batch, whatever its number of samples."""
     plan = FORMS[form].build(f"{network}-{form}", layered(network, micro_batch), devices)
     return replace(plan, samples=None)
 
@@ -142,15 +144,15 @@ def _gpt(devices: int) -> Iterator[Entry]:
     v_plan, m_plan = (form_of("gpt-1m-vocab", form, devices) for form in ("v", "sharded"))
     yield _network(
         f"GPT, a million tokens, V, {devices} H200s",
-        f"Embedding on the first stage, vocabulary projection on the last, as is usual. {_works(v_plan)} "
-        "The projection and its loss alone outweigh any other stage, so the last device sets the pace.",
+        f"Embedding on the first stage and vocabulary projection on the last, as usual. {_works(v_plan)} "
+        "The projection and its loss take longer than any other stage, so the last device sets the pace.",
         GPT,
         v_plan,
     )
     yield _network(
         f"GPT, a million tokens, M, {devices} H200s",
         f"Both vocabulary embeddings sharded over all devices (E and H, with Eb and Hb), layers in stages. "
-        f"{_works(m_plan)} All devices carry the same share.",
+        f"{_works(m_plan)} All devices do equal work.",
         GPT,
         replace(m_plan, name=f"gpt-1m-vocab-m-{devices}"),
     )
@@ -160,15 +162,15 @@ def _mt5(devices: int) -> Iterator[Entry]:
     v_plan, nn_plan = (form_of("mt5-xxl", form, devices) for form in ("v", "sharded"))
     yield _network(
         f"mT5-XXL, V, {devices} H200s",
-        "A copy of the input embedding before the first encoder and the first decoder layer, projection and loss on "
-        f"the last stage. {_works(v_plan)} At this vocabulary stages can be cut nearly even.",
+        "The input embedding is copied before the first encoder and decoder layer. Projection and loss are on "
+        f"the last stage. {_works(v_plan)} With this vocabulary, stages can be nearly equal.",
         MT5,
         replace(v_plan, name=f"mt5-v-{devices}"),
     )
     yield _network(
         f"mT5-XXL, NN, {devices} H200s",
-        "Embeddings, projection and loss sharded over all devices; encoder layers on one half of them, decoder layers "
-        f"on the other. {_works(nn_plan)} Static memory is lower than in a V, but decoder layers cost more than "
+        "Embeddings, projection and loss are sharded over all devices. Encoder layers are on one half of them, decoder "
+        f"layers on the other. {_works(nn_plan)} Static memory is lower than in a V. But decoder layers cost more than "
         "encoder layers, so the halves are uneven.",
         MT5,
         replace(nn_plan, name=f"mt5-nn-{devices}"),
@@ -180,20 +182,20 @@ def _gpt_3(size: str, form: str, devices: int, micro_batch: int) -> Entry:
     group, split, called = gpt.tensor_parallel, form == "split-v", size.upper()
     where = f"{devices} H200s" if group == 1 else f"{devices} nodes of {group} H200s"
     what = (
-        "Each backward in two halves: B hands the input gradient on, W computes the weight gradients at any time after "
-        "and returns nearly all of what the forward holds."
+        "Each backward pass has two halves. B sends the gradient of the input. W computes the gradients of weights at "
+        "any later time, and frees nearly everything that the forward pass holds."
         if split
-        else "Embedding on the first stage, vocabulary projection and loss on the last."
+        else "Embedding on the first stage. Vocabulary projection and loss on the last."
     )
     network = (
         f"GPT-3 {called} (Brown et al. 2020, arXiv 2005.14165, table 2.1{WIDTH_13B * (size == '13b')}): {gpt.layers} "
         f"layers, hidden {gpt.hidden:,}, {gpt.heads} heads, sequence 2048, vocabulary of 50,257, input and output "
-        f"embedding apart; micro-batch {micro_batch}, training, no recomputation."
+        f"embedding separate; micro-batch {micro_batch}, training, no recomputation."
     )
     network += SPLIT * split + NODES * (group > 1)
     return _network(
         f"GPT {called}, {'split ' if split else ''}V, {where}",
-        f"{what} {_works(plan)} The first device has room for {_room(plan)} micro-batches, where 1F1B wants {devices}.",
+        f"{what} {_works(plan)} {_room(plan)} micro-batches fit on the first device; 1F1B needs {devices}.",
         network,
         plan,
         "GPT-3 on H200s",
@@ -202,10 +204,10 @@ def _gpt_3(size: str, form: str, devices: int, micro_batch: int) -> Entry:
 
 
 def flava_plan(spec: FlavaSpec, devices: int) -> MicroBatchPlan:
-    """Text stages on the first half of the devices, vision stages on the others, the joint encoder J on all.
+    """Return text stages on the first half of the devices, vision stages on the rest, and the joint encoder J on all.
 
-    J is tensor-parallel inside a node; of two nodes, each takes half of the micro-batch with
-    weights of its own, whose gradients are summed once a step, outside the plan.
+    J is tensor-parallel inside a node. Of two nodes, each takes half of the micro-batch with its own weights, whose
+    gradients are summed once per step, outside the plan.
     """
     half, nodes = devices // 2, ceil(devices / DEVICES_PER_NODE)
     shared = replace(spec, micro_batch=spec.micro_batch // nodes, tensor_parallel=devices // nodes)
@@ -222,7 +224,7 @@ def flava_plan(spec: FlavaSpec, devices: int) -> MicroBatchPlan:
 
 
 def _branch(operator: Operator) -> str:
-    """The layer; the projections into the joint encoder's space are at the ends of the branches."""
+    """Return the layer. The projections into the joint encoder's space end the branches."""
     step = layer_of(operator, 2)
     return {"joint_embedding/text": "text_projection", "joint_embedding/image": "image_projection"}.get(
         step, layer_of(operator)
@@ -230,10 +232,10 @@ def _branch(operator: Operator) -> str:
 
 
 def evoformer_plan(spec: EvoformerSpec, devices: int) -> MicroBatchPlan:
-    """Recycling: passes a, b and c over all stages, then the backward of c, the only pass that keeps activations.
+    """Return passes a, b and c over all stages (recycling), then the backward pass of c.
 
-    The next pass begins with the pairs and the first row of the alignment.  The loss
-    stands for all that surrounds the blocks, and is left out.
+    Only pass c keeps activations. The next pass begins with the pairs and the first row of the alignment. The loss
+    stands for everything around the blocks, and is left out.
     """
     parts = layer_parts("evoformer", spec, prefixes=("block",))
     stages = in_stages(cut_stages(parts, range(devices)), range(devices))
@@ -247,12 +249,14 @@ def evoformer_plan(spec: EvoformerSpec, devices: int) -> MicroBatchPlan:
 
 def _flava(devices: int, micro_batch: int, *, training: bool) -> Entry:
     plan = flava_plan(replace(FLAVA, micro_batch=micro_batch, training=training), devices)
-    what = f"Memory has room for {_room(plan)} micro-batches." if training else "Forward alone, nothing is held."
-    costs = "training" if training else "inference: static memory is weights alone, 2 B a parameter, and never binds"
+    what = (
+        f"{_room(plan)} micro-batches fit into memory." if training else "The forward pass alone, which holds nothing."
+    )
+    costs = "training" if training else "inference: static memory is weights alone, 2 B per parameter, and is no limit"
     plan = plan if training else replace(plan, name=f"{plan.name}-inference")
     return _network(
         f"Flava, {devices} H200s{'' if training else ', inference'}",
-        "Text encoder on one half of the devices, vision encoder on the other, joint encoder J on all. "
+        "Text encoder on one half of the devices, vision encoder on the other, and joint encoder J on all. "
         f"{_works(plan)} {what}",
         f"{FLAVA_SIZE} Micro-batch {micro_batch}, {costs}.",
         plan,
@@ -264,8 +268,8 @@ def _evoformer(devices: int) -> Entry:
     plan = evoformer_plan(replace(EVOFORMER.presets["evoformer-finetuning"], training=True), devices)
     return _network(
         f"AlphaFold's Evoformer, {devices} H200s",
-        "Recycling: a micro-batch passes all stages three times (a, b, c), then once backward; only pass c keeps "
-        f"activations. {_works(plan)} Memory has room for {_room(plan)} micro-batches.",
+        "Recycling: a micro-batch passes all stages three times (a, b, c), then once backward. Only pass c keeps "
+        f"activations. {_works(plan)} {_room(plan)} micro-batches fit into memory.",
         EVOFORMER_SIZE,
         plan,
         OTHER_SHAPES,
@@ -275,20 +279,20 @@ def _evoformer(devices: int) -> Entry:
 def _network(
     title: str, description: str, network: str, plan: MicroBatchPlan, family: str = LARGE_VOCABULARIES, group: int = 1
 ) -> Entry:
-    """`group` GPUs are a device of the plan."""
+    """Return the entry of a network. `group` GPUs are one device of the plan."""
     between = BETWEEN_NODES if group * len(plan.devices) > DEVICES_PER_NODE else ""
     return Entry(title, description, f"{network} {COSTS}{between}", family, plan)
 
 
 def _room(plan: MicroBatchPlan) -> int:
-    """Micro-batches whose activations fit the first device at once."""
+    """Return how many micro-batches' activations fit on the first device."""
     held = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[0])
     return (plan.devices[0].activation_capacity or 0) // held
 
 
 def _works(plan: MicroBatchPlan) -> str:
-    """One sentence on how uneven the devices are."""
+    """Return one sentence on how uneven the devices are."""
     low, high = (show_time(work, plan.time_unit) for work in (min(plan.work), max(plan.work)))
     held = show_memory(max(device.static_memory for device in plan.devices), plan.memory_unit)
-    works = f"{high} on each device" if low == high else f"{low} to {high} a device"
+    works = f"{high} on each device" if low == high else f"{low} to {high} per device"
     return f"Work per micro-batch: {works}; static memory up to {held}."

@@ -1,4 +1,4 @@
-"""The networks and strategies that are run and simulated beside each other, on one and two processes."""
+"""Networks and strategies that are both run and simulated, on one and two processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def network(self) -> str:
-        """In a few words."""
+        """Short description of the network."""
         return f"{self.family_name} {self.family.describe(self.spec)}"
 
     @property
@@ -40,16 +40,16 @@ class Case:
 
     @cached_property
     def spread(self) -> Distributed:
-        """On the strategy's devices; raises InputError where that cannot be.
+        """Program on the strategy's devices. Raises InputError for an impossible strategy.
 
-        Gradients are reduced one by one, as in the runs that were measured.
+        Gradients are reduced one by one, as in the measured runs.
         """
         check_strategy(self.family, self.spec, self.strategy)
         return build_program(self.family, self.spec, replace(self.strategy, bucket_bytes=0))
 
     @cached_property
     def whole(self) -> Distributed:
-        """On one device."""
+        """Program on one device."""
         return build_program(self.family, self.spec, Strategy())
 
 
@@ -98,7 +98,7 @@ INFERENCE = (
 
 
 def all_cases() -> Iterator[Case]:
-    """Every network under every strategy."""
+    """Yield every network with every strategy."""
     for family_name, sizes in NETWORKS:
         trains = dict(sizes).get("mode", "training") == "training"
         for strategy in TRAINING if trains else INFERENCE:

@@ -1,7 +1,7 @@
-"""What a process and the link between two of them are like, found from some strategies as they ran.
+"""Fits the parameters of a process and of the link between two processes to measured strategies.
 
-First the kernels, from steps of one process; then the link, from steps of two, which are simulated for it.  A process
-has one thread, so launch and work follow each other (p = 1), and it either computes or communicates.
+First it fits the kernels to steps of one process, then the link to simulated steps of two. A process has one thread, so
+launch and work run in sequence (p = 1), and it either computes or communicates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tools.reality_cases import Case
 from tools.reality_measuring import Measured
 
 PROCESS = Device("process0", "process", 0, None, (PeakRate("fp32", 128e9),), 200e9)
-"""A process, at rates of which shares are fitted."""
+"""A process, with the rates of which shares are fitted."""
 RATES = rates_of(PROCESS, "fp32")
 _PRODUCTS = ("matmul", "attention", "attention_backward", "general")
 START = CostFit(
@@ -50,44 +50,44 @@ FREE = (
     *(BANDWIDTH, "optimizer", "normalisation", "normalisation_backward", "activation_backward"),
     *("matmul" + COMPUTE, "matmul" + PER_OUTPUT, "attention" + COMPUTE, "attention_backward" + COMPUTE),
 )
-"""Classes that are not named share one bandwidth."""
+"""Free parameters. Classes that are not named share one bandwidth."""
 SPLITS = 5
-"""Seeds, from 0, of the strategies that are held out; the first makes the table."""
+"""Number of random choices of held-out strategies, with seeds from 0. The first makes the table."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Everything that is fitted."""
+    """All fitted parameters."""
 
     fit: CostFit
     latency: float = 1e-3
-    """Seconds of a transfer from one process to another, whatever its size."""
+    """Seconds of a transfer between two processes, whatever its size."""
     per_byte: float = 1e-9
     allreduce_latency: float = 1e-3
-    """Of an all-reduction of two processes."""
+    """Seconds of an all-reduction of two processes, whatever its size."""
     allreduce_per_byte: float = 2e-9
 
     @cached_property
     def costs(self) -> MeshCosts:
-        """Of two processes."""
+        """Costs of two processes."""
         link = Link(1 / self.per_byte, self.latency)
         mesh = DeviceMesh("processes", (PROCESS, replace(PROCESS, name="process1")), same_node_link=link)
         allreduce = AllreduceFit({2: self.allreduce_per_byte}, 0.0, self.allreduce_latency)
         return MeshCosts(mesh, self.fit, allreduce=allreduce)
 
     def trace(self, case: Case) -> Trace:
-        """The strategy, simulated."""
+        """Simulate a strategy."""
         return simulate(case.spread.program, self.costs.mesh, self.costs, overlap=False)
 
 
 @dataclass(frozen=True)
 class Calibrations:
-    """One for each choice of what is held out."""
+    """One calibration for each choice of held-out strategies."""
 
     splits: tuple[Calibration, ...]
-    """Half of the strategies, by the seed of the choice."""
+    """Calibrations on half of the strategies, by the seed of the choice."""
     networks: tuple[Calibration, ...]
-    """All strategies of one network, in the order of the networks."""
+    """Calibrations without each network, in the order of the networks."""
 
 
 _CALIBRATION = list_of(Record(Calibration, fit=FIT))
@@ -95,28 +95,28 @@ _FILE = Record(Calibrations, format="tessel-reality-fit", splits=_CALIBRATION, n
 
 
 def read_calibrations(path: Path) -> Calibrations:
-    """Those of a file; raises InputError for one that is not such a file."""
+    """Read a file of calibrations. Raises InputError for any other file."""
     return read_with(_FILE.from_fields, path.read_bytes(), path.name)
 
 
 def calibrations_text(found: Calibrations) -> str:
-    """The text of a file."""
+    """Return the text of a file of calibrations."""
     return document_text(_FILE.write(found))
 
 
 def unseen_cases(rows: Sequence[Measured], seed: int) -> frozenset[object]:
-    """Half of the strategies."""
+    """Return a random half of the strategies, to be held out."""
     return held_out((row.case for row in rows), seed)
 
 
 def networks(rows: Sequence[Measured]) -> list[frozenset[object]]:
-    """The strategies of each network."""
+    """Return the strategies of each network."""
     names = dict.fromkeys(row.case.network for row in rows)
     return [frozenset(row.case for row in rows if row.case.network == name) for name in names]
 
 
 def calibrate(rows: Sequence[Measured]) -> Calibrations:
-    """All of them; takes two minutes."""
+    """Fit all calibrations, which takes two minutes."""
 
     def without(unseen: frozenset[object]) -> Calibration:
         return calibrated_on([row for row in rows if row.case not in unseen])
@@ -126,7 +126,7 @@ def calibrate(rows: Sequence[Measured]) -> Calibrations:
 
 
 def calibrated_on(rows: Sequence[Measured]) -> Calibration:
-    """The parameters under which these strategies take what was measured."""
+    """Fit the parameters to these strategies."""
     runs = [
         KernelRun(row.case, tuple(_works(row.case.spread.program)), "inference", row.seconds)
         for row in rows
@@ -137,7 +137,7 @@ def calibrated_on(rows: Sequence[Measured]) -> Calibration:
 
 
 def _works(program: Program) -> Iterator[Work]:
-    """Every launch of a kernel, on one device."""
+    """Yield every launch of a kernel, on one device."""
     for op in program.ops:
         types, outputs, operator = program.types_of(op.inputs), program.types_of(op.outputs), find_operator(op.kind)
         if operator.pattern or operator.view:

@@ -1,4 +1,4 @@
-"""Strategies as they ran: what is measured of each, how, and the file that keeps it."""
+"""Measures strategies as they run, and keeps the results in a file."""
 
 from __future__ import annotations
 
@@ -20,40 +20,39 @@ from tessel_core.formats.record import Record, list_of
 from tools.reality_cases import Case
 
 WARM_UP, STEPS = 1, 5
-"""Steps of a run that do not count, and that do."""
-RUNS = 3
-"""Of each strategy."""
-MOST_OTHERS = 0.05
-"""A run counts where other processes took at most so many processors beside it."""
+"""Number of first steps of a run that do not count, and of steps that count."""
+RUNS_PER_STRATEGY = 3
+MAX_OTHER_PROCESSORS = 0.05
+"""A run counts only if other processes used at most this many processors during it."""
 SEED = 0
-"""Of the numbers that are computed with, and of the order in which strategies run."""
-_LOOK_S = 0.4
-"""For so long the machine must be quiet before a run begins."""
+"""Seed of the input numbers, and of the order in which strategies run."""
+_QUIET_SECONDS = 0.4
+"""Seconds for which the machine must be quiet before a run begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A strategy, and its runs, which lie minutes apart."""
+    """A strategy and its runs, which are minutes apart."""
 
     case: Case
     step_us: tuple[tuple[int, ...], ...]
-    """Per run, the microseconds of each step that counts."""
+    """Microseconds of each counted step, for each run."""
     peaks: tuple[int, ...]
-    """Per run, the most bytes of values that one of its processes held."""
+    """Largest bytes of values that one of its processes held, for each run."""
 
     @property
     def seconds(self) -> float:
-        """The median over runs of the median step of each."""
+        """Median over runs of the median step, in seconds."""
         return median(self._of_runs)
 
     @property
     def spread(self) -> float:
-        """From the shortest run to the longest one, as a share of the median."""
+        """Longest minus shortest run, as a share of the median."""
         return (max(self._of_runs) - min(self._of_runs)) / self.seconds
 
     @property
     def peak(self) -> float:
-        """Bytes in the median run."""
+        """Peak bytes in the median run."""
         return median(self.peaks)
 
     @property
@@ -63,11 +62,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured, and on which machine."""
+    """All measurements, and the machine that they were taken on."""
 
     machine: str
     disturbed: int
-    """Runs that do not count, because other processes worked beside them."""
+    """Number of runs that do not count, because other processes were busy."""
     rows: tuple[Measured, ...]
 
 
@@ -79,23 +78,23 @@ _FILE = Record(
 
 
 def read_measurements(path: Path) -> Measurements:
-    """Those of a file; raises InputError for one that is not such a file."""
+    """Read a file of measurements. Raises InputError for any other file."""
     return read_with(_FILE.from_fields, path.read_bytes(), path.name)
 
 
 def measurements_text(found: Measurements) -> str:
-    """The text of a file."""
+    """Return the text of a file of measurements."""
     return document_text(_FILE.write(found))
 
 
 def measure(cases: Sequence[Case], until_s: float, on_run: Callable[[str], None]) -> Iterator[Measurements]:
-    """Run all cases in turn, each time in another order on fresh processes, until each has `RUNS` that count.
+    """Run all cases in turn, in random order on fresh processes, until each has `RUNS_PER_STRATEGY` counted runs.
 
-    Yields what there is after each turn; stops after `until_s` seconds.
+    Yields the measurements so far after each turn, and stops after `until_s` seconds.
     """
     steps, peaks = defaultdict[Case, list[tuple[int, ...]]](list), defaultdict[Case, list[int]](list)
     draw, end, disturbed = random.Random(SEED), time.monotonic() + until_s, 0
-    while (missing := [case for case in cases if len(steps[case]) < RUNS]) and time.monotonic() < end:
+    while (missing := [case for case in cases if len(steps[case]) < RUNS_PER_STRATEGY]) and time.monotonic() < end:
         for many in sorted({case.strategy.devices for case in missing}):
             here = [case for case in missing if case.strategy.devices == many]
             with Ranks(many) as ranks:
@@ -103,7 +102,7 @@ def measure(cases: Sequence[Case], until_s: float, on_run: Callable[[str], None]
                     _wait_for_quiet(ranks, end)
                     run, others = _run(case, ranks)
                     on_run(f"{case.network}, {case.strategy}: other processes took {others:.2f} processors")
-                    if others > MOST_OTHERS:
+                    if others > MAX_OTHER_PROCESSORS:
                         disturbed += 1
                         continue
                     steps[case].append(tuple(round(each.wall_s * 1e6) for each in run.steps[WARM_UP:]))
@@ -113,7 +112,7 @@ def measure(cases: Sequence[Case], until_s: float, on_run: Callable[[str], None]
 
 
 def _run(case: Case, ranks: Ranks) -> tuple[ProgramRun, float]:
-    """The run, and how many processors other processes took beside it."""
+    """Return the run, and how many processors other processes used during it."""
     began, before = time.monotonic(), _others_s(ranks)
     run = run_program(Asked(case.whole, case.spread, SEED, WARM_UP + STEPS), Engine.TORCH, Control(), ranks=ranks)
     return run, (_others_s(ranks) - before) / (time.monotonic() - began)
@@ -122,13 +121,13 @@ def _run(case: Case, ranks: Ranks) -> tuple[ProgramRun, float]:
 def _wait_for_quiet(ranks: Ranks, end: float) -> None:
     while time.monotonic() < end:
         before = _others_s(ranks)
-        time.sleep(_LOOK_S)
-        if _others_s(ranks) - before <= MOST_OTHERS * _LOOK_S:
+        time.sleep(_QUIET_SECONDS)
+        if _others_s(ranks) - before <= MAX_OTHER_PROCESSORS * _QUIET_SECONDS:
             return
 
 
 def _others_s(ranks: Ranks) -> float:
-    """Seconds of processors that all processes but this one and the ranks have taken since the machine started."""
+    """Return the processor seconds of all processes but this one and the ranks, since the machine started."""
     user, nice, system, _, _, _, _, stolen = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
     taken = (user + nice + system + stolen) / os.sysconf("SC_CLK_TCK")
     return taken - time.process_time() - sum(ranks.run(_own_s, [None] * ranks.count))

@@ -1,4 +1,4 @@
-"""docs/reality.md: strategies as they ran beside what the simulator says of them."""
+"""Writes docs/reality.md: measured strategies next to their simulations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from tessel_core.costs.fit import KernelFit
 from tessel_core.simulation.trace import worker_peaks
 from tools.reality_cases import Case
 from tools.reality_fitting import RATES, Calibration, Calibrations, networks, unseen_cases
-from tools.reality_measuring import MOST_OTHERS, RUNS, SEED, STEPS, WARM_UP, Measured, Measurements
+from tools.reality_measuring import (
+    MAX_OTHER_PROCESSORS,
+    RUNS_PER_STRATEGY,
+    SEED,
+    STEPS,
+    WARM_UP,
+    Measured,
+    Measurements,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +29,11 @@ class Row:
 
     measured: Measured
     seconds: float
-    """Simulated."""
+    """Simulated seconds."""
     peak: int
-    """Simulated bytes of the process that holds most."""
+    """Simulated bytes of the process with the highest peak."""
     unseen: bool
-    """Whether nothing was calibrated on it."""
+    """Whether the strategy was held out of the calibration."""
 
     @property
     def case(self) -> Case:
@@ -33,54 +41,54 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Of the step time, as a share of what was measured."""
+        """Relative error of the simulated step time."""
         return self.seconds / self.measured.seconds - 1
 
     @property
     def memory_error(self) -> float:
-        """Of the peak, likewise."""
+        """Relative error of the simulated peak."""
         return self.peak / self.measured.peak - 1
 
     @property
     def processes(self) -> int:
-        """How many there are."""
+        """Number of processes."""
         return self.case.strategy.devices
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far simulated numbers are from measured ones."""
+    """Differences between simulated and measured numbers."""
 
     rows: int
     median: float
-    """Of the errors without their signs, as shares of what was measured."""
+    """Median absolute error, relative to the measurement."""
     ninth_decile: float
     largest: float
     rank_correlation: float
-    """Spearman's."""
+    """Spearman's rank correlation."""
 
     @classmethod
     def of(cls, simulated: Sequence[float], measured: Sequence[float]) -> Agreement:
-        """Of at least two pairs."""
+        """Compare at least two pairs."""
         errors = [abs(one / other - 1) for one, other in zip(simulated, measured, strict=True)]
         correlation = float(np.corrcoef(_ranks(simulated), _ranks(measured))[0, 1])
         ninth = quantiles(errors, n=10, method="inclusive")[-1]
         return cls(len(errors), median(errors), ninth, max(errors), correlation)
 
     def __str__(self) -> str:
-        """For tables, errors in per cent."""
+        """Return the cells of a table, with errors in per cent."""
         errors = (f"{100 * each:.1f}" for each in (self.median, self.ninth_decile, self.largest))
         return " | ".join((str(self.rows), *errors, f"{self.rank_correlation:.3f}"))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Places in ascending order; equal values share the mean of theirs."""
+    """Return the ranks of values in ascending order. Equal values share the mean of their ranks."""
     ordered = sorted(values)
     return [ordered.index(each) + (ordered.count(each) - 1) / 2 for each in values]
 
 
 def compared(measured: Iterable[Measured], calibration: Calibration, unseen: frozenset[object]) -> list[Row]:
-    """Strategies of which some were held out."""
+    """Return the simulations of measured strategies, of which `unseen` were held out."""
     rows = list[Row]()
     for each in measured:
         trace = calibration.trace(each.case)
@@ -89,12 +97,12 @@ def compared(measured: Iterable[Measured], calibration: Calibration, unseen: fro
 
 
 def times(rows: Sequence[Row]) -> Agreement:
-    """Of step times."""
+    """Compare step times."""
     return Agreement.of([row.seconds for row in rows], [row.measured.seconds for row in rows])
 
 
 def peaks(rows: Sequence[Row]) -> Agreement:
-    """Of peaks of memory."""
+    """Compare peaks of memory."""
     return Agreement.of([row.peak for row in rows], [row.measured.peak for row in rows])
 
 
@@ -114,14 +122,14 @@ _AGREEMENT = "strategies | median error % | 90th % | largest % | rank correlatio
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """The figures of all parts, as a table."""
+    """Return a table of the figures of all parts."""
     lines = [f"| step time, {name} | {times([*filter(part, rows)])} |" for name, part in _PARTS.items()]
     lines += [f"| peak memory, {name} | {peaks([*filter(part, rows)])} |" for name, part in _BY_PROCESSES.items()]
     return _table(f" | {_AGREEMENT}", lines)
 
 
 def report_text(found: Measurements, calibrations: Calibrations) -> str:
-    """The whole report."""
+    """Return the whole report."""
     splits = [
         compared(found.rows, each, unseen_cases(found.rows, seed)) for seed, each in enumerate(calibrations.splits)
     ]
@@ -144,7 +152,7 @@ def report_text(found: Measurements, calibrations: Calibrations) -> str:
 
 
 def _networks_in_turn(found: Measurements, calibrations: Calibrations) -> list[Row]:
-    """All strategies of every network, each under the costs of the other networks."""
+    """Return all strategies of every network, each simulated with the costs of the other networks."""
     pairs = zip(networks(found.rows), calibrations.networks, strict=True)
     return [
         row
@@ -160,8 +168,8 @@ def _introduction(found: Measurements) -> str:
         machine=found.machine,
         steps=WARM_UP + STEPS,
         seed=SEED,
-        wanted=RUNS,
-        others=f"{MOST_OTHERS:.0%}",
+        wanted=RUNS_PER_STRATEGY,
+        others=f"{MAX_OTHER_PROCESSORS:.0%}",
         runs=runs,
         disturbed=found.disturbed,
         spread=f"{median(row.spread for row in found.rows):.1%}",
@@ -233,7 +241,7 @@ A send takes {send}, an all-reduction of two processes
 communicates (`overlap=False`), because gloo copies bytes on the cores that compute.
 """
 _UNUSED = ("softmax", "collective")
-"""Classes that no operation of these networks is of."""
+"""Classes without an operation in these networks."""
 _STRATEGIES = """D/T/P/K are replicas, devices that share tensors, stages and micro-batches. Errors are relative to the
 measurement.
 """
@@ -243,7 +251,7 @@ _COLUMNS = (
 
 
 def line(row: Row) -> str:
-    """A strategy's line of the table."""
+    """Return a strategy's line of the table."""
     measured = row.measured
     cells = (
         row.case.network.removesuffix(", fp32"),

@@ -1,4 +1,4 @@
-"""What every sample says of itself, whatever kind of file it is."""
+"""Catalogue entry of a sample, for any kind of file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Also that of its file, without the suffix."""
+        """Name of the sample, and of its file without the suffix."""
         return self.content.name
 
     @property
     def text(self) -> str:
-        """What its file holds."""
+        """Text of its file."""
         return _TEXT[type(self.content)](self.content)
 
     @property
     def row(self) -> dict[str, str]:
-        """What the catalogue says of it."""
+        """Its row in the catalogue."""
         return {
             "name": self.name,
             "title": self.title,

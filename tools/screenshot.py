@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 
 
 def main() -> int:
-    """Open the page, wait for the searched half, and keep what is seen."""
+    """Open the page, wait for the result of the search, and save a picture of the screen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--url", default="http://127.0.0.1:8501")

@@ -1,10 +1,11 @@
 """Collectives of a group of devices on a mesh, as NCCL runs them: rails, bandwidth and latency.
 
-A group of N devices, g in each of n nodes, is served by several rings side by side, the *rails*.  Each rail leaves and
-enters a node through a port of its own, so there are min(g, ports) of them.  A ring moves 2 (N - 1) / N of the bytes
-for an all-reduce and half of that for an all-gather or a reduce-scatter [Patarasuk 2009], at the pace of the slower of
-all rails together and the links inside a node.  The latency is that of the ring or of a tree, whichever is shorter; a
-ring's grows with N, a tree's with log n [Hu 2025, "Demystifying NCCL", arXiv 2507.04786, section 5; NCCL, tuning.cc].
+A group of N devices, g in each of n nodes, uses several parallel rings, the *rails*. Each rail leaves and enters a node
+through a port of its own, so there are min(g, ports) rails. A ring moves 2 (N - 1) / N of the bytes for an all-reduce,
+and half of that for an all-gather or a reduce-scatter [Patarasuk 2009]. Its pace is that of all rails together or of
+the links inside a node, whichever is slower. The latency is that of the ring or of a tree, whichever is shorter. The
+latency of a ring grows with N, that of a tree with log n [Hu 2025, "Demystifying NCCL", arXiv 2507.04786, section 5;
+NCCL, tuning.cc].
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "allreduce", "allgather", "
 SEND = "send"
 
 _ROUNDS = {ALL_REDUCE: 2, ALL_GATHER: 1, REDUCE_SCATTER: 1}
-"""How often each byte goes round the ring."""
+"""How many times each byte goes around the ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """The links that a group of devices communicates over."""
+    """Links over which a group of devices communicates."""
 
     nodes: int
-    """Nodes that the group covers."""
+    """Number of nodes with devices of the group."""
     per_node: int
-    """The fewest devices that the group has in one of them."""
+    """Fewest devices of the group in one of these nodes."""
     devices: int
     inside: Link | None
-    """The slowest link between devices of one node; None where no two are in one node."""
+    """Slowest link between devices of one node. None if no two devices share a node."""
     between: Link | None
-    """The slowest link between nodes, which is one port; None where the group is in one node."""
+    """Slowest link between nodes, which is one port. None if the group is in one node."""
     rails: int
-    """Rings that run side by side."""
+    """Number of parallel rings."""
     uplink: float
-    """Bytes per second that leave a node together at most."""
+    """Largest total of bytes per second that leave a node."""
 
     @property
     def bandwidth(self) -> float:
@@ -58,7 +59,7 @@ class Wires:
 
     @property
     def tree_latency(self) -> float:
-        """Seconds up a binary tree of nodes, each of which is a chain of its devices; down takes as long."""
+        """Seconds up a binary tree of nodes, each of which is a chain of its devices. The way down takes as long."""
         depth = math.ceil(math.log2(self.nodes))
         crossing = depth * (self.between.latency if self.between else 0.0)
         chain = -(-self.devices // self.nodes) - 1
@@ -67,27 +68,28 @@ class Wires:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The time of a collective: latency + amount / bandwidth."""
+    """A collective that takes latency + amount / bandwidth seconds."""
 
     amount: float
-    """Bytes that pass each point of the rings, all rails together."""
+    """Bytes that pass each point of the rings, over all rails together."""
     bandwidth: float
     """Bytes per second."""
     latency: float
-    """Seconds in which nothing flows."""
+    """Seconds before any byte flows."""
     rails: int
     tree: bool
     """Whether the latency is that of a tree."""
 
     @property
     def seconds(self) -> float:
+        """Latency + amount / bandwidth, in seconds."""
         return self.latency + self.amount / self.bandwidth
 
 
 def collective(pattern: str, amount: float, wires: Wires, fraction: float = 1.0) -> Collective:
-    """A collective that leaves or finds `amount` bytes on each device: before a reduction, after a gathering.
+    """Return a collective of `amount` bytes per device, before a reduction or after an all-gather.
 
-    `fraction` of the bandwidth is reached.  Raises KeyError for an unknown pattern.
+    It reaches `fraction` of the bandwidth. Raises KeyError for an unknown pattern.
 
     >>> node = Wires(1, 8, 8, Link(450e9, 2e-6), None, 1, math.inf)
     >>> round(collective(ALL_REDUCE, 4.5e9, node).seconds * 1e3, 3)  # 2 · 7/8 of 10 ms, and 14 hops of 2 µs
@@ -101,10 +103,11 @@ def collective(pattern: str, amount: float, wires: Wires, fraction: float = 1.0)
 
 
 def _all_to_all(amount: float, wires: Wires, fraction: float) -> Collective:
-    """Each device sends a part of its `amount` bytes to every other one, over links and ports at the same time.
+    """Return an all-to-all, in which each device sends a part of its `amount` bytes to every other device.
 
-    The longer of the two counts: what stays in the node over the device's links, what leaves it over its share of the
-    node's ports.  All parts are under way at once, so the latency is that of one transfer.
+    Links and ports work at the same time, and the longer of the two counts. Parts for the same node use the device's
+    links, and other parts use the device's share of the node's ports. All parts move at once, so the latency is that of
+    one transfer.
     """
     part, mates = amount / wires.devices, wires.per_node - 1
     inside = Collective(0.0, math.inf, 0.0, 1, tree=False)
@@ -118,7 +121,10 @@ def _all_to_all(amount: float, wires: Wires, fraction: float) -> Collective:
 
 
 def ring_order(devices: Sequence[int], nodes: Sequence[int]) -> list[list[int]]:
-    """The devices node by node, in the order in which nodes come; `nodes` has the node of each device."""
+    """Return the devices of each node, in the order in which nodes first appear.
+
+    `nodes` has the node of each device.
+    """
     found: dict[int, list[int]] = {}
     for device, node in zip(devices, nodes, strict=True):
         found.setdefault(node, []).append(device)
@@ -126,20 +132,20 @@ def ring_order(devices: Sequence[int], nodes: Sequence[int]) -> list[list[int]]:
 
 
 def ring_pairs(by_node: Sequence[Sequence[int]], rails: int) -> list[tuple[int, int]]:
-    """Every pair of neighbours on each of so many rings; each ring leaves a node from another device.
+    """Return the neighbours on each of `rails` rings. Each ring leaves a node from another device.
 
     >>> ring_pairs([[1, 2], [3, 4]], 2)
     [(1, 2), (2, 3), (3, 4), (4, 1), (2, 1), (1, 4), (4, 3), (3, 2)]
     """
     found = list[tuple[int, int]]()
     for rail in range(rails):
-        ring = [mine[(rail + i) % len(mine)] for mine in by_node for i in range(len(mine))]
+        ring = [members[(rail + i) % len(members)] for members in by_node for i in range(len(members))]
         found += pairwise((*ring, ring[0]))
     return found
 
 
 def wires_of(mesh: DeviceMesh, positions: tuple[int, ...]) -> Wires:
-    """The wires of a group of devices, by their positions in the mesh."""
+    """Return the wires of a group of devices, by their positions in the mesh."""
     nodes = [mesh.devices[each].node for each in positions]
     by_node = ring_order(positions, nodes)
     per_node = min(map(len, by_node))
@@ -150,19 +156,19 @@ def wires_of(mesh: DeviceMesh, positions: tuple[int, ...]) -> Wires:
             same = mesh.devices[one].node == mesh.devices[other].node
             (inside if same else between).append(mesh.link(one, other))
     port, uplink = _slowest(between), math.inf if mesh.node_uplink is None else mesh.node_uplink
-    # Devices with links of their own have no ports side by side that are known.
+    # If single links are given, the number of parallel ports is unknown.
     ports = 1 if mesh.connections or port is None else max(1, math.ceil(min(uplink / port.bandwidth, per_node)))
     return Wires(len(by_node), per_node, len(positions), _slowest(inside), port, min(per_node, ports), uplink)
 
 
 def _some_pairs(by_node: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """A pair inside a node and one between nodes, where all such pairs are linked alike."""
-    inside = [tuple(mine[:2]) for mine in by_node if len(mine) > 1][:1]
+    """Return one pair inside a node and one between nodes. They stand for all pairs, which have equal links."""
+    inside = [tuple(members[:2]) for members in by_node if len(members) > 1][:1]
     return [*((one, other) for one, other in inside), *((a[0], b[0]) for a, b in pairwise(by_node[:2]))]
 
 
 def _slowest(links: Sequence[Link]) -> Link | None:
-    """The least bandwidth and the longest latency of several links."""
+    """Return the least bandwidth and the longest latency of several links."""
     if not links:
         return None
     return Link(min(link.bandwidth for link in links), max(link.latency for link in links))
@@ -170,19 +176,19 @@ def _slowest(links: Sequence[Link]) -> Link | None:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The fraction of a link's nominal bandwidth that a collective reached."""
+    """Fraction of a link's nominal bandwidth that a collective reached."""
 
     kind: str
     pattern: str
     devices: int | None
-    """Devices of the group inside a node; None for any number."""
+    """Devices of the group inside a node. None for any number."""
     inside: bool
     fraction: float
 
 
 @lru_cache(maxsize=1)
 def _measured() -> tuple[_Measured, ...]:
-    """Rows of data/measured_collectives.csv, taken from the system files of SimuMax (Apache-2.0, © Moore Threads)."""
+    """Return the rows of data/measured_collectives.csv, from system files of SimuMax (Apache-2.0, © Moore Threads)."""
     text = files("tessel_core.costs").joinpath("data/measured_collectives.csv").read_text("ascii")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(
@@ -198,20 +204,20 @@ def _measured() -> tuple[_Measured, ...]:
 
 
 def measured_fraction(mesh: DeviceMesh, positions: Sequence[int], pattern: str, wires: Wires) -> float:
-    """The fraction of the data sheet's bandwidth that was measured for this kind of device and size of group.
+    """Return the measured fraction of the data sheet's bandwidth for this kind of device and size of group.
 
-    1 where nothing was measured, or where kinds are mixed.
+    It is 1 if nothing was measured, or if the group mixes kinds.
     """
     kinds = {mesh.devices[each].kind for each in positions}
     inside = wires.between is None or (wires.inside is not None and wires.bandwidth == wires.inside.bandwidth)
     found = [row for row in _measured() if kinds == {row.kind} and row.pattern == pattern and row.inside == inside]
-    # The row of the nearest size counts, of two that are as near the smaller group's.
+    # Use the row of the nearest group size, and of two equally near rows the smaller group's.
     nearest = min(found, key=lambda row: (abs((row.devices or 0) - wires.per_node), row.devices or 0), default=None)
     return 1.0 if nearest is None else nearest.fraction
 
 
 def send_link(mesh: DeviceMesh, one: int, other: int) -> Link:
-    """The link from one device of a mesh to another, at the bandwidth that sends were measured to reach on it."""
+    """Return the link from one device of a mesh to another, with the bandwidth that measured sends reached."""
     found, ends = mesh.link(one, other), (one, other)
     fraction = measured_fraction(mesh, ends, SEND, wires_of(mesh, ends))
     return found if fraction == 1 else replace(found, bandwidth=found.bandwidth * fraction)

@@ -1,4 +1,4 @@
-"""Costs of a graph's operators on the devices of a mesh, in seconds and bytes, and with another batch size."""
+"""Costs of a graph's operators on the devices of a mesh, in seconds and bytes, also for another batch size."""
 
 from __future__ import annotations
 
@@ -31,23 +31,26 @@ OPTIMIZERS = {
     "sgd": 0,
     _INFERENCE: 0,
 }
-"""Bytes of state per parameter.  Gradients take as many bytes as weights, and inference has none."""
+"""Bytes of optimizer state per parameter. Gradients take as many bytes as weights, and inference has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostOptions:
     """Options of the costs of a graph on a mesh."""
 
-    dtype: str = option("bf16", Option("Number format", "Of weights and activations", choices=tuple(BYTES_OF)))
+    dtype: str = option(
+        "bf16", Option("Number format", "Number format of weights and activations", choices=tuple(BYTES_OF))
+    )
     optimizer: str = option(
-        "adam-mixed", Option("Optimizer", "What training keeps per parameter", choices=tuple(OPTIMIZERS))
+        "adam-mixed",
+        Option("Optimizer", "Determines how many bytes training keeps per parameter", choices=tuple(OPTIMIZERS)),
     )
     in_flight: int | str = option(
         ONE_F_ONE_B,
         Option(
             "Micro-batches in flight",
-            "Activations that a stage holds in training. 1f1b: the k-th stage from the end holds those of k "
-            "micro-batches; gpipe: every stage holds all; a number: every stage holds so many",
+            "Number of micro-batches whose activations a stage holds in training. 1f1b: k for the k-th stage from the "
+            "end. gpipe: all of them. A number: that many on every stage",
             1,
             MOST_IN_FLIGHT,
             choices=(ONE_F_ONE_B, GPIPE),
@@ -55,38 +58,44 @@ class CostOptions:
         ),
     )
     micro_batches: int = option(
-        32, Option("Micro-batches of a step", "No stage holds the activations of more", 1, 1_000_000)
+        32,
+        Option(
+            "Micro-batches of a step",
+            "Micro-batches per training step. No stage holds the activations of more",
+            1,
+            1_000_000,
+        ),
     )
 
     tensor: int = option(
-        1, Option("Tensor-parallel degree", "Neighbouring devices that share each operator, as one group", 1, 64)
+        1,
+        Option("Tensor-parallel degree", "Number of neighbouring devices that share each operator as one group", 1, 64),
     )
 
     @property
     def held(self) -> InFlight:
-        """The micro-batches that the stages of a pipeline hold."""
+        """Micro-batches that the stages of a pipeline hold."""
         return InFlight(self.in_flight, self.micro_batches)
 
 
 @lru_cache(maxsize=8)
 def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> OperatorGraph:
-    """The graph with times on the mesh's kinds, and `size` as held with one micro-batch, or the number in flight.
+    """Return the graph with times on the kinds of the mesh and the `size` of each operator in bytes.
 
-    Equal arguments get the same graph, so that two placements on it are quickly compared.
+    `size` includes activations of one micro-batch, or of the number in flight. A training graph, which has backward
+    operators, also holds gradients and optimizer state for every weight. Other graphs hold only weights. A `size` in
+    the graph is kept. Equal arguments return the same object, so placements on it compare quickly.
 
-    A training graph, one with backward operators, holds gradients and optimizer state for every weight; another one
-    weights alone.  A `size` that the graph has already is kept.
-
-    Raises InputError where a time is neither given nor can be derived, or the graph's times are not in seconds.
+    Raises InputError if a time is neither given nor can be derived, or if the graph's times are not in seconds.
     """
     if graph.time_unit != "s":
-        raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, those of a mesh in s")
+        raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, but times on a mesh are in s")
     known = timed(graph, mesh.devices, options.dtype)
     return replace(known, operators=tuple(_with_size(each, graph, options) for each in known.operators))
 
 
 def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions) -> int:
-    """Weights, and in training their gradients and optimizer state, of one operator."""
+    """Return the bytes of an operator's weights and, in training, of their gradients and optimizer state."""
     if not operator.weight_bytes:
         return 0
     optimizer, width = options.optimizer if graph.is_training else _INFERENCE, width_of(options.dtype)
@@ -102,12 +111,12 @@ def _with_size(operator: Operator, graph: OperatorGraph, options: CostOptions) -
 
 
 def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") -> OperatorGraph:
-    """The graph with a time, in seconds, on the kinds of the devices; a time that it has already is kept.
+    """Return the graph with a time in seconds on each kind of device. Times in the graph are kept.
 
-    An operator with times but without FLOPs and bytes gets none, so it is not supported on other kinds.  Launches of a
-    graph with backward operators are those of autograd.
+    An operator with times but without FLOPs and bytes gets no further times, so it is not supported on other kinds. In
+    a graph with backward operators, launches are those of autograd.
 
-    Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are not known.
+    Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are unknown.
     """
     kinds, training = {device.kind: device for device in devices}, graph.is_training
     weights = {each.name: each.weight_bytes or 0 for each in graph.operators}
@@ -117,7 +126,10 @@ def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") 
 
 
 def _made_bytes(operator: Operator, weights: Mapping[str, int]) -> int | None:
-    """The bytes that an operator makes: a whole backward of a product makes the gradient of its weights too."""
+    """Return the bytes that an operator writes.
+
+    The whole backward of a product also writes the gradient of its weights.
+    """
     if operator.output_bytes is None or not _is_whole_backward(operator.kind):
         return operator.output_bytes
     return operator.output_bytes + weights.get(operator.forward_of or "", 0)
@@ -142,25 +154,25 @@ def _timed(
 
 @dataclass(frozen=True, slots=True)
 class OperatorTerms:
-    """Seconds that an operator's launches, arithmetic and traffic with memory take, and all of them together."""
+    """Seconds of an operator's launches, arithmetic and memory traffic, and of all together."""
 
     launch: float
     computing: float
     moving: float
     seconds: float
     casting: float = 0.0
-    """Of kernels that cast its operands to another format before."""
+    """Seconds of kernels that first cast its factors to another format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What an operator launches besides its own kernel: bytes that elementwise kernels move, and their number."""
+    """Additional kernels of an operator: the bytes that elementwise kernels move, and the number of these kernels."""
 
     bytes: float = 0.0
     launches: int = 0
 
 
-_ALONE = Beside()
+_NO_KERNELS = Beside()
 
 
 def operator_terms(
@@ -171,14 +183,15 @@ def operator_terms(
     fit: CostFit | None = None,
     *,
     launches: int | None = None,
-    casts: Beside = _ALONE,
+    casts: Beside = _NO_KERNELS,
 ) -> OperatorTerms:
-    """The cost of an operator in a stream of operators in eager mode, where launch and work overlap (`CostFit`).
+    """Return the cost of an operator in eager mode, in which launches and work overlap (`CostFit`).
 
-    By the shipped parameters of the device's kind, or by `fit`.  0 for an operator without work, which is a view.
-    `launches` are those of a part of a fused kernel; `casts` come before the operator.
+    Parameters are those in `fit`, or the shipped ones of the device's kind. An operator without work, which is a view,
+    takes 0 seconds. `launches` overrides the number of launches, for a part of a fused kernel. `casts` run before the
+    operator.
 
-    Raises InputError for a device whose rates are not known.
+    Raises InputError for a device whose rates are unknown.
     """
     work = operator_work(operator, dtype).slowed(times_as_long(operator.kind, device.kind))
     if work.flops == 0 and work.bytes == 0:
@@ -198,17 +211,16 @@ def operator_terms(
 
 
 def operator_work(operator: Operator, dtype: str) -> Work:
-    """The work of all its launches together."""
+    """Return the total work of an operator's launches."""
     name, moved = kernel_of(operator.kind), operator.bytes or 0.0
     return Work(name, operator.flops or 0.0, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
 
 
 def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
-    """The graph of a micro-batch of `batch_size` samples, in proportion to what the graph's own batch costs.
+    """Return the graph of a micro-batch of `batch_size` samples, scaled from the graph's own batch size.
 
-    FLOPs, activations, outputs, transfers and given times grow with the batch; weights do not, and neither does that
-    part of the bytes moved that is weights, nor a `size` that was given as one number.  Derived times are better
-    derived anew from the result.
+    FLOPs, activations, outputs, transfers and given times grow with the batch. Weights, the bytes moved for weights,
+    and a `size` given as one number do not. If times were derived, derive them again from the result instead.
 
     Raises InputError for a batch size below 1.
     """

@@ -1,4 +1,4 @@
-"""Kinds of devices, by their data sheets: peak rates without sparsity, memory, bandwidth."""
+"""Kinds of devices by their data sheets: peak rates without sparsity, memory, bandwidth."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from tessel_core.model import CPU, Device, DeviceMesh, Link, PeakRate
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """Links of the published node of eight devices of a kind."""
+    """Links of the published eight-device node of a kind."""
 
     inside: Link
-    """Between devices of one node."""
+    """Link between devices of one node."""
     between: Link
-    """Between devices of different nodes."""
+    """Link between devices of different nodes."""
     ports: int
-    """To other nodes, shared by the devices of a node."""
+    """Number of ports to other nodes, shared by the devices of a node."""
     source: str
 
     def uplink(self, per_node: int) -> float:
-        """Bytes per second that `per_node` devices share on the way to other nodes: a port each, as far as they go."""
+        """Return the bytes per second that `per_node` devices share to other nodes, with at most one port each."""
         return min(self.ports, per_node) * self.between.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """The data sheet of one kind of device."""
+    """Data sheet of one kind of device."""
 
     kind: str
     title: str
     memory_capacity: int | None
-    """Bytes that programs can use; None for hosts, whose memory is not counted."""
+    """Bytes that programs can use. None for hosts, whose memory is not counted."""
     flops: tuple[PeakRate, ...]
     memory_bandwidth: float
     """Bytes per second."""
     source: str
     interconnect: Interconnect | None = None
-    """Of a kind of another package, the links of its node; those of ours are in `meshes.INTERCONNECTS`."""
+    """Links of the node, for a kind of another package. Those of our kinds are in `meshes.INTERCONNECTS`."""
 
     def device(self, name: str, node: int = 0) -> Device:
-        """One of them."""
+        """Return a device of this kind."""
         return Device(name, self.kind, node, self.memory_capacity, self.flops, self.memory_bandwidth)
 
 
@@ -121,12 +121,12 @@ LAPTOP_CPU = DeviceKind(
     None,
     _rates(fp32=0.8e12, bf16=0.4e12, fp16=0.4e12),
     60e9,
-    "8 cores x 3 GHz x 32 fp32 operations a cycle (two 256-bit FMA units), half of it for 16-bit; two DDR5 channels",
+    "8 cores x 3 GHz x 32 fp32 operations per cycle (two 256-bit FMA units), half of it for 16-bit; two DDR5 channels",
 )
 
 
 def _check_kind(kind: DeviceKind) -> None:
-    """Raise InputError for numbers out of range, and where a rate is missing from which times are derived."""
+    """Raise InputError for numbers out of range, or for a missing rate that times are derived from."""
     rates_of(kind.device("device"), "fp32")
 
 
@@ -139,15 +139,15 @@ DEVICE_KINDS = Extended(
     _check_kind,
     named="kind",
 )
-"""Every known kind by name, those of other packages last."""
+"""Known kinds by name. Those of other packages are last."""
 
 find_device_kind = DEVICE_KINDS.find
 
 
 def origin_of_times(mesh: DeviceMesh) -> str:
-    """Where the cost model's times on a mesh come from.
+    """Describe where the cost model's times on a mesh come from.
 
-    They are fitted on an H200, follow fractions of the peak measured on the kind, or take an H200's shares of the
+    They are fitted on an H200, use fractions of the peak measured on the kind, or apply an H200's fractions to the
     kind's own peaks.
     """
     others = sorted({device.kind for device in mesh.devices} - {H200.kind})

@@ -1,9 +1,9 @@
-"""Seconds of kernels, by parameters fitted on the measured rows of an H200 (`tools/fit_costs.py`, docs/cost_model.md).
+"""Seconds of kernels, by parameters fitted to measurements on an H200 (`tools/fit_costs.py`, docs/cost_model.md).
 
-A kernel is busy for max(operations / (peak x share), bytes / (bandwidth x share)).  Its launch by the host runs ahead
-of the device, so a kernel in a stream takes whichever is longer, launch or busy, and in between a little more: the
-p-norm of the two.  Efficiency falls with size because of the launch, and with shape because each output element costs
-some operations of its own: thin products, which reuse little, run slower.
+A kernel is busy for max(operations / (peak x share), bytes / (bandwidth x share)) seconds. The host launches kernels
+ahead of the device. So a kernel in a stream takes its launch time or its busy time, whichever is longer, and slightly
+more if the two are close: the p-norm of both. Small kernels are inefficient because of the launch. Thin products are
+inefficient because each output element costs some operations of its own.
 """
 
 from __future__ import annotations
@@ -20,51 +20,58 @@ from tessel_core.formats.record import Codec, Record, codec_of, list_of, or_null
 from tessel_core.model import Device
 
 _FILE = "{}_fit.json"
-_POWER = {"h100-500w-96gb": 500 / 700}
-"""Share of an H200's power limit that a kind has.  We assume that products and attention draw an H200's whole 700 W,
-and that their speed is proportional to the power below that; nobody measured it for us."""
+_POWER_SHARE = {"h100-500w-96gb": 500 / 700}
+"""Power limit of a kind as a share of an H200's.
+
+We assume that products and attention draw all of an H200's 700 W, and that their speed is proportional to the power
+below that. We have no measurement of this.
+"""
 _FP8_SHARE = 0.93
-"""Share of their peak that products in FP8 reach over the share that those in bf16 reach: the median of 24 shapes that
-were measured on one H100 (`tests/benchmarks/h100.csv`)."""
+"""Share of the FP8 peak that products reach, divided by the share of the bf16 peak that they reach.
+
+It is the median of 24 shapes measured on one H100 (`tests/benchmarks/h100.csv`).
+"""
 FLASH2_TIMES = {"flash2_attention": 1.84, "flash2_attention_backward": 1.65}
-"""How many times as long as cuDNN's kernel FlashAttention 2 takes on GPUs of the Hopper generation, by kind of
-operator: medians of ten shapes measured on one H100 with PyTorch 2.11 (`tests/benchmarks/h100.csv`)."""
+"""Time of FlashAttention 2 divided by that of cuDNN's kernel on Hopper GPUs, by kind of operator.
+
+They are medians of ten shapes measured on one H100 with PyTorch 2.11 (`tests/benchmarks/h100.csv`).
+"""
 _HOPPER = ("h100", "h100-500w-96gb", "h200")
 MEASURED_KINDS = ("b200", "a100-pcie", "h200")
-"""Kinds of devices with parameters of their own; others take the H200's shares of their own peaks."""
+"""Kinds of devices with parameters of their own. Others apply the H200's shares to their own peaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFit:
-    """Speed of one class of kernels; shares are of a data sheet's peak and bandwidth, in (0, 1]."""
+    """Speed of one class of kernels. Shares are fractions of a data sheet's peak and bandwidth, in (0, 1]."""
 
     name: str
     launch: float
-    """Seconds that its launch takes in eager mode."""
+    """Seconds of a launch in eager mode."""
     memory: float
     compute: float | None = None
-    """None: no matrix units, arithmetic at the vector units' peak."""
+    """Share of the matrix units' peak. None if arithmetic runs on the vector units, at their peak."""
     per_output: float = 0.0
-    """Operations that an output element costs besides the products."""
+    """Operations per output element besides those of the products."""
     even_head: float = 0.0
-    """The head size of attention at which its softmax takes as long as its products."""
+    """Head size of attention at which its softmax takes as long as its products."""
     serial: bool = False
-    """Whether arithmetic and traffic with memory take turns, as in products of experts of few rows each."""
+    """Whether arithmetic and memory traffic do not overlap, as in products of experts with few rows each."""
 
     def busy(self, work: Work, rates: Rates) -> float:
-        """Seconds that the device works."""
+        """Return the seconds for which the device works."""
         parts = self.computing(work, rates), self.moving(work, rates)
         return sum(parts) if self.serial else max(parts)
 
     def computing(self, work: Work, rates: Rates) -> float:
-        """Seconds of arithmetic."""
+        """Return the seconds of arithmetic."""
         if self.compute is None:
             return work.flops / rates.vector
         operations = work.flops * (1 + self.even_head / work.head_size) + self.per_output * work.outputs
         return operations / (rates.matrix * self.compute)
 
     def moving(self, work: Work, rates: Rates) -> float:
-        """Seconds of traffic between memory and processors."""
+        """Return the seconds of traffic between memory and processors."""
         return work.bytes / (rates.bandwidth * self.memory)
 
 
@@ -79,9 +86,9 @@ class Rates:
 
 @lru_cache(maxsize=64)
 def rates_of(device: Device, dtype: str) -> Rates:
-    """The device's own peaks; InputError naming the rate that is missing.
+    """Return the device's own peaks. Raises InputError that names a missing rate.
 
-    A format without units is computed in fp32, but for FP8, which is asked for to be faster.
+    A format without units of its own is computed in fp32. FP8 is an exception, since it is requested for its speed.
     """
     peaks = (device.peak(each) for each in (dtype, "fp32")[: 1 if dtype == "fp8" else 2])
     matrix = next((each for each in peaks if each is not None), None)
@@ -95,7 +102,7 @@ def rates_of(device: Device, dtype: str) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """By how much autograd makes launches longer than inference's, in each pass."""
+    """Factors on the time of launches in each pass. Autograd makes launches longer than they are in inference."""
 
     inference: float
     forward: float
@@ -107,18 +114,18 @@ class CostFit:
     """All fitted parameters."""
 
     overlap: float
-    """The p of the norm that joins launch and work."""
+    """Exponent p of the norm that joins launch and work."""
     wait_alone: float
-    """Share of its launch that a kernel which runs alone, as the measured ones did, cannot hide behind another."""
+    """Share of its launch that a kernel cannot hide if it runs alone, as the measured ones did."""
     launches: Launches
     kernels: tuple[KernelFit, ...]
 
     def kernel(self, name: str) -> KernelFit:
-        """The class of that name; KeyError where there is none."""
+        """Return the class of that name. Raises KeyError if there is none."""
         return self._by_name[name]
 
     def at_power(self, share: float) -> CostFit:
-        """The same with matrix units that get a share of the power."""
+        """Return the parameters for matrix units that get this share of the power."""
         kernels = (
             each if each.compute is None else replace(each, compute=each.compute * share) for each in self.kernels
         )
@@ -129,7 +136,9 @@ class CostFit:
         return {each.name: each for each in self.kernels}
 
     def joined(self, launching: float, busy: float) -> float:
-        """Seconds of a stretch of kernels, (launching^p + busy^p)^(1/p): between the longer of the two and their sum.
+        """Return the seconds of a stretch of kernels, (launching^p + busy^p)^(1/p).
+
+        This is between the longer of the two and their sum.
 
         >>> CostFit(2.0, 1.0, Launches(1, 1, 1), ()).joined(3.0, 4.0)
         5.0
@@ -138,16 +147,16 @@ class CostFit:
         return float(longer * (1 + (shorter / longer) ** self.overlap) ** (1 / self.overlap)) if shorter > 0 else longer
 
     def alone(self, work: Work, rates: Rates) -> float:
-        """Seconds of a kernel measured alone: part of its launch is waited for."""
+        """Return the seconds of a kernel that runs alone and waits for part of its launch."""
         kernel = self.kernel(work.kernel)
         return self.joined(kernel.launch, self.wait_alone * kernel.launch + kernel.busy(work, rates))
 
     def busy(self, works: Iterable[Work], rates: Rates) -> float:
-        """Seconds that the device works on one after another."""
+        """Return the seconds for which the device works on the kernels in sequence."""
         return sum(self.kernel(work.kernel).busy(work, rates) for work in works)
 
     def launching(self, works: Iterable[Work]) -> float:
-        """Seconds that the host launches them, without autograd."""
+        """Return the seconds for which the host launches the kernels, without autograd."""
         return sum(self.kernel(work.kernel).launch for work in works)
 
 
@@ -155,30 +164,31 @@ _KERNEL = Record(
     KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse(), serial=codec_of(bool).sparse()
 )
 FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
-"""A file of parameters."""
+"""Codec of a file of parameters."""
 
 
 @cache
 def kind_fit(kind: str) -> CostFit:
-    """The shipped parameters of a kind of device; the H200's where it has none of its own.
+    """Return the shipped parameters of a kind of device, or the H200's if it has none of its own.
 
-    Those of a B200 and of an A100 PCIe card are the H200's but for matrix products, of experts too, and attention.
+    The parameters of a B200 and an A100 PCIe differ from the H200's only for attention and for matrix products,
+    including those of experts.
     """
     name = _FILE.format(kind if kind in MEASURED_KINDS else "h200")
     found = read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", name).read_bytes(), name)
-    return found.at_power(_POWER[kind]) if kind in _POWER else found
+    return found.at_power(_POWER_SHARE[kind]) if kind in _POWER_SHARE else found
 
 
 def times_as_long(operator: str, device: str) -> float:
-    """How many times as long as the fitted kernel one of that kind of operator takes on that kind of device."""
+    """Return the duration of an operator on a kind of device, divided by that of the fitted kernel."""
     return FLASH2_TIMES.get(operator, 1.0) if device in _HOPPER else 1.0
 
 
 def h200_fit() -> CostFit:
-    """The parameters of the H200."""
+    """Return the parameters of the H200."""
     return kind_fit("h200")
 
 
 def fit_text(fit: CostFit) -> str:
-    """The text of a file of parameters."""
+    """Return the text of a file of parameters."""
     return document_text(FIT.write(fit))

@@ -1,6 +1,7 @@
-"""Rows measured on one NVIDIA H200 in bf16, which the cost model is fitted to, and the parameters of a GPT layer.
+"""Measurements on one NVIDIA H200 in bf16, to which the cost model is fitted, and the parameters of a GPT layer.
 
-Read once when first needed: PyTorch 2.11, CUDA 13, eager mode, median of 9 to 15 runs by CUDA events.
+They were taken with PyTorch 2.11 and CUDA 13 in eager mode, as medians of 9 to 15 runs timed by CUDA events. The file
+is read once, when it is first needed.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _FILE = "h200_costs.csv"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured operator at one shape; rows that repeat a shape are merged into their median."""
+    """One measured operator at one shape. Rows that repeat a shape are merged into their median."""
 
     shape: tuple[int, ...]
     flops: float
     bytes_moved: float
     seconds: float
     parameters: int = 0
-    """Of a layer, else 0."""
+    """Parameters of a layer, else 0."""
     activation_bytes: int = 0
-    """Kept for the backward by a layer; else 0."""
+    """Bytes that a layer keeps for its backward pass, else 0."""
 
 
 def rows(operator: str) -> Mapping[tuple[int, ...], Row]:
-    """The measured rows of one operator by shape, such as (m, k, n) for `matmul`; KeyError for another operator."""
+    """Return the measured rows of one operator by shape, such as (m, k, n) for `matmul`. Raises KeyError for others."""
     return _all_rows()[operator]
 
 
@@ -61,10 +62,10 @@ def _merge(same: list[Row]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds over work (FLOPs, bytes or elements), linear between the logarithms of its points.
+    """Seconds as a function of work (FLOPs, bytes or elements), interpolated between logarithms of its points.
 
-    Below its first point it is flat, because small operators are bound by their launch; beyond its last point the
-    last rate holds.  More work never takes less time.
+    The curve is flat below its first point, because the launch dominates small operators. Beyond the last point, the
+    rate stays that of the last point. More work never takes less time.
     """
 
     work: tuple[float, ...]
@@ -72,7 +73,9 @@ class Curve:
 
     @classmethod
     def through(cls, points: Iterable[tuple[float, float]]) -> Curve:
-        """The curve through (work, seconds) points: medians of equal work, raised to the slowest of less work.
+        """Return the curve through (work, seconds) points.
+
+        Points of equal work are merged into their median, and raised to the slowest point of less work.
 
         >>> round(Curve.through([(1, 4.0), (4, 1.0), (4, 16.0), (4, 8.0)])(2), 3)
         5.657
@@ -88,6 +91,7 @@ class Curve:
         return cls(tuple(work for work, _ in rising), tuple(seconds for _, seconds in rising))
 
     def __call__(self, work: float) -> float:
+        """Return the seconds of this work."""
         after = bisect_left(self.work, work)
         if after == 0:
             return self.seconds[0]
@@ -99,5 +103,9 @@ class Curve:
 
 
 def layer_parameters(hidden: int, tensor_parallel: int = 1) -> int:
-    """12 h² / t weights, 7 h / t biases of split products, 6 h of whole biases and layer norms; exact."""
+    """Return the exact number of parameters of a GPT layer on one of `tensor_parallel` = t devices.
+
+    With hidden size h, it has 12 h² / t weights, 7 h / t biases of split products, and 6 h whole biases and parameters
+    of norms.
+    """
     return (12 * hidden**2 + 7 * hidden) // tensor_parallel + 6 * hidden

@@ -1,4 +1,4 @@
-"""Kernels: which one an operator runs, and its work in FLOPs, bytes and output elements."""
+"""Kernels: the class of each operator's kernel, and its work in FLOPs, bytes and output elements."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 from tessel_core.errors import find
 
 BYTES_OF = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-"""Bytes of one number in each format."""
+"""Bytes per number in each format."""
 GENERAL = "general"
-"""The class of operators of unknown kind: whichever of arithmetic and memory takes longer, by their intensity."""
+"""Class of operators of unknown kind, which take as long as their arithmetic or memory traffic, if that is longer."""
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "matmul": (
@@ -37,45 +37,47 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"),
 }
 PRODUCTS = ("matmul", "grouped_matmul")
-"""Classes of products of matrices; the backward of one has a gradient per operand."""
+"""Classes of matrix products. The backward pass of a product has one gradient per factor."""
 _CLASS_OF = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
 _BACKWARD_CLASSES = ("attention", "normalisation", "activation", "loss")
-"""Their backward is another kernel, not the forward's with more work."""
+"""Classes whose backward pass is a kernel of another class, not the forward kernel with more work."""
 
 KERNEL_CLASSES = (*_KINDS, *(f"{name}_backward" for name in _BACKWARD_CLASSES), GENERAL)
-"""Every class by name."""
+"""Names of all classes."""
 
-_OUTPUTS_OF_BYTES = {"attention": 1 / 4, "attention_backward": 3 / 8}
-"""Share of the bytes that is output: one of q, k, v and the output; 3 gradients of those, their gradient and 3 more."""
-_OUTPUTS_ELSEWHERE = 1 / 3
-"""A square product's."""
+_OUTPUT_SHARE = {"attention": 1 / 4, "attention_backward": 3 / 8}
+"""Share of the moved bytes that is output: one of q, k, v and output; three of eight tensors in the backward pass."""
+_USUAL_OUTPUT_SHARE = 1 / 3
+"""Share in a square product, used for all other classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one launch of a kernel."""
+    """Work of one launch of a kernel."""
 
     kernel: str
     flops: float
     bytes: float
     outputs: float
-    """Elements."""
+    """Output elements."""
     head_size: float = 128.0
-    """Of attention; heads of the usual size where it is not known."""
+    """Head size of attention. The usual size if it is not known."""
 
     def slowed(self, times: float) -> Work:
-        """The same whose arithmetic takes so many times as long."""
+        """Return the work with arithmetic that takes `times` times as long."""
         return self if times == 1 else replace(self, flops=times * self.flops, outputs=times * self.outputs)
 
 
 def width_of(dtype: str) -> int:
-    """Bytes of one number; InputError with the known formats for another one."""
+    """Return the bytes per number. Raises InputError with the known formats for an unknown one."""
     return find(BYTES_OF, dtype, "dtype")
 
 
 @lru_cache(maxsize=4096)
 def kernel_of(kind: str) -> str:
-    """The class of an operator's kernel by its kind; gradients are of their forward's class, or of that's backward.
+    """Return the class of an operator's kernel.
+
+    Gradients have the class of their forward operator, or its backward class.
 
     >>> kernel_of("linear_weight_gradient"), kernel_of("gelu_backward"), kernel_of("made_up")
     ('matmul', 'activation_backward', 'general')
@@ -89,7 +91,7 @@ def kernel_of(kind: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_gradient(kind: str) -> bool:
-    """Whether an operator of this kind computes gradients, so that autograd launches it.
+    """Return whether operators of this kind compute gradients, so that autograd launches them.
 
     >>> is_gradient("gelu_backward"), is_gradient("matmul_weight_gradient"), is_gradient("add")
     (True, True, False)
@@ -99,7 +101,7 @@ def is_gradient(kind: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def launches_of(kind: str) -> int:
-    """Number of kernels an operator launches: the whole backward of one with weights has a gradient per operand.
+    """Return the number of kernels of an operator. The whole backward of a product or norm has two.
 
     >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
     (1, 2, 1)
@@ -109,29 +111,35 @@ def launches_of(kind: str) -> int:
 
 
 def outputs_of(kernel: str, moved: float, output_bytes: float | None, width: int) -> float:
-    """Output elements: as given, else the class's usual share of the bytes moved; never more than those."""
-    if kernel in _OUTPUTS_OF_BYTES or not output_bytes:
-        return moved * _OUTPUTS_OF_BYTES.get(kernel, _OUTPUTS_ELSEWHERE) / width
+    """Return the output elements, as given or by the class's usual share; never more than the moved bytes hold."""
+    if kernel in _OUTPUT_SHARE or not output_bytes:
+        return moved * _OUTPUT_SHARE.get(kernel, _USUAL_OUTPUT_SHARE) / width
     return min(output_bytes, moved) / width
 
 
 def matmul(m: float, k: float, n: float, width: int = 2) -> Work:
-    """(m x k) times (k x n) in numbers of `width` bytes."""
+    """Return the work of (m x k) times (k x n), in numbers of `width` bytes."""
     return Work("matmul", 2 * m * k * n, (m * k + k * n + m * n) * width, m * n)
 
 
 def attention(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
-    """Fused causal attention, forward: two products of which the mask leaves half; scores never reach memory."""
+    """Return the work of fused causal attention.
+
+    The mask leaves half of two products, and scores never reach memory.
+    """
     tensor = batch * heads * sequence * head_size
     return Work("attention", 2 * sequence * tensor, 4 * tensor * width, tensor, head_size)
 
 
 def attention_backward(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
-    """Its backward: five products, one of them the scores again [Dao 2022, FlashAttention, appendix B]."""
+    """Return the work of the backward pass of attention.
+
+    It has five products, one of which recomputes the scores [Dao 2022, FlashAttention, appendix B].
+    """
     tensor = batch * heads * sequence * head_size
     return Work("attention_backward", 5 * sequence * tensor, 8 * tensor * width, 3 * tensor, head_size)
 
 
 def moving(kernel: str, moved: float) -> Work:
-    """A kernel bound by memory that reads and writes `moved` bytes of half precision in all."""
+    """Return the work of a memory-bound kernel that reads and writes `moved` bytes of half precision in total."""
     return Work(kernel, 0.0, moved, outputs_of(kernel, moved, None, 2))

@@ -1,6 +1,6 @@
-"""Links between devices, alone and in collectives, and the meshes that people have: nodes of eight GPUs, a laptop.
+"""Links between devices, and common meshes: nodes of eight GPUs, a laptop.
 
-Bandwidths are those of data sheets; latencies are the usual figures, not measured here.  Transfers do not slow each
+Bandwidths are those of data sheets. Latencies are usual figures that were not measured here. Transfers do not slow each
 other down.
 """
 
@@ -21,29 +21,32 @@ from tessel_core.model.mesh import MOST_DEVICES
 DEVICES_PER_NODE = 8
 
 NVLINK = Link(450e9, 2e-6)
-"""NVLink 4 carries 900 GB/s per device, both ways together, all to all by NVSwitch [NVIDIA H200 data sheet]."""
+"""NVLink 4 carries 900 GB/s per device, both directions together, all to all by NVSwitch [NVIDIA H200 data sheet]."""
 
 INFINIBAND = Link(50e9, 5e-6)
-"""One NDR port of 400 Gb/s beside each device of a node [NVIDIA DGX H200 data sheet]."""
+"""One NDR port of 400 Gb/s for each device of a node [NVIDIA DGX H200 data sheet]."""
 
 NVLINK_3 = Link(300e9, 2e-6)
-"""600 GB/s per device, both ways together, by NVSwitch [NVIDIA A100 data sheet]."""
+"""600 GB/s per device, both directions together, by NVSwitch [NVIDIA A100 data sheet]."""
 
 NVLINK_2 = Link(150e9, 2e-6)
-"""Six links of 25 GB/s each way per device [NVIDIA V100 data sheet], as if one switch joined them; in the cube mesh of
-a DGX-1 one or two of them join a pair directly."""
+"""Six links of 25 GB/s per direction and device, modelled as one switch [NVIDIA V100 data sheet].
+
+In the cube mesh of a DGX-1, one or two of these links join a pair directly.
+"""
 
 NVLINK_5 = Link(900e9, 2e-6)
-"""1,800 GB/s per device, both ways together, by NVSwitch [NVIDIA DGX B200 data sheet]."""
+"""1,800 GB/s per device, both directions together, by NVSwitch [NVIDIA DGX B200 data sheet]."""
 
 PCIE_4 = Link(30e9, 5e-6)
-"""Sixteen lanes of PCIe 4.0 between cards of one host: 32 GB/s each way less what packets need [PCI-SIG]."""
+"""Sixteen lanes of PCIe 4.0 between cards of one host: 32 GB/s per direction, minus packet overhead [PCI-SIG]."""
 
 INFINITY_FABRIC = Link(448e9, 2e-6)
-"""Seven links of 64 GB/s each way, one to each other device of the node [AMD Instinct MI300X platform data sheet]."""
+"""Seven links of 64 GB/s per direction, one to each other device of the node [AMD Instinct MI300X platform data sheet].
+"""
 
 INFINIBAND_HDR = Link(25e9, 5e-6)
-"""One HDR port of 200 Gb/s beside each device of a node [NVIDIA DGX A100 data sheet]."""
+"""One HDR port of 200 Gb/s for each device of a node [NVIDIA DGX A100 data sheet]."""
 
 INFINIBAND_EDR = Link(12.5e9, 5e-6)
 """One of four EDR ports of 100 Gb/s that eight devices share [NVIDIA DGX-1 system architecture, WP-08437-001]."""
@@ -66,13 +69,13 @@ INTERCONNECTS: dict[str, Interconnect] = {
         NVLINK_2,
         INFINIBAND_EDR,
         4,
-        "NVIDIA DGX-1 system architecture, WP-08437-001: NVLink 2, 300 GB/s a GPU both ways, here as if a switch "
-        "joined all pairs; four EDR ports of 100 Gb/s",
+        "NVIDIA DGX-1 system architecture, WP-08437-001: NVLink 2, 300 GB/s per GPU both ways, modelled as a switch "
+        "that joins all pairs; four EDR ports of 100 Gb/s",
     ),
     "b200": Interconnect(
         NVLINK_5, INFINIBAND, 8, "NVIDIA DGX B200 data sheet: NVLink 5, 1.8 TB/s both ways; eight ports of 400 Gb/s"
     ),
-    "h100-500w-96gb": Interconnect(NVLINK, INFINIBAND, 8, f"{_HOPPER}; taken to be the same"),
+    "h100-500w-96gb": Interconnect(NVLINK, INFINIBAND, 8, f"{_HOPPER}; assumed to be the same"),
     "a100-pcie": Interconnect(
         PCIE_4,
         INFINIBAND_HDR,
@@ -88,12 +91,12 @@ INTERCONNECTS: dict[str, Interconnect] = {
     ),
     **{name: kind.interconnect for name, kind in DEVICE_KINDS.added.items() if kind.interconnect is not None},
 }
-"""Per kind of GPU; latencies are the usual figures, 2 µs inside a node and 5 µs between nodes."""
+"""Links by kind of GPU. Latencies are usual figures: 2 µs inside a node and 5 µs between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshPreset:
-    """A mesh to start from; it is built when it is asked for."""
+    """A named mesh, built on demand."""
 
     name: str
     title: str
@@ -102,7 +105,7 @@ class MeshPreset:
 
 
 def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> DeviceMesh:
-    """`nodes` nodes with `per_node` devices of one kind each, wired as the published node of that kind.
+    """Return `nodes` nodes of `per_node` devices of one kind, with the links of the published node of that kind.
 
     Raises InputError for an unknown kind, devices without known links between them, and numbers out of range.
     """
@@ -113,11 +116,13 @@ def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> Device
         why = f"must have at most {DEVICES_PER_NODE} devices per node and {MOST_DEVICES:,} in all"
         raise InputError("mesh", f"{why}, got {nodes} nodes of {per_node}")
     if count > 1 and kind not in INTERCONNECTS:
-        why = f"links between devices of the kind {kind!r} are not known, only of {', '.join(INTERCONNECTS)}"
+        why = (
+            f"has no known links between devices of the kind {kind!r}; kinds with links are {', '.join(INTERCONNECTS)}"
+        )
         raise InputError("mesh", why)
     wires = INTERCONNECTS.get(kind)
     prefix = "cpu" if kind == CPU else "gpu"
-    # Links only where there are devices to link, so that none is shown that nothing uses.
+    # Set only the links that some devices use, so that no unused link is shown.
     return DeviceMesh(
         name or f"{kind}-{count}",
         tuple(device_kind.device(f"{prefix}{i}", i // per_node) for i in range(count)),
@@ -128,7 +133,7 @@ def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> Device
 
 
 def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
-    """A node of eight GPUs of each of two kinds; between them, the network of the slower one."""
+    """Return a node of eight GPUs of each of two kinds, joined by the network of the slower kind."""
     kinds, wires, count = (find_device_kind(fast), find_device_kind(slow)), INTERCONNECTS[slow], DEVICES_PER_NODE
     devices = [kind.device(f"gpu{node * count + i}", node) for node, kind in enumerate(kinds) for i in range(count)]
     slower = [device.name for device in devices if device.kind == slow]
@@ -143,7 +148,7 @@ def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
 
 
 _LISTED = ("h200", "h100", "a100", "v100")
-"""Kinds that menus list in every usual size; of the others they list one node and eight.  Any size has a name."""
+"""Kinds that menus list in every usual size. Other kinds are listed with one and eight nodes. Any size has a name."""
 
 
 def _presets() -> Iterator[MeshPreset]:
@@ -167,14 +172,14 @@ def _presets() -> Iterator[MeshPreset]:
 
 
 MESHES: dict[str, MeshPreset] = {preset.name: preset for preset in _presets()}
-"""Every mesh to start from, by name."""
+"""Mesh presets by name."""
 
 
 def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
-    """The preset of that name, or KIND-COUNT: so many devices of a kind, in nodes of `per_node`, eight by default.
+    """Return the preset of that name, or a mesh called KIND-COUNT, in nodes of `per_node` devices (8 by default).
 
-    A count below that is one node.  Raises InputError for a count that does not fill its nodes, a preset whose nodes
-    are given, and with the nearest names for one that is not known.
+    A count up to `per_node` is one node. Raises InputError for a count that does not fill its nodes, for `per_node`
+    with a preset that fixes its nodes, and for an unknown name, with the nearest known names.
     """
     kind, count = kind_and_count(name)
     if kind is not None:
@@ -187,15 +192,15 @@ def find_mesh(name: str, per_node: int | None = None) -> DeviceMesh:
             raise InputError(f"mesh {name}", f"{why} and {count - count % each + each:,}")
         return uniform_mesh(kind, max(1, count // each), min(count, each), name)
     if name not in MESHES:
-        hint = nearest(name, MESHES, f"known are {', '.join(MESHES)}")
-        raise InputError("mesh", f"{name!r} is not known, {hint}; or KIND-COUNT, of {', '.join(INTERCONNECTS)}")
+        hint, kinds = nearest(name, MESHES, f"known are {', '.join(MESHES)}"), ", ".join(INTERCONNECTS)
+        raise InputError("mesh", f"{name!r} is not known, {hint}; or use KIND-COUNT, where KIND is one of {kinds}")
     if per_node is not None:
-        raise InputError("devices per node", f"are those of the preset {name}")
+        raise InputError("devices per node", f"cannot be chosen, because the preset {name} fixes them")
     return MESHES[name].build()
 
 
 def kind_and_count(name: str) -> tuple[str | None, int]:
-    """The kind and the number of devices of a name like h100-512; None for any other name.
+    """Return the kind and the number of devices of a name like h100-512, or (None, 0) for any other name.
 
     >>> kind_and_count("h100-500w-96gb-64"), kind_and_count("laptop-cpu")
     (('h100-500w-96gb', 64), (None, 0))
@@ -206,11 +211,11 @@ def kind_and_count(name: str) -> tuple[str | None, int]:
 
 
 _COUNT = re.compile("0*[1-9][0-9]{0,8}")
-"""Longer ones are no counts, and too long for Python to read."""
+"""At most nine digits. Longer numbers are no counts, and Python refuses to parse very long ones."""
 
 
 def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:
-    """Sum `amount` bytes over `devices` by a ring: 2 (n - 1) steps of amount / n bytes each [Patarasuk 2009].
+    """Return the seconds to sum `amount` bytes over a ring: 2 (n - 1) steps of amount / n bytes [Patarasuk 2009].
 
     >>> round(all_reduce_seconds(NVLINK, 4.5e9, 4) * 1e3, 3)  # 6 steps of 2.5 ms and 2 µs
     15.012
@@ -219,12 +224,12 @@ def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:
 
 
 def all_gather_seconds(link: Link, amount: float, devices: int) -> float:
-    """Give all `devices` the `amount` bytes of which each has an equal share: n - 1 steps of amount / n bytes."""
+    """Return the seconds to gather `amount` bytes from equal shares on all devices: n - 1 steps of amount / n bytes."""
     return (devices - 1) * link.seconds(amount / devices)
 
 
 def broadcast_seconds(link: Link, amount: float, devices: int) -> float:
-    """`amount` bytes from one device to all others, along a chain in pieces: n - 1 latencies + amount / bandwidth.
+    """Return the seconds to send `amount` bytes to all devices along a chain: n - 1 latencies + amount / bandwidth.
 
     >>> round(broadcast_seconds(NVLINK, 4.5e9, 4) * 1e3, 3)
     10.006
@@ -233,10 +238,11 @@ def broadcast_seconds(link: Link, amount: float, devices: int) -> float:
 
 
 def hop_seconds(amount: float, sender: int, receiver: int, group: int = 1) -> float:
-    """`amount` bytes from one stage of a pipeline to another, where stage s is devices s·group … s·group + group - 1.
+    """Return the seconds to send `amount` bytes between pipeline stages of `group` devices each.
 
-    Every device of a tensor-parallel group holds all of the output, so each sends its share to its mate, and the
-    receiving group gathers the shares over NVLink [Narayanan 2021, section 4.1].
+    Stage s has devices s·group … s·group + group - 1. Every device of a tensor-parallel group holds all of the output.
+    So each device sends its share to one device of the other group, which then gathers the shares over NVLink
+    [Narayanan 2021, section 4.1].
     """
     nodes = {stage * group // DEVICES_PER_NODE for stage in (sender, receiver)}
     link = NVLINK if len(nodes) == 1 else INFINIBAND

@@ -1,4 +1,4 @@
-"""Operations of programs as the cost model knows them."""
+"""Operations of programs as operators of the cost model."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ _KNOWN_AS = {
     "layer_normalization": "layer_norm",
     "batch_norm_training": "batch_norm",
 }
-"""Kinds that the cost model calls otherwise; the squared loss is a difference of elements.  A gradient that is not
-listed is the backward of its forward kind."""
+"""Kinds with another name in the cost model. The squared loss counts as a difference of elements.
+
+A gradient that is not listed is the backward of its forward kind.
+"""
 
 
 def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
-    """A computation as the cost model knows it; arithmetic of a fused kernel takes less time than its traffic."""
+    """Return an operation as an operator of the cost model. A part of a fused kernel only counts its memory traffic."""
     if FUSED in values:
         return Operator(kind, "fused", flops=0.0, bytes=fused_bytes(types, outputs, values))
     work = find_operator(kind).work(types, outputs, values)
@@ -66,9 +68,9 @@ def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Oper
 
 
 def format_of(types: Types, values: Values | None = None) -> str:
-    """The format that attributes say, else the first that the cost model knows.
+    """Return the format in the attributes, or else the first format of the inputs that the cost model knows.
 
-    Whole numbers alone are taken to go as fast as fp32.
+    Operations on integers alone are timed as fp32.
     """
     if values is not None and FORMAT in values:
         return str(values[FORMAT])

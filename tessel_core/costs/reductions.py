@@ -1,4 +1,4 @@
-"""The cost of reducing gradients over the replicas of a stage: an all-reduce, as the simulator costs it."""
+"""Cost of reducing gradients over the replicas of a stage: an all-reduce, as in the simulator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tessel_core.model import Communication, DeviceMesh, DevicePool, Reductions,
 from tessel_core.options import Option, option
 from tessel_core.units import TICKS_PER_SECOND
 
-_MOST_GROUPS = 500
-"""Groups of devices that are tried one by one for the fastest reduction."""
+_MAX_TRIED_GROUPS = 500
+"""Number of groups of devices up to which all are tried to find the fastest reduction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class ReplicaOptions:
         1,
         Option(
             "Micro-batches per reduction",
-            "How many micro-batches add up gradients before these are reduced. Each counts its share of the reduction, "
-            "so that raising it makes replicas cheaper.",
+            "Number of micro-batches whose gradients are added before a reduction. Raise it to make replicas cheaper: "
+            "each micro-batch counts its share of the reduction.",
             1,
             1_000_000,
         ),
@@ -36,7 +36,7 @@ class ReplicaOptions:
         16.0,
         Option(
             "Bandwidth of reductions",
-            "Between identical accelerators, where no mesh has links. Raising it makes replicas cheaper.",
+            "Bandwidth between identical accelerators, used if there is no mesh. Raise it to make replicas cheaper.",
             1e-6,
             1e9,
             "GB/s",
@@ -46,55 +46,61 @@ class ReplicaOptions:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReductionTime:
-    """The time of a reduction: latency + bytes * per_byte; 0 for no bytes."""
+    """A reduction that takes latency + bytes * per_byte, or 0 for no bytes."""
 
     latency: float
     per_byte: float
 
     def seconds(self, amount: float) -> float:
+        """Return the time to reduce `amount` bytes."""
         return self.latency + amount * self.per_byte if amount > 0 else 0.0
 
 
 class GroupReductions(Reductions, Protocol):
-    """Reductions whose times are lines."""
+    """Reductions whose times are linear in the bytes."""
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
-        """The time per micro-batch over these devices."""
+        """Return the time per micro-batch over these devices."""
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
-        """A time that no group of so many of the devices is below, and that of the fastest where it is known."""
+        """Return a lower bound on the time of every group of `replicas` of the devices."""
 
 
 @dataclass(frozen=True)
 class PoolReductions:
-    """Over equal accelerators: a ring moves 2 (r - 1) / r of the bytes [Patarasuk 2009]; latencies are not known."""
+    """Reductions over equal accelerators: a ring moves 2 (r - 1) / r of the bytes [Patarasuk 2009], without latency."""
 
     bandwidth: float
     """Bytes per unit of the graph's time."""
     reduce_every: int = 1
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        """Return the time per micro-batch to reduce `amount` bytes over these devices."""
         return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
+        """Return the time per micro-batch over these devices."""
         return self.least_time(devices, len(devices))
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
+        """Return the time of a ring over `replicas` of the devices, which are all alike."""
         return ReductionTime(0.0, 2 * (replicas - 1) / replicas / self.bandwidth / self.reduce_every)
 
 
 @dataclass(frozen=True)
 class MeshReductions:
-    """Over the links of a mesh, in seconds."""
+    """Reductions over the links of a mesh, in seconds."""
 
     mesh: DeviceMesh
     reduce_every: int = 1
     _known: dict[tuple[int, ...], ReductionTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def seconds(self, devices: tuple[int, ...], amount: float) -> float:
+        """Return the seconds per micro-batch to reduce `amount` bytes over these devices."""
         return self.time_of(devices).seconds(amount)
 
     def time_of(self, devices: tuple[int, ...]) -> ReductionTime:
+        """Return the time per micro-batch over these devices, in seconds."""
         found = self._known.get(devices)
         if found is None:
             wires = wires_of(self.mesh, devices)
@@ -106,14 +112,14 @@ class MeshReductions:
         return found
 
     def least_time(self, devices: tuple[int, ...], replicas: int) -> ReductionTime:
-        """The least latency and the least time per byte of the groups that can be the fastest.
+        """Return the least latency and the least time per byte of any group of `replicas` of the devices.
 
-        Where devices have no links of their own, a group's time depends on how many devices it has in each node only
-        through the number of nodes and the fewest in one of them.  With links of their own and too many groups, the
-        fastest link in every place is a bound.
+        Without single links in the mesh, the time of a group depends only on its number of nodes and on its fewest
+        devices in one of them. So one group stands for each combination. With single links and too many groups, the
+        bound assumes the fastest link everywhere.
         """
         groups: Iterator[tuple[int, ...]] | None = None
-        if comb(len(devices), replicas) <= _MOST_GROUPS:
+        if comb(len(devices), replicas) <= _MAX_TRIED_GROUPS:
             groups = combinations(devices, replicas)
         elif not self.mesh.connections:
             groups = self._representatives(devices, replicas)
@@ -123,7 +129,7 @@ class MeshReductions:
         return ReductionTime(min(each.latency for each in times), min(each.per_byte for each in times))
 
     def _representatives(self, devices: Sequence[int], replicas: int) -> Iterator[tuple[int, ...]]:
-        """A group for each number of nodes and each least number of devices in one of them."""
+        """Yield one group for each number of nodes and each least number of devices in one of them."""
         by_node: dict[int, list[int]] = {}
         for device in devices:
             by_node.setdefault(self.mesh.devices[device].node, []).append(device)
@@ -147,7 +153,7 @@ class MeshReductions:
 
 
 def _taken(nodes: Sequence[Sequence[int]], fewest: int, spare: int) -> Iterator[int]:
-    """`fewest` devices of each node, and `spare` more of all nodes but the last."""
+    """Yield `fewest` devices of each node, and `spare` more from all nodes but the last."""
     for node in nodes:
         more = 0 if node is nodes[-1] else min(spare, len(node) - fewest)
         spare -= more
@@ -160,7 +166,7 @@ def replication_on(
     communication: Communication = Communication.BLOCKING,
     time_unit: str = "s",
 ) -> Replication:
-    """How replicas are counted on a mesh, or on equal accelerators, where reductions always block.
+    """Return how replicas count on a mesh, or on equal accelerators, on which reductions always block.
 
     `time_unit` is the graph's.
     """

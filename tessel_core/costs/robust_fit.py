@@ -1,4 +1,4 @@
-"""Robust least squares for a handful of parameters: Levenberg-Marquardt on Huber's loss [Huber 1964]."""
+"""Robust least squares for a few parameters: Levenberg-Marquardt on Huber's loss [Huber 1964]."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-STEP = 1e-4
-"""Step of the numerical derivative; parameters are logarithms or logits, of order one."""
-LONGEST = 0.5
-"""Longest step in any parameter."""
+DERIVATIVE_STEP = 1e-4
+"""Step of the numerical derivative. Parameters are logarithms or logits, of order one."""
+MAX_STEP = 0.5
+"""Largest step in any parameter."""
 
 
 def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float = 0.1, rounds: int = 300) -> Vector:
-    """Parameters of the least Huber loss of `residuals`: squared up to `delta`, linear beyond, for outliers."""
+    """Return the parameters with the least Huber loss: squared up to `delta`, linear beyond it for outliers."""
     best: Vector = np.array(start, dtype=float)
     damping = 1e-2
     now = residuals(best)
     for _ in range(rounds):
-        slope = np.stack([(residuals(best + STEP * unit) - now) / STEP for unit in np.eye(len(best))], axis=1)
+        slope = np.stack(
+            [(residuals(best + DERIVATIVE_STEP * unit) - now) / DERIVATIVE_STEP for unit in np.eye(len(best))], axis=1
+        )
         weight = np.minimum(1, delta / np.maximum(np.abs(now), 1e-12))
         curvature, gradient = slope.T @ (weight[:, None] * slope), slope.T @ (weight * now)
         loss = _huber(now, delta)
         while damping < 1e9:
             step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature) + 1e-9), -gradient)
-            tried = best + np.clip(step, -LONGEST, LONGEST)
+            tried = best + np.clip(step, -MAX_STEP, MAX_STEP)
             then = residuals(tried)
             if _huber(then, delta) < loss:
                 break

@@ -1,4 +1,4 @@
-"""Write a program operation by operation; types are inferred."""
+"""Builder that writes a program operation by operation and infers types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.ir.types import TensorType, interned
 
 
 class ProgramBuilder:
-    """Values are numbers; equal types are one object, so that programs of a million operations stay small."""
+    """Build a program. Values are numbers. Equal types share one object, which saves memory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class ProgramBuilder:
 
     @classmethod
     def resumed(cls, program: Program) -> ProgramBuilder:
-        """Goes on where a program ends; its values keep their numbers."""
+        """Return a builder that continues a program; values keep their numbers."""
         build = cls(program.name)
         build._types = list(map(interned, program.types))
         build._inputs, build._ops = list(program.inputs), list(program.ops)
@@ -32,7 +32,7 @@ class ProgramBuilder:
         return build
 
     def input(self, name: str, of_type: TensorType) -> int:
-        """A value that the program is given."""
+        """Add a program input and return its value."""
         value = self._new((interned(of_type),))[0]
         self._inputs.append(value)
         self._names[value] = name
@@ -41,7 +41,7 @@ class ProgramBuilder:
     def add(
         self, kind: str, inputs: Sequence[int], tag: Tag = UNTAGGED, **attributes: AttributeValue
     ) -> tuple[int, ...]:
-        """An operation; its outputs.  InputError, naming it, for inputs that do not go together."""
+        """Add an operation and return its outputs. Raises InputError, naming the operation, if inputs do not fit."""
         return self.append(kind, inputs, tuple(sorted(attributes.items())), tag)
 
     def append(
@@ -68,21 +68,21 @@ class ProgramBuilder:
         return made
 
     def one(self, kind: str, inputs: Sequence[int], tag: Tag = UNTAGGED, **attributes: AttributeValue) -> int:
-        """The only output of an operation."""
+        """Add an operation with one output and return that output."""
         (made,) = self.append(kind, inputs, tuple(sorted(attributes.items())), tag)
         return made
 
     def type_of(self, value: int) -> TensorType:
-        """The type of a value."""
+        """Return the type of a value."""
         return self._types[value]
 
     @property
     def operations(self) -> int:
-        """How many operations there are so far."""
+        """Number of operations so far."""
         return len(self._ops)
 
     def finish(self, outputs: Sequence[int]) -> Program:
-        """The program that returns these values."""
+        """Return the program with these outputs."""
         return Program(
             self.name, tuple(self._types), tuple(self._inputs), tuple(self._ops), tuple(outputs), dict(self._names)
         )

@@ -1,4 +1,4 @@
-"""Write the forward pass of a network: weights and operations under the names of layers, each with its role."""
+"""Builder for the forward pass of a network: weights and operations, named by layer, each tensor with its role."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tessel_core.ir.program import AttributeValue, Program, Tag
 from tessel_core.ir.types import TensorType
 
 SAMPLES = Role(batch_axis=0)
-"""Of tensors whose first axis is that of the samples."""
+"""Role of a tensor whose first axis is the batch."""
 SEQUENCES = Role(batch_axis=0, sequence_axis=1)
-"""Of the tokens of samples, [samples, tokens], where all of a network's activations are [samples, tokens, channels]."""
+"""Role of token ids, [samples, tokens], in a network whose activations are [samples, tokens, channels]."""
 
 
 class Definition:
-    """The program of one device, operation by operation; `finish` ends it.
+    """Build the program of one device, operation by operation; `finish` returns it.
 
-    Names are paths: what is written inside of `layer3` and there inside of `mlp` is called `layer3/mlp/…`.
+    Names are paths. An operation `up` written inside `layer3` and there inside `mlp` is called `layer3/mlp/up`.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,24 +32,24 @@ class Definition:
 
     @contextmanager
     def layer(self, name: str, number: int) -> Iterator[None]:
-        """Operations within belong to layer `number`, by which pipelines are cut, and are called `name`/…"""
+        """Assign the operations inside to layer `number`, for pipelines, and prefix their names with `name`."""
         self._layer = number
         with self.inside(name):
             yield
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """Operations within are called `name`/…"""
+        """Prefix the names of the operations inside with `name`."""
         self._path.append(name)
         yield
         self._path.pop()
 
     def path(self, name: str) -> str:
-        """What something called `name` is called here, in full."""
+        """Return the full path of `name` at the present place."""
         return "/".join((*self._path, name))
 
     def input(self, name: str, dtype: str, shape: tuple[int, ...], role: Role = SAMPLES) -> int:
-        """A tensor that comes from outside."""
+        """Add an input of the program and return its value."""
         self._inputs[name] = self._build.input(name, TensorType(dtype, shape, 1))
         self._roles[name] = role
         return self._inputs[name]
@@ -64,36 +64,38 @@ class Definition:
         vocabulary: int | None = None,
         experts: int | None = None,
     ) -> int:
-        """A weight; tensor parallelism cuts it along axis `cut` into whole groups of `grain`, or copies it.
+        """Add a weight and return its value.
 
-        `vocabulary` and `experts` are its axes of these, by which other kinds of parallelism cut it.
+        Tensor parallelism cuts it along axis `cut` into whole groups of `grain`, or copies it if `cut` is None.
+        `vocabulary` and `experts` are the weight's axes of vocabulary and experts, along which other kinds of
+        parallelism cut it.
         """
         cuts = {"shard_axis": cut, "shard_grain": grain, "vocabulary_axis": vocabulary, "expert_axis": experts}
         return self.input(name, dtype, shape, Role(weight=True, **cuts))  # type: ignore[arg-type]
 
     def all(self, name: str, kind: str, *inputs: int, **attributes: AttributeValue) -> tuple[int, ...]:
-        """An operation; its outputs."""
+        """Add an operation and return its outputs."""
         tag = Tag(self._layer, phase="forward", name=self.path(name))
         return self._build.add(kind, inputs, tag, **attributes)
 
     def __call__(self, name: str, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """An operation of one output; that output."""
+        """Add an operation with one output and return that output."""
         (made,) = self.all(name, kind, *inputs, **attributes)
         return made
 
     def type_of(self, value: int) -> TensorType:
-        """The type of a value."""
+        """Return the type of a value."""
         return self._build.type_of(value)
 
     def finish(self, outputs: Mapping[str, int], **roles: Role) -> Distributed:
-        """The network with these outputs, which hold samples along their first axis unless `roles` says otherwise."""
+        """Return the network with these outputs. An output without an entry in `roles` has the role `SAMPLES`."""
         self._roles |= {name: SAMPLES for name in outputs if name not in self._roles} | roles
         program = _inputs_first(self._build.finish(tuple(outputs.values())))
         return Distributed(program, tuple(map(Piece, self._inputs)), tuple(map(Piece, outputs)), self._roles)
 
 
 def _inputs_first(program: Program) -> Program:
-    """The same program with its values numbered as its text has them: inputs, then what operations make."""
+    """Renumber the values of a program in the order of its text: inputs first, then outputs of operations."""
     given = set(program.inputs)
     order = (*program.inputs, *(value for value in range(len(program.types)) if value not in given))
     number = {value: place for place, value in enumerate(order)}

@@ -1,4 +1,4 @@
-"""A program with what transforms have to know of it: which piece of which tensor each input and output is."""
+"""Programs with the facts that transforms need: which part of which tensor each input and output is."""
 
 from __future__ import annotations
 
@@ -24,41 +24,37 @@ class Cut:
     parts: int
     index: int
     over: str = ""
-    """In a program of one device of several, the dimension of parallelism along which devices have the parts."""
+    """Dimension of parallelism whose devices hold the parts, in the program of one device; else ""."""
     balanced: bool = False
-    """Whether part i is chunks i and 2 parts - 1 - i of twice as many, so that a causal mask hides as much of each."""
+    """Whether part i is chunks i and 2 * parts - 1 - i of 2 * parts, so that a causal mask hides equal shares."""
 
     def places(self, size: int) -> NDArray[np.int64]:
-        """Which of `size` places along the axis it takes."""
+        """Return the positions of the part along an axis of length `size`."""
         return places_here(size // self.parts, self.index, self.parts, self.balanced)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A tensor of the undistributed program, or what is left of it after some cuts."""
+    """A tensor of the undistributed program, or the part that remains after some cuts."""
 
     name: str
     cuts: tuple[Cut, ...] = ()
     sums: tuple[str, ...] = ()
-    """Of an output, dimensions of parallelism over whose devices it is still to be summed."""
+    """Dimensions of parallelism over whose devices an output must still be summed."""
 
     def cut(self, axis: int, parts: int, index: int) -> Piece:
-        """A part of this piece."""
+        """Return part `index` of this piece, cut into `parts` along `axis`."""
         return self if parts == 1 else replace(self, cuts=(*self.cuts, Cut(axis, parts, index)))
 
-    def cut_first(self, axis: int, parts: int, index: int) -> Piece:
-        """The same piece of a part: the whole tensor is cut along this axis before it is cut any further."""
-        return self if parts == 1 else replace(self, cuts=(Cut(axis, parts, index), *self.cuts))
-
     def places(self, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
-        """Per axis of the whole tensor, which places it takes."""
+        """Return the positions of the piece along each axis of the whole tensor."""
         found = [np.arange(size) for size in shape]
         for each in self.cuts:
             found[each.axis] = found[each.axis][each.places(len(found[each.axis]))]
         return tuple(found)
 
     def of(self, array: Array) -> Array:
-        """The piece of the whole tensor."""
+        """Return this piece of a whole tensor."""
         return array[np.ix_(*self.places(array.shape))] if self.cuts else array
 
 
@@ -67,30 +63,30 @@ class Role:
     """How a tensor of the undistributed program may be divided."""
 
     batch_axis: int | None = None
-    """The axis along which samples lie; None for weights, gradients and scalars, which every sample shares."""
+    """Axis of the samples. None for weights, gradients and scalars, which all samples share."""
     sequence_axis: int | None = None
-    """The axis along which the tokens of a sample lie, where context parallelism cuts it."""
+    """Axis of the tokens of a sample, which context parallelism cuts."""
     shard_axis: int | None = None
-    """The axis along which tensor parallelism cuts a weight; None to replicate it."""
+    """Axis along which tensor parallelism cuts a weight. None to replicate it."""
     shard_grain: int = 1
-    """How many neighbours along that axis stay together, as the columns of a head do."""
+    """Number of neighbours along that axis that stay together, such as the columns of a head."""
     vocabulary_axis: int | None = None
-    """The axis of the vocabulary, along which tensor parallelism with sequence parallelism cuts instead."""
+    """Axis of the vocabulary. Tensor parallelism with sequence parallelism cuts along it instead."""
     expert_axis: int | None = None
-    """The axis of experts, along which expert parallelism cuts a weight."""
+    """Axis of experts, along which expert parallelism cuts a weight."""
     weight: bool = False
-    """Whether training changes it."""
+    """Whether the tensor is a weight."""
     trained: bool = True
-    """Whether it changes by its gradient; other weights stay, or follow a rule of their own."""
+    """Whether gradients change the weight. Other weights stay constant or follow a rule of their own."""
     gradient_of: str = ""
-    """The weight whose gradient an output is.  It is summed over micro-batches and replicas."""
+    """Weight whose gradient this output is, or "". The gradient is summed over micro-batches and replicas."""
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """A program, a piece for each of its inputs and outputs, and the roles of the tensors they are pieces of.
+    """A program, the piece that each of its inputs and outputs is, and the roles of the whole tensors.
 
-    Operations carry the layer they belong to as `tag.stage` until a pipeline replaces it by the stage.
+    `tag.stage` of an operation is its layer, until a pipeline replaces it by the stage.
     """
 
     program: Program
@@ -100,15 +96,15 @@ class Distributed:
 
     @cached_property
     def piece_of(self) -> dict[int, Piece]:
-        """Per input value."""
+        """Piece of each input value."""
         return dict(zip(self.program.inputs, self.inputs, strict=True))
 
     def role_of(self, piece: Piece) -> Role:
-        """The role of the tensor that a piece belongs to."""
+        """Return the role of the tensor that a piece belongs to."""
         return self.roles[piece.name]
 
     def on_devices(self, device_of: Callable[[int], int]) -> Distributed:
-        """The same model on other devices: those of `device_of`, which gives each device one of its own."""
+        """Return the same program on other devices. `device_of` maps each device to a different one."""
         program = self.program
         there = {each: interned(each.on(device_of(each.device))) for each in set(program.types)}
         attributes = {op.attributes: elsewhere(op.attributes, device_of) for op in program.ops}
@@ -120,9 +116,10 @@ class Distributed:
         return replace(self, program=replace(program, types=types, ops=ops))
 
     def joined(self, found: Iterable[tuple[Piece, Array]]) -> dict[str, Array]:
-        """Whole outputs by name, from their pieces; where pieces are the same, the last one counts.
+        """Return whole outputs by name, put together from their pieces. Of equal pieces, the last one counts.
 
-        A piece that is not cut is whole whatever its type says: rows of experts are as many as chose them.
+        A piece without cuts is taken as it is, even if its shape differs from its type: experts have as many rows as
+        tokens chose them.
         """
         pairs = zip(self.program.outputs, self.outputs, strict=True)
         types = {piece.name: self.program.types[value] for value, piece in pairs}
@@ -138,7 +135,7 @@ class Distributed:
         return whole
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:
-        """Each output with its value, from whole input tensors by name; raises InputError where one is missing."""
+        """Return each output piece with its value, from whole inputs by name. Raises InputError if one is missing."""
         missing = next((piece.name for piece in self.inputs if piece.name not in given), None)
         if missing is not None:
             raise InputError("inputs", f"{missing} is missing")
@@ -147,9 +144,9 @@ class Distributed:
 
 
 def divided(whole: TensorType, axis: int, parts: int, name: str, grain: int = 1) -> TensorType:
-    """The type of one of equal parts along an axis, each of whole groups of `grain`.
+    """Return the type of one of `parts` equal parts along an axis, each made of whole groups of `grain`.
 
-    InputError, naming the tensor, where it does not divide.
+    Raises InputError, naming the tensor, if the axis does not divide.
     """
     groups = whole.shape[axis] // grain
     if groups % parts:
@@ -159,12 +156,12 @@ def divided(whole: TensorType, axis: int, parts: int, name: str, grain: int = 1)
 
 
 def tensors_together(count: int) -> dict[str, AttributeValue]:
-    """The attributes of a collective that takes so many tensors of each device."""
+    """Return the attributes of a collective that handles `count` tensors per device."""
     return {"tensors": count} if count > 1 else {}
 
 
 def elsewhere(attributes: Attributes, device_of: Callable[[int], int]) -> Attributes:
-    """Attributes of an operation whose devices are others; only `to` and `devices` name devices."""
+    """Return an operation's attributes after its devices change. Only `to` and `devices` name devices."""
     found = list[tuple[str, AttributeValue]]()
     for name, value in attributes:
         if name == "to" and isinstance(value, int):
@@ -177,6 +174,6 @@ def elsewhere(attributes: Attributes, device_of: Callable[[int], int]) -> Attrib
 
 
 def check_degree(what: str, degree: int) -> None:
-    """Raise InputError for a degree of parallelism below 1."""
+    """Raise InputError if a degree of parallelism is not an integer of at least 1."""
     if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
         raise InputError(what, f"must be a whole number of at least 1, got {degree!r}")

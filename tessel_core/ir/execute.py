@@ -1,4 +1,4 @@
-"""The meaning of a program: its operations one after the other, in NumPy, whatever devices they are on."""
+"""Reference execution of a program in NumPy: all operations in order, in one process, whatever their devices."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tessel_core.ir.program import Op, Program
 def execute(
     program: Program, given: Mapping[int, Array], before_each: Callable[[Op], None] = lambda op: None
 ) -> tuple[Array, ...]:
-    """The outputs, from an array for each input, by value number.
+    """Return the outputs of a program, given one array per input, keyed by value number.
 
-    `before_each` is told of every operation before it runs, and may raise to end the run.
+    `before_each` is called with every operation before it runs. It may raise to end the run.
 
-    Raises InputError where an input is missing or has another shape than its type.
+    Raises InputError if an input is missing or its shape differs from its type.
     """
     known: dict[int, Array] = {}
     for value in program.inputs:

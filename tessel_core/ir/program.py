@@ -1,4 +1,4 @@
-"""A distributed program: typed operations in static single assignment form, in the order in which they are issued."""
+"""Distributed programs: typed operations in static single assignment form, in the order in which they are issued."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tessel_core.ir.types import TensorType
 
 AttributeValue = int | float | str | tuple[int, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
-"""Names and values, in alphabetical order."""
+"""Names and values, sorted by name."""
 Scope = str | int | None
-"""A layer: the first step of the names of its operations, else its stage."""
+"""A layer: the first part of its operations' names, or else its stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The origin of an operation, for people; nothing computes with it."""
+    """The origin of an operation, for display only; nothing computes with it."""
 
     stage: int | None = None
     micro_batch: int | None = None
     phase: str = ""
-    """forward, backward, weight, update, or empty; of a schedule's program, the kind of block, or wait."""
+    """forward, backward, weight, update, or empty. In the program of a schedule: the kind of block, or wait."""
     name: str = ""
-    """The operator of the network that it belongs to, as a path: `layer3/mlp/up`."""
+    """Path of the network's operator that the operation belongs to: `layer3/mlp/up`."""
 
     @property
     def scope(self) -> Scope:
-        """The layer that it belongs to: the first step of its name, else its stage."""
+        """Layer of the operation: the first part of its name, or else its stage."""
         return self.name.lstrip("/").partition("/")[0] or self.stage
 
 
@@ -36,13 +36,13 @@ UNTAGGED = Tag()
 
 
 def _named(attributes: Attributes) -> tuple[int, ...]:
-    """Devices that an operation runs on, whether they hold anything or not."""
+    """Return the devices in the attribute `devices`, which may hold no value of the operation."""
     return next((value for name, value in attributes if name == "devices" and isinstance(value, tuple)), ())
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation; values are named by their number in the program's `types`."""
+    """One operation. Values are indices into the program's `types`."""
 
     kind: str
     inputs: tuple[int, ...]
@@ -55,37 +55,37 @@ class Op:
 class Program:
     """Inputs, operations in order (the order is the schedule), and outputs.
 
-    A program is what a builder, a transform or a reader makes; `verify` says whether it is well-formed.
+    Builders, transforms and readers make programs; `verify` checks that they are well-formed.
     """
 
     name: str
     types: tuple[TensorType, ...]
-    """Per value, by number."""
+    """Type of each value."""
     inputs: tuple[int, ...]
     ops: tuple[Op, ...]
     outputs: tuple[int, ...]
     names: Mapping[int, str] = field(default_factory=dict, compare=False)
-    """Names of values that have one; others are called by their number."""
+    """Names of values. A value without a name is called by its number."""
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
-        """Every device that holds a value or that an operation names, in order."""
+        """Sorted devices that hold a value or that an operation names."""
         named = {device for each in {op.attributes for op in self.ops} for device in _named(each)}
         return tuple(sorted(named.union(each.device for each in set(self.types))))
 
     @cached_property
     def is_training(self) -> bool:
-        """Whether it has a backward pass."""
+        """Whether the program has a backward pass."""
         return any(op.tag.phase == "backward" for op in self.ops)
 
     def devices_of(self, op: Op) -> tuple[int, ...]:
-        """Those of the operation's inputs, of its outputs, and those that it names."""
+        """Return the devices of the operation's inputs and outputs, and those in its attribute `devices`."""
         values = (self.types[value].device for value in (*op.inputs, *op.outputs))
         return tuple(dict.fromkeys((*values, *_named(op.attributes))))
 
     @cached_property
     def uses(self) -> tuple[int, ...]:
-        """Per value, how many times operations take it; program outputs do not count."""
+        """Number of times that operations use each value. Program outputs do not count."""
         found = [0] * len(self.types)
         for op in self.ops:
             for value in op.inputs:
@@ -93,9 +93,9 @@ class Program:
         return tuple(found)
 
     def value_name(self, value: int) -> str:
-        """The value's name, else its number."""
+        """Return the value's name, or else its number."""
         return self.names.get(value) or str(value)
 
     def types_of(self, values: Sequence[int]) -> tuple[TensorType, ...]:
-        """The types of several values."""
+        """Return the types of several values."""
         return tuple(self.types[value] for value in values)

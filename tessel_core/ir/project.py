@@ -1,4 +1,4 @@
-"""Projection: what each device has to run of a distributed program, in its order."""
+"""Projection of a distributed program onto its devices."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tessel_core.ir.text import attributes_text, tag_text, typed_text
 
 @dataclass(frozen=True, slots=True)
 class RankOp:
-    """A device's share of an operation."""
+    """A device's part of one operation."""
 
     place: int
-    """The operation's place in the whole program, where ranks that share one meet."""
+    """Index of the operation in the whole program. Ranks that share a communication meet at this index."""
     op: Op
     inputs: tuple[int, ...]
-    """The operation's inputs that lie on the device."""
+    """Inputs of the operation that the device holds."""
     outputs: tuple[int, ...]
     group: tuple[int, ...] = ()
-    """The devices of a communication, those that give before those that only take; empty otherwise."""
+    """Devices of a communication, senders before devices that only receive. Empty for other operations."""
 
 
 @dataclass(frozen=True)
 class RankProgram:
-    """One device's share of a program; values have the numbers and types that they have in the whole."""
+    """The part of a program that one device runs. Values keep their numbers and types."""
 
     rank: int
-    """The device."""
+    """Device number."""
     program: Program
     inputs: tuple[int, ...]
     ops: tuple[RankOp, ...]
@@ -38,18 +38,18 @@ class RankProgram:
 
 
 def project(program: Program) -> dict[int, RankProgram]:
-    """Per device, its program.
+    """Return the program of each device.
 
-    Every operation is in the program of each of its devices, communications in one order on all of them, so devices
-    that run their programs in order never wait for each other in a circle.
+    Every operation is in the program of each of its devices, and communications are in the same order on all of them.
+    So devices that run their programs in order never wait for each other in a cycle.
     """
     ops: dict[int, list[RankOp]] = defaultdict(list)
     for place, op in enumerate(program.ops):
         devices = program.devices_of(op)
         group = devices if find_operator(op.kind).pattern else ()
         for device in devices:
-            mine = _on(program, op.inputs, device), _on(program, op.outputs, device)
-            ops[device].append(RankOp(place, op, *mine, group))
+            inputs, outputs = _on(program, op.inputs, device), _on(program, op.outputs, device)
+            ops[device].append(RankOp(place, op, inputs, outputs, group))
     return {
         device: RankProgram(
             device,
@@ -67,7 +67,7 @@ def _on(program: Program, values: tuple[int, ...], device: int) -> tuple[int, ..
 
 
 def rank_text(rank: RankProgram) -> str:
-    """The device's program for people, as `program_text` but for communications, which name their group.
+    """Return the text of a device's program. It is like `program_text`, but communications name their group.
 
     The receiving end of a send is called `receive`.
     """
@@ -75,7 +75,7 @@ def rank_text(rank: RankProgram) -> str:
 
 
 def rank_lines(rank: RankProgram) -> Iterator[tuple[int | None, str]]:
-    """The lines of `rank_text`, each with the place of its operation in the whole program; None where it is none."""
+    """Yield the lines of `rank_text`, each with its operation's index in the whole program, or None."""
     program = rank.program
     yield None, f"program {program.name} rank {rank.rank}"
     yield from ((None, typed_text(program, value)) for value in rank.inputs)

@@ -1,4 +1,4 @@
-"""Programs as text that people read, compare line by line, and write: printed, and parsed back.
+"""Textual form of programs, which can be read, compared line by line, written by hand, and parsed back.
 
 program pair
 %x: fp32[4, 8]@1
@@ -19,7 +19,7 @@ from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Pro
 from tessel_core.ir.types import TensorType, interned
 from tessel_core.ir.verify import verify
 
-_MOST_LINES = 2_000_000
+_MAX_LINES = 2_000_000
 _VALUE = r"%([A-Za-z0-9_.'/-]+)"
 _TYPE = r"([a-z0-9]+)\[([0-9, ]*)\]@(\d+)"
 _TYPED = re.compile(rf"{_VALUE}: {_TYPE}")
@@ -27,12 +27,12 @@ _OP = re.compile(
     r"(?P<made>%.*?)? ?= (?P<kind>\w+)\((?P<taken>[^)]*)\)(?: \{(?P<attributes>[^}]*)\})?(?: ; (?P<tag>.*))?"
 )
 _ESCAPED = re.compile(r"[\s{};%]")
-"""Characters of an operator's name that are written as `%20` is."""
+"""Characters of an operator's name that the text percent-encodes."""
 _TAG = re.compile(r"(?:stage (\d+) ?)?(?:micro-batch (\d+) ?)?([a-z]*)(?: of ([^\s{};]+))?")
 
 
 def program_text(program: Program) -> str:
-    """The program, an operation a line."""
+    """Return the text of a program, one line per operation."""
     return "\n".join(_lines(program)) + "\n"
 
 
@@ -45,19 +45,19 @@ def _lines(program: Program) -> Iterator[str]:
 
 
 def op_text(program: Program, op: Op) -> str:
-    """An operation's line."""
+    """Return the line of text for an operation."""
     made = ", ".join(typed_text(program, value) for value in op.outputs)
     taken = ", ".join(f"%{program.value_name(value)}" for value in op.inputs)
     return f"{made} = {op.kind}({taken})" + attributes_text(op.attributes) + tag_text(op.tag)
 
 
 def typed_text(program: Program, value: int) -> str:
-    """A value with its type, as where it is made."""
+    """Return the name and type of a value, as where it is defined."""
     return f"%{program.value_name(value)}: {program.types[value]}"
 
 
 def attributes_text(attributes: Attributes) -> str:
-    """Attributes as they follow the inputs; nothing where there are none."""
+    """Return the text of attributes as it follows the inputs, or "" if there are none."""
     found = ", ".join(f"{name}={_attribute_text(value)}" for name, value in attributes)
     return f" {{{found}}}" if found else ""
 
@@ -67,7 +67,7 @@ def _attribute_text(value: AttributeValue) -> str:
 
 
 def tag_text(tag: Tag) -> str:
-    """A tag as it ends a line; nothing where it is empty."""
+    """Return the text of a tag as it ends a line, or "" if the tag is empty."""
     stage = "" if tag.stage is None else f"stage {tag.stage}"
     micro_batch = "" if tag.micro_batch is None else f"micro-batch {tag.micro_batch}"
     of = f"of {_ESCAPED.sub(lambda found: quote(found[0]), tag.name)}" if tag.name else ""
@@ -76,10 +76,10 @@ def tag_text(tag: Tag) -> str:
 
 
 def read_program(text: str, name: str = "program") -> Program:
-    """The program that the text says; it is verified.  Raises InputError with the line and what is wrong with it."""
+    """Parse and verify the text of a program. Raises InputError with the line and the error."""
     lines = text.splitlines()
-    if len(lines) > _MOST_LINES:
-        raise InputError(name, f"has {len(lines):,} lines, more than the {_MOST_LINES:,} allowed")
+    if len(lines) > _MAX_LINES:
+        raise InputError(name, f"has {len(lines):,} lines, more than the {_MAX_LINES:,} allowed")
     reader = _Reader()
     for number, line in enumerate(lines, 1):
         try:
@@ -87,8 +87,8 @@ def read_program(text: str, name: str = "program") -> Program:
         except InputError as error:
             raise InputError(f"{name}: line {number}", error.why) from None
         except ValueError:
-            # Python does not read whole numbers of thousands of digits.
-            raise InputError(f"{name}: line {number}", "has a number of too many digits") from None
+            # Python refuses to parse integers of thousands of digits.
+            raise InputError(f"{name}: line {number}", "has a number with too many digits") from None
     try:
         program = reader.program()
         verify(program)
@@ -107,11 +107,11 @@ class _Reader:
         self._outputs: tuple[int, ...] | None = None
 
     def take(self, line: str) -> None:
-        """Read the next line; InputError for what cannot stand there."""
+        """Read the next line. Raises InputError if the line cannot stand there."""
         if not line or line.startswith("#"):
             return
         if self._outputs is not None:
-            raise InputError("", "comes after return, which ends a program")
+            raise InputError("", "stands after the line 'return', which must be the last")
         if self._name is None:
             if not line.startswith("program "):
                 raise InputError("", f"must be 'program NAME', got {line[:40]!r}")
@@ -147,14 +147,14 @@ class _Reader:
                 raise InputError("", f"must name values as '%NAME: fp32[4, 8]@1', got {text[at : at + 40]!r}")
             name, dtype, shape, device = found.groups()
             if name in self._numbers:
-                raise InputError("", f"makes %{name} a second time")
+                raise InputError("", f"defines %{name} a second time")
             self._numbers[name] = len(self._types)
             made.append(len(self._types))
             sizes = tuple(int(size) for size in shape.split(",") if size.strip())
             self._types.append(interned(TensorType(dtype, sizes, int(device))))
             at = found.end() + (2 if text[found.end() : found.end() + 2] == ", " else 0)
             if at == found.end() < len(text):
-                raise InputError("", f"values are separated by ', ', got {text[at : at + 20]!r}")
+                raise InputError("", f"must separate values by ', ', got {text[at : at + 20]!r}")
         return tuple(made)
 
     def _values(self, text: str) -> tuple[int, ...]:
@@ -162,7 +162,7 @@ class _Reader:
         for word in filter(None, (each.strip() for each in text.split(","))):
             name = word.removeprefix("%")
             if not word.startswith("%") or name not in self._numbers:
-                raise InputError("", f"takes {word}, which nothing before it makes")
+                raise InputError("", f"uses the undefined value {word}")
             found.append(self._numbers[name])
         return tuple(found)
 
@@ -172,7 +172,7 @@ def _attributes(text: str | None) -> Attributes:
     for each in filter(None, (part.strip() for part in (text or "").split(","))):
         name, equals, value = each.partition("=")
         if not equals or not name.isidentifier() or name in found:
-            raise InputError("", f"attributes are written {{name=value, …}}, each once; got {each!r}")
+            raise InputError("", f"must write attributes as {{name=value, …}}, each name once, got {each!r}")
         found[name] = _attribute(value)
     return tuple(sorted(found.items()))
 
@@ -195,6 +195,6 @@ def _tag(text: str | None) -> Tag:
         return UNTAGGED
     found = _TAG.fullmatch(text.strip())
     if not found:
-        raise InputError("", f"what follows ; must be 'stage 0 micro-batch 1 forward', got {text!r}")
+        raise InputError("", f"the text after ';' must look like 'stage 0 micro-batch 1 forward', got {text!r}")
     stage, micro_batch, phase, name = found.groups()
     return Tag(int(stage) if stage else None, int(micro_batch) if micro_batch else None, phase, unquote(name or ""))

@@ -1,4 +1,4 @@
-"""Types of values: a number format, a shape, and the device that holds the tensor."""
+"""Types of values: number format, shape, and the device that holds the tensor."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ WIDTHS = {
     **{"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2},
     **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1},
 }
-"""Bytes of one number in each format."""
+"""Bytes per number in each format."""
 
 REAL = ("fp64", "fp32", "tf32", "bf16", "fp16")
-"""Formats of real numbers."""
+"""Floating-point formats."""
 
 HOST = 0
-"""The device that feeds the others; workers are 1 … W."""
+"""Device that feeds the workers, which are numbered 1 … W."""
 
 _INTEGER = {int}
 
 
 def check_real(dtype: str) -> None:
-    """InputError for what is no format of real numbers."""
+    """Raise InputError if `dtype` is not a floating-point format."""
     if dtype not in REAL:
         raise InputError("dtype", f"must be one of {', '.join(REAL)}, got {dtype!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """`fp16[256, 512]@1`: the dtype, the sizes along each axis, and the device.
+    """Number format, size along each axis, and device of a tensor, written `fp16[256, 512]@1`.
 
-    Raises InputError for an unknown dtype, a negative size or device.
+    Raises InputError for an unknown dtype, or a negative size or device.
     """
 
     dtype: str
@@ -49,30 +49,30 @@ class TensorType:
         if not _INTEGER.issuperset(map(type, self.shape)) or min(self.shape, default=0) < 0:
             raise InputError(f"type {self}", "sizes must be whole numbers of at least 0")
         if self.device < 0:
-            raise InputError(f"type {self}", "devices are numbered from 0")
+            raise InputError(f"type {self}", "device must be at least 0")
         if self.bytes > MAGNITUDE:
-            raise InputError(f"type {self}", "takes more than 2^53 bytes")
+            raise InputError(f"type {self}", "has more than 2^53 bytes")
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """The size in bytes."""
+        """Size in bytes."""
         return math.prod(self.shape) * WIDTHS[self.dtype]
 
     def on(self, device: int) -> TensorType:
-        """The same tensor elsewhere."""
+        """Return the same type on another device."""
         return replace(self, device=device)
 
     def shaped(self, shape: tuple[int, ...]) -> TensorType:
-        """Another shape in the same format on the same device."""
+        """Return the type with another shape."""
         return replace(self, shape=shape)
 
     def resized(self, axis: int, size: int) -> TensorType:
-        """Another size along one axis."""
+        """Return the type with another size along one axis."""
         return replace(self, shape=(*self.shape[:axis], size, *self.shape[axis + 1 :]))
 
     def __str__(self) -> str:
@@ -83,14 +83,14 @@ _known: dict[TensorType, TensorType] = {}
 
 
 def interned(of_type: TensorType) -> TensorType:
-    """The one object for all types that equal it, so that types can be compared by identity."""
+    """Return the one shared object that equals this type, so that types can be compared by identity."""
     return _known.setdefault(of_type, of_type)
 
 
 def places_here(tokens: int, index: int, parts: int, balanced: bool = False) -> NDArray[np.int64]:
-    """The places, of a sequence cut into equal parts, of the `tokens` that part `index` has.
+    """Return the positions in the whole sequence of the `tokens` tokens that part `index` of `parts` holds.
 
-    With `balanced`, part i is chunks i and 2 parts - 1 - i of twice as many.
+    With `balanced`, the sequence has 2 * parts chunks, and part i holds chunks i and 2 * parts - 1 - i.
 
     >>> places_here(4, 1, 2, balanced=True).tolist()
     [2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Whether a program is well-formed, and what is wrong where."""
+"""Checks that a program is well-formed."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ from tessel_core.ir.program import Op, Program
 
 
 def verify(program: Program) -> None:
-    """Raise InputError, naming the operation, for the first thing that is wrong.
+    """Raise InputError, naming the operation, at the first error.
 
-    Every value is made once, before it is taken (so there is no circle); every operation is known and its outputs
-    have the types that follow from its inputs.
+    Every value is defined exactly once, before it is used, so there are no cycles. Every operation is known, and its
+    outputs have the types that follow from its inputs.
     """
-    made, sound, types = set[int](), set[object](), program.types
+    defined, sound, types = set[int](), set[object](), program.types
     for value in program.inputs:
-        _make(program, made, value)
+        _make(program, defined, value)
     for i, op in enumerate(program.ops):
-        if not made.issuperset(op.inputs):
-            value = next(value for value in op.inputs if value not in made)
+        if not defined.issuperset(op.inputs):
+            value = next(value for value in op.inputs if value not in defined)
             later = any(value in each.outputs for each in program.ops[i:])
-            what = "before it is made" if later else "which nothing makes"
-            raise InputError(_place(i, op), f"takes %{program.value_name(value)} {what}")
+            name = program.value_name(value)
+            why = f"uses %{name} before it is defined" if later else f"uses the undefined value %{name}"
+            raise InputError(_place(i, op), why)
         for value in op.outputs:
-            _make(program, made, value, i)
-        # Equal types are mostly one object, so operations that are alike are inferred once.
+            _make(program, defined, value, i)
+        # Equal types are usually one object, so equal operations are inferred once.
         key = (op.kind, op.attributes, len(op.inputs), *[id(types[value]) for value in op.inputs + op.outputs])
         if key not in sound:
             _check_types(program, op, _place(i, op))
             sound.add(key)
     for value in program.outputs:
-        if value not in made:
-            raise InputError("outputs", f"names %{program.value_name(value)}, which nothing makes")
-    unmade = next((value for value in range(len(program.types)) if value not in made), None)
-    if unmade is not None:
-        raise InputError("types", f"name %{program.value_name(unmade)}, which nothing makes")
+        if value not in defined:
+            raise InputError("outputs", f"include the undefined value %{program.value_name(value)}")
+    undefined = next((value for value in range(len(program.types)) if value not in defined), None)
+    if undefined is not None:
+        raise InputError("types", f"include %{program.value_name(undefined)}, which no operation defines")
 
 
 def _place(number: int, op: Op) -> str:
     return f"operation {number} ({op.kind})"
 
 
-def _make(program: Program, made: set[int], value: int, number: int = -1) -> None:
-    """Note that a value is made, by the operation of that number or as an input."""
-    if value not in made and 0 <= value < len(program.types):
-        made.add(value)
+def _make(program: Program, defined: set[int], value: int, number: int = -1) -> None:
+    """Record the definition of a value by operation `number`, or as a program input if `number` is -1."""
+    if value not in defined and 0 <= value < len(program.types):
+        defined.add(value)
         return
-    what = f"%{program.value_name(value)} a second time" if value in made else f"value {value}, which has no type"
-    raise InputError("inputs" if number < 0 else _place(number, program.ops[number]), f"makes {what}")
+    what = f"%{program.value_name(value)} a second time" if value in defined else f"value {value}, which has no type"
+    raise InputError("inputs" if number < 0 else _place(number, program.ops[number]), f"defines {what}")
 
 
 def _check_types(program: Program, op: Op, where: str) -> None:
@@ -60,11 +61,11 @@ def _check_types(program: Program, op: Op, where: str) -> None:
     found = program.types_of(op.outputs)
     if found != wanted:
         shown = ", ".join(map(str, found)), ", ".join(map(str, wanted))
-        raise InputError(where, f"makes {shown[0] or 'nothing'}, from its inputs it makes {shown[1] or 'nothing'}")
+        raise InputError(where, f"outputs {shown[0] or 'nothing'}, but its inputs give {shown[1] or 'nothing'}")
 
 
 def unfreed(program: Program) -> Iterator[int]:
-    """Values that nothing takes and that are no output: what they hold is never freed."""
+    """Yield the values that no operation uses and that are no output: their memory is never freed."""
     outputs = set(program.outputs)
     for op in program.ops:
         for value in op.outputs:

@@ -1,4 +1,4 @@
-"""How long a distributed program takes, what its devices hold, and why."""
+"""Simulation: how long a distributed program takes, what its devices hold, and why."""
 
 from tessel_core.simulation.attribution import memory_parts, memory_shares
 from tessel_core.simulation.simulator import simulate

@@ -1,4 +1,4 @@
-"""The values that fill a device's memory: one by one, and by what they are."""
+"""The values in a device's memory, one by one and by kind."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tessel_core.simulation.live_memory import workspace_of
 from tessel_core.simulation.trace import Trace
 
 GIVEN, CACHE, STATE, WORKSPACE = "weights and inputs", "KV cache", "optimizer state", "workspaces of operations"
-_WHAT = {"forward": "activations", "backward": "gradients", "weight": "gradients", "update": "updates"}
-"""Kinds of values that operations of each phase make."""
+_KIND_OF_PHASE = {"forward": "activations", "backward": "gradients", "weight": "gradients", "update": "updates"}
+"""Kind of the values that operations of each phase compute."""
 _UPDATE, _WRITE = "update", "write"
-"""The optimizer's phase, and the operator by which a cache takes what is new."""
+"""Phase of the optimizer, and the operator that writes into a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Holding:
     name: str
     bytes: int
     op: int | None
-    """The operation that makes it; None for an input."""
+    """Operation that computes it. None for an input."""
     what: str
     """`GIVEN`, `CACHE`, `STATE`, `WORKSPACE`, activations, gradients, updates or other."""
     stage: int | None
@@ -40,7 +40,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """The memory of all values of one kind, stage and micro-batch."""
+    """Memory of all values of one kind, stage and micro-batch."""
 
     what: str
     stage: int | None
@@ -56,15 +56,15 @@ class MemoryShare:
 
 
 def peak_time(trace: Trace, device: int) -> float:
-    """Seconds at which a device first holds the most."""
+    """Return the time, in seconds, at which a device first reaches its peak memory."""
     steps = _steps_of(trace, device)
     return float(trace.memory_time[steps[trace.memory_bytes[steps].argmax()]]) if len(steps) else 0.0
 
 
 def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Holding, ...]:
-    """The values that a device holds at its peak, or after all steps up to a time; the largest first.
+    """Return the values that a device holds at its peak, or at `time` in seconds, the largest first.
 
-    Raises InputError for a device that the program does not use.
+    `time` includes all steps of that moment. Raises InputError for a device that the program does not use.
     """
     steps = _steps_of(trace, device)
     if time is None:
@@ -79,13 +79,13 @@ def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Hold
 
 
 def memory_shares(trace: Trace, device: int) -> tuple[MemoryShare, ...]:
-    """`holdings` at its peak by what they are, of which stage and micro-batch; the largest first."""
+    """Return the `holdings` at a device's peak, summed by kind, stage and micro-batch, the largest first."""
     held = holdings(trace, device)
     return _summed(MemoryShare(each.what, each.stage, each.micro_batch, each.bytes, 1) for each in held)
 
 
 def memory_parts(trace: Trace, device: int) -> dict[str, int]:
-    """Bytes at a device's peak by kind of value, the most first."""
+    """Return the bytes at a device's peak by kind of value, the largest first."""
     shares: dict[str, int] = {}
     for each in memory_shares(trace, device):
         shares[each.what] = shares.get(each.what, 0) + each.bytes
@@ -93,7 +93,7 @@ def memory_parts(trace: Trace, device: int) -> dict[str, int]:
 
 
 def over_micro_batches(shares: Sequence[MemoryShare]) -> tuple[MemoryShare, ...]:
-    """Those of one kind and stage together, whatever their micro-batches; the largest first."""
+    """Return the shares summed over micro-batches, the largest first."""
     return _summed(replace(each, micro_batch=None) for each in shares)
 
 
@@ -116,7 +116,10 @@ def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _special_inputs(program: Program) -> dict[int, str]:
-    """Inputs that are neither weights nor samples: caches that layers write into, what only the optimizer changes."""
+    """Return the kind of inputs that are neither weights nor samples.
+
+    These are caches that layers write, and state that only the optimizer uses.
+    """
     found: dict[int, str] = {}
     computes = set[int]()
     for op in program.ops:
@@ -141,4 +144,4 @@ def _holding(trace: Trace, value: int, special: Mapping[int, str]) -> Holding:
     if op < 0:
         return Holding(value, name, size, None, special.get(value, GIVEN), None, None)
     tag = program.ops[op].tag
-    return Holding(value, name, size, op, _WHAT.get(tag.phase, "other"), tag.stage, tag.micro_batch)
+    return Holding(value, name, size, op, _KIND_OF_PHASE.get(tag.phase, "other"), tag.stage, tag.micro_batch)

@@ -1,4 +1,4 @@
-"""Parameters of devices and links from what was measured on them, and how far they are from what they did not see."""
+"""Fits parameters of devices to measured times, and computes the error on measurements that were held out."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ from tessel_core.errors import InputError
 
 PEAK, BANDWIDTH, LAUNCH = "peak", "bandwidth", "launch"
 DEVICE = (PEAK, BANDWIDTH, LAUNCH)
-"""Parameters of a device: factors on every class's share of the peak and of the bandwidth, and on launches."""
+"""Parameters of a device.
+
+They scale each class's share of the peak, its share of the bandwidth, and its launch time.
+"""
 MODES = tuple(each.name for each in fields(Launches))
-"""Passes, each with a factor of its own on launches."""
+"""Passes, each with its own factor on launches."""
 COMPUTE, PER_OUTPUT = ".compute", ".per_output"
-"""After the name of a class with matrix units: its share of the peak, and the operations of an output element."""
+"""Suffixes of a class with matrix units: its share of the peak, and its operations per output element."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """Kernels that ran one after another, and the seconds that they took."""
+    """Kernels that ran one after another, and their time in seconds."""
 
     group: Hashable
-    """The group that is held out together, such as a model."""
+    """Group that is held out together, such as a model."""
     works: tuple[Work, ...]
     mode: str
-    """One of `MODES`."""
+    """An element of `MODES`."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far predictions are from what was measured; errors are relative to the latter."""
+    """Errors of predictions, relative to the measured values."""
 
     rows: int
     mean: float
     median: float
     largest: float
     correlation: float
-    """Pearson's; 1 says nothing of a common factor, so look at the errors.  NaN for fewer than two rows."""
+    """Pearson's correlation, or NaN for fewer than two rows. It ignores a common factor, so look at the errors, too."""
 
     @classmethod
     def of(cls, predicted: Sequence[float], measured: Sequence[float]) -> Accuracy:
-        """InputError where there is nothing to compare."""
+        """Compare predictions with measurements. Raises InputError if there are none."""
         if not len(measured):
             raise InputError("accuracy", "needs at least one measured row")
         errors = [abs(one / other - 1) for one, other in zip(predicted, measured, strict=True)]
@@ -57,31 +60,33 @@ class Accuracy:
 
 
 def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> frozenset[Hashable]:
-    """A seeded choice of groups to predict; what is left is to be fitted on, and is at least one.
+    """Return a seeded choice of groups to predict. At least one group is left to fit on.
 
     Raises InputError for fewer than two groups, or a share that is not between 0 and 1.
     """
     known = list(dict.fromkeys(groups))
     if len(known) < 2 or not 0 < share < 1:
-        raise InputError("hold-out", f"needs two groups and a share between 0 and 1, got {len(known)} and {share}")
+        raise InputError(
+            "hold-out", f"needs at least two groups and a share between 0 and 1, got {len(known)} and {share}"
+        )
     random.Random(seed).shuffle(known)
     return frozenset(known[: min(len(known) - 1, max(1, round(share * len(known))))])
 
 
 def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Collection[str] = DEVICE) -> CostFit:
-    """The parameters under which the runs take what was measured, in the logarithm of seconds and robustly.
+    """Return parameters fitted to the measured runs, by a robust fit of the logarithm of seconds.
 
-    `free` names what may change: `DEVICE`, `MODES`, and classes of kernels, whose share of the bandwidth then may, or
-    with `COMPUTE` or `PER_OUTPUT` behind the name that parameter.
+    `free` names the parameters that may change: those in `DEVICE` and `MODES`, and classes of kernels. A class name
+    frees its share of the bandwidth. With the suffix `COMPUTE` or `PER_OUTPUT` it frees that parameter.
 
-    Raises InputError where there are no runs, or a name is unknown.
+    Raises InputError if there are no runs, or if a name is unknown.
     """
     products = [each.name for each in start.kernels if each.compute is not None]
     parts = (name + part for name in products for part in (COMPUTE, PER_OUTPUT))
     known = {*DEVICE, *MODES, *(each.name for each in start.kernels), *parts}
-    strange = [name for name in free if name not in known]
-    if strange or not runs:
-        why = f"{strange[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if strange else "has no runs"
+    unknown = [name for name in free if name not in known]
+    if unknown or not runs:
+        why = f"{unknown[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if unknown else "has no runs"
         raise InputError("calibration", why)
     names, table = list(free), _Table(runs, start)
     seconds = np.array([run.seconds for run in runs])
@@ -94,13 +99,13 @@ def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Co
 
 
 def run_seconds(fit: CostFit, runs: Sequence[KernelRun], rates: Rates) -> list[float]:
-    """The seconds of the runs by these parameters."""
+    """Return the seconds of the runs under these parameters."""
     found: list[float] = _Table(runs, fit).seconds(fit, rates).tolist()
     return found
 
 
 def _first(start: CostFit, name: str) -> float:
-    """Factors and operations as logarithms, shares of classes as logits."""
+    """Return the start of a free parameter: factors and operations as logarithms, shares as logits."""
     if name in DEVICE:
         return 0.0
     if name in MODES:
@@ -130,7 +135,7 @@ def _with(start: CostFit, names: Sequence[str], values: Vector) -> CostFit:
 
 
 class _Table:
-    """Runs as columns, a row a kernel that ran, so that a fit asks about thousands at once."""
+    """Runs as columns with one row per kernel, so that a fit evaluates thousands of kernels at once."""
 
     def __init__(self, runs: Sequence[KernelRun], fit: CostFit) -> None:
         place = {each.name: i for i, each in enumerate(fit.kernels)}
@@ -145,7 +150,7 @@ class _Table:
         self._mode = np.array([MODES.index(run.mode) for run in runs])
 
     def seconds(self, fit: CostFit, rates: Rates) -> Vector:
-        """The time of each run, as `CostFit.joined` of its launches and its work."""
+        """Return the time of each run: `CostFit.joined` of its launches and its work."""
         of = self._kernel
         compute = np.array([each.compute or np.nan for each in fit.kernels])[of]
         operations = self._products + np.array([each.per_output for each in fit.kernels])[of] * self._outputs

@@ -1,4 +1,4 @@
-"""How long operations take: as they say themselves, or by the cost model of their device and the links of a mesh."""
+"""Durations of operations: stated by the operation, or derived from the cost model and the links of a mesh."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from tessel_core.simulation.transfers import AllreduceFit, Transfer, transfers_o
 from tessel_core.units import show_flops, show_memory, show_time
 
 DeviceSeconds = dict[int, float]
-"""Per device of an operation, how long it is busy."""
+"""Seconds for which an operation keeps each of its devices busy."""
 
 
 class Costs(ABC):
-    """How long operations take on the devices of a mesh."""
+    """Durations of operations on devices."""
 
     @abstractmethod
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, seconds of an operation with these input and output types and attributes."""
+        """Return the seconds of an operation on each device, given its input and output types and attributes."""
 
 
 class StatedCosts(Costs):
-    """For programs whose operations all say how long they take, as lowered schedules do; no mesh is needed."""
+    """Costs of programs whose operations all state their duration, such as lowered schedules. They need no mesh."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, what the operation says; raises InputError for one that says nothing."""
+        """Return the stated seconds. Raises InputError for an operation that states none."""
         if not find_operator(kind).stated:
-            raise InputError(kind, "does not say how long it takes, so its time needs a mesh")
+            raise InputError(kind, "does not state its duration, so it needs a mesh")
         return stated_seconds(types, outputs, values)
 
 
 def stated_seconds(types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    """The attribute `seconds`, on every device of an operation."""
+    """Return the attribute `seconds` for every device of an operation."""
     devices = values.get("devices")
     named = devices if isinstance(devices, tuple) else (each.device for each in (*types, *outputs))
     return dict.fromkeys(named, number(values, "seconds"))
@@ -60,20 +60,23 @@ def stated_seconds(types: Types, outputs: Types, values: Values) -> DeviceSecond
 
 @dataclass(frozen=True)
 class MeshCosts(Costs):
-    """Worker w of a program is device w - 1 of the mesh; the host's transfers are free, it stands for data at hand."""
+    """Costs on a mesh.
+
+    Worker w of a program is device w - 1 of the mesh. The host stands for local data: transfers are free.
+    """
 
     mesh: DeviceMesh
     fit: CostFit | None = None
-    """Calibrated parameters of the devices; None for those shipped."""
+    """Calibrated parameters of the devices. None for the shipped ones."""
     training: bool = False
-    """Whether launches are those of autograd; inference's are shorter."""
+    """Whether launches are those of autograd. Inference has shorter ones."""
     allreduce: AllreduceFit | None = None
-    """All-reductions as measured, of those sizes of groups that were; others go around the rings."""
+    """Measured all-reductions, by size of group. Groups of other sizes use the formulas of rings."""
     _groups: dict[tuple[int, ...], Wires] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Wires of groups that were asked about."""
+    """Cache of the wires of groups."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, seconds of an operation; raises InputError for a device that the mesh does not have."""
+        """Return the seconds of an operation on each device. Raises InputError for a device that the mesh lacks."""
         operator = find_operator(kind)
         if operator.stated:
             return stated_seconds(types, outputs, values)
@@ -89,7 +92,7 @@ class MeshCosts(Costs):
         return {device: self.terms(kind, types, outputs, values).seconds}
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
-        """The transfers of a communication."""
+        """Return the transfers of a communication."""
         found = transfers_of(find_operator(kind).pattern, types, outputs, self)
         if kind == "allreduce" and self.allreduce is not None:
             devices = len({each.device for each in types})
@@ -99,12 +102,12 @@ class MeshCosts(Costs):
         return found
 
     def by_node(self, devices: Sequence[int]) -> list[list[int]]:
-        """The workers of each node; the host, whose transfers are free, is left out."""
+        """Return the workers of each node. The host is left out, since its transfers are free."""
         workers = [device for device in devices if device != HOST]
         return ring_order(workers, [self.mesh.devices[self.position(each)].node for each in workers])
 
     def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
-        """The collective of a group of workers that leaves or finds `amount` bytes on each."""
+        """Return the collective of a group of workers that starts or ends with `amount` bytes on each."""
         positions = tuple(map(self.position, devices))
         wires = self._groups.get(positions)
         if wires is None:
@@ -112,7 +115,7 @@ class MeshCosts(Costs):
         return collective(pattern, amount, wires, measured_fraction(self.mesh, positions, pattern, wires))
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
-        """The terms of the time of an operation on one worker."""
+        """Return the terms of the duration of an operation on one worker."""
         device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
         asked, dtype = as_operator(kind, types, outputs, values), format_of((*types, *outputs), values)
         fused = values.get(FUSED)
@@ -122,28 +125,28 @@ class MeshCosts(Costs):
         return operator_terms(asked, device, dtype, self.training, self.fit, casts=casts)
 
     def position(self, device: int) -> int:
-        """The place of a worker among the devices of the mesh."""
+        """Return the index of a worker among the devices of the mesh."""
         if not 1 <= device <= len(self.mesh.devices):
             raise InputError(f"device {device}", f"is not in mesh {self.mesh.name}, which has {len(self.mesh.devices)}")
         return device - 1
 
     def link(self, one: int, other: int) -> Link | None:
-        """The link between two of a program's devices; None where it is free."""
+        """Return the link between two devices of a program, or None if transfers between them are free."""
         if HOST in (one, other) or one == other:
             return None
         return send_link(self.mesh, self.position(one), self.position(other))
 
 
 def costs_on(mesh: DeviceMesh, program: Program) -> MeshCosts:
-    """The costs of a program's operations on a mesh."""
+    """Return the costs of a program's operations on a mesh."""
     return MeshCosts(mesh, training=program.is_training)
 
 
 def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
-    """How the time of an operation comes about, its numbers filled in; without costs only what it has to do.
+    """Return the formula of an operation's duration with its numbers, or only its work if `costs` is None.
 
-    Its parts are work over speed, for arithmetic and for memory, of which the longer counts, and the launch, which
-    overlaps them; of communication, its steps.
+    The formula shows work divided by speed, for arithmetic and for memory. The longer of the two counts, and the launch
+    overlaps with it. For a communication, the formula shows its steps.
     """
     operator, values = find_operator(op.kind), dict(op.attributes)
     types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)

@@ -1,4 +1,4 @@
-"""The DistIR engine: one clock a device, brought together by every operation that spans devices."""
+"""The DistIR engine: one clock per device. Operations on several devices synchronize the clocks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from tessel_core.simulation.live_memory import (
 from tessel_core.simulation.trace import Events, Trace
 
 Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
-"""Devices of an operation that wait for each other, and seconds of each of its devices."""
+"""Devices of an operation that wait for each other, and the seconds that it takes on each of its devices."""
 
 
 def simulate_distir(program: Program, costs: Costs) -> Trace:
-    """Operations in order: those on several devices wait until all are free, then keep each busy for its seconds.
+    """Simulate the operations in order, with the semantics of DistIR.
 
-    Memory: inputs are held from the start and for good; of each operation first all outputs are added, then what it
-    was the last to take is freed.  What nothing takes stays.  What is made in place takes nothing, and whatever takes
-    it keeps what it is made in; all else is a copy, as DistIR knows no views.
+    An operation on several devices waits until all are free, then keeps each busy for its seconds.
+
+    Memory: inputs are held from the start to the end. Each operation first adds all of its outputs, then frees its
+    inputs that have no later use. Values that no operation uses stay. An output that overwrites an input adds nothing,
+    and an operation that uses it keeps that memory. Everything else is a copy, because DistIR has no views.
     """
     clock = [0.0] * (1 + max(program.devices, default=0))
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
@@ -60,14 +62,17 @@ def _effect(program: Program, op: Op, costs: Costs) -> Effect:
 
 
 def _values(program: Program, events: Events) -> tuple[Floats, MemorySteps]:
-    """When values are ready, and the memory of devices: of each operation, first what it takes, then what it frees."""
+    """Return when values are ready, and the memory steps of devices.
+
+    Each operation first adds memory, then frees it.
+    """
     op, on, start, seconds = events
     width = 1 + int(on.max(initial=0))
     keys = op.astype(np.int64) * width + on
     by_key = np.argsort(keys, kind="stable")
 
     def end(ops: Numbers, devices: Ints) -> NDArray[np.float64]:
-        """When operations are done on their devices."""
+        """Return when operations end on their devices."""
         found = by_key[np.searchsorted(keys, ops * width + devices, sorter=by_key)]
         return np.asarray(start[found] + seconds[found])
 
@@ -81,7 +86,7 @@ def _values(program: Program, events: Events) -> tuple[Floats, MemorySteps]:
     freed, own = np.flatnonzero(last >= 0), owner[made] == made
     made, maker = made[own], maker[own]
     devices = device[np.concatenate((inputs, made, freed))]
-    # At the same operation what it makes goes before what it frees.
+    # Sort by operation. The values that an operation computes come before those that it frees.
     turn = np.concatenate((np.full(len(inputs), -1), 2 * maker, 2 * last[freed] + 1))
     change = np.concatenate((size[inputs], size[made], -size[freed]))
     time = np.concatenate((np.zeros(len(inputs)), ready[made], end(last[freed], device[freed])))

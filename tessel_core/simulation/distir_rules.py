@@ -1,9 +1,10 @@
-"""DistIR's published costs on a mesh, faults included: a rule for each operator.
+"""DistIR's published costs on a mesh, including their errors: one rule per operator.
 
-[Santhanam et al., DistIR, arXiv 2111.05426, and its repository.]  DistIR simulates the operators of ONNX.  One of ours
-that is several of those, as a layer norm is, costs what they do one after the other, as they stand in the GPT-2 that
-it simulates; what only works out shapes is left out.  Where DistIR has no operator at all, as for the backward of
-transformers, its nearest rule is followed, and gradients cost twice the forward, as those of a product do.
+The source is Santhanam et al., DistIR, arXiv 2111.05426, and its repository. DistIR simulates operators of ONNX. An
+operator of ours may consist of several ONNX operators, such as a layer norm. Then it costs their sum, as they stand in
+the GPT-2 that DistIR simulates, without operators that only compute shapes. DistIR lacks some operators, such as the
+backward operators of transformers. For these we use its nearest rule, and gradients cost twice the forward operator, as
+for a product.
 """
 
 from __future__ import annotations
@@ -26,69 +27,75 @@ from tessel_core.model import Device, DeviceMesh, Link
 from tessel_core.simulation.costs import Costs, DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
-"""Seconds of every launch, whatever the device says."""
+"""Seconds of every launch, on any device."""
 
 
 @dataclass(frozen=True)
 class DistIrCosts(Costs):
-    """Device d of a program is device d of the mesh, the host first: see `with_host`."""
+    """Costs on a mesh whose device 0 is the host, as `with_host` returns it.
+
+    Device d of a program is device d of the mesh.
+    """
 
     mesh: DeviceMesh
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, what the operation takes there; a launch where there is no rule, as DistIR has it."""
+        """Return the seconds of an operation on each device.
+
+        As in DistIR, an operator without a rule takes one launch.
+        """
         rule = RULES.get(kind)
         if rule is None:
             return {each.device: LAUNCH_S for each in (*types, *outputs)}
         return rule(self, types, outputs, values)
 
     def device(self, number: int) -> Device:
-        """One of the mesh; raises InputError where it has fewer."""
+        """Return a device of the mesh. Raises InputError if the mesh has fewer devices."""
         if number >= len(self.mesh.devices):
             workers = len(self.mesh.devices) - 1
             raise InputError(f"device {number}", f"is not in mesh {self.mesh.name}, which has a host and {workers}")
         return self.mesh.devices[number]
 
     def rate(self, device: int) -> float:
-        """FLOP/s, the first that the device has, for every number format."""
+        """Return the device's first rate in FLOP/s, which DistIR uses for every number format."""
         return self.device(device).flops[0].flops
 
     def dram(self, device: int) -> float:
-        """Bytes per second."""
+        """Return the bandwidth of the device's memory in bytes per second."""
         return self.device(device).memory_bandwidth or float("inf")
 
     def bandwidth(self, one: int, other: int) -> float:
-        """Bytes per second between two devices; no bound from a device to itself."""
+        """Return bytes per second between two devices; infinite from a device to itself."""
         self.device(max(one, other))
         return float("inf") if one == other else self.mesh.link(one, other).bandwidth
 
     def unary(self, x: TensorType, tensors: int = 1) -> float:
-        """Reads so many tensors like x, and does a FLOP an element."""
+        """Return the seconds to read `tensors` tensors of the size of x, and do one FLOP per element of x."""
         return LAUNCH_S + x.bytes * tensors / self.dram(x.device) + x.elements / self.rate(x.device)
 
     def binary(self, x: TensorType) -> float:
-        """Reads two tensors, counted as if both were like the first."""
+        """Return the seconds to read two tensors, both counted as large as the first, and do one FLOP per element."""
         return self.unary(x, 2)
 
     def product(self, like: TensorType, x: Sequence[int], y: Sequence[int]) -> float:
-        """The product of two matrices; where there are more than two axes the first two are taken for the matrix."""
+        """Return the seconds of the product of two matrices. DistIR uses the first two axes, even if there are more."""
         moved = WIDTHS[like.dtype] * (x[0] * x[1] + y[0] * y[1]) / self.dram(like.device)
         return LAUNCH_S + moved + 2 * x[0] * x[1] * y[1] / self.rate(like.device)
 
 
 OnOne = Callable[[DistIrCosts, Types, Values], float]
-"""Seconds on the one device of an operator, from its input types."""
+"""Return seconds on the device of an operator, given input types."""
 Rule = Callable[[DistIrCosts, Types, Types, Values], DeviceSeconds]
-"""Seconds per device, from input and output types."""
+"""Return seconds on each device, given input and output types."""
 
 
 def _rows(x: TensorType) -> tuple[int, int]:
-    """[.., n] as a matrix [rows, n]."""
+    """Return the shape of [.., n] as a matrix [rows, n]."""
     return math.prod(x.shape[:-1]), x.shape[-1]
 
 
 def _flattens(x: TensorType, y: TensorType) -> bool:
-    """Whether a product takes x as rows: DistIR multiplies tensors of one rank, others come reshaped."""
+    """Return whether a product needs a reshape of x to rows, since DistIR multiplies tensors of equal rank only."""
     return len(x.shape) > len(y.shape)
 
 
@@ -104,7 +111,7 @@ def _turned(matrix: TensorType) -> TensorType:
 
 
 def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """The gradient by the factor's transpose, and the input's transpose by the gradient."""
+    """Count the gradient times the factor's transpose, and the input's transpose times the gradient."""
     x, y, dz = types
     by_weight = y.shape[1], y.shape[0]
     if _flattens(x, y):
@@ -114,26 +121,26 @@ def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _matmul_input_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """The first half of `_matmul_grad`."""
+    """Compute the first half of `_matmul_grad`."""
     w, dz = types
     flat = _flattens(dz, w)
     return 2 * LAUNCH_S * flat + costs.product(dz, _rows(dz) if flat else dz.shape, w.shape[::-1])
 
 
 def _matmul_weight_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """The second half of `_matmul_grad`."""
+    """Compute the second half of `_matmul_grad`."""
     x, _, dz = types
     return 2 * LAUNCH_S * (len(x.shape) > 2) + costs.product(x, _rows(x)[::-1], _rows(dz))
 
 
 def _linear(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """A Gemm: the product, and the sum with its bias."""
+    """Count a Gemm: the product, and the sum with its bias."""
     x, w, _ = types
     return _matmul(costs, (x, w), values) + costs.binary(x.shaped((_rows(x)[0], w.shape[1])))
 
 
 def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """As `_linear`, of factors that may come transposed, and perhaps without a bias."""
+    """Count like `_linear`, with factors that may be transposed and an optional bias."""
     pairs = zip(types[:2], ("trans_a", "trans_b"), strict=True)
     x, w = (each.shape[::-1] if values[name] else each.shape for each, name in pairs)
     bias = costs.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
@@ -141,13 +148,13 @@ def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Mean, difference, square, mean, sum with epsilon, root, quotient, product with the scale, sum with the shift."""
+    """Count mean, difference, square, mean, sum with epsilon, root, quotient, product with scale, sum with shift."""
     x, deviation = types[0], types[0].shaped((*types[0].shape[:-1], 1))
     return 2 * costs.unary(x) + 5 * costs.binary(x) + costs.binary(deviation) + costs.unary(deviation)
 
 
 def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Heads apart, scores, their quotient, the mask, softmax, and the way back."""
+    """Count the split of heads, scores, division, mask, softmax, sum of values, and merge of heads."""
     q, k, v = types[:3]
     scores = q.shaped((q.shape[0], q.shape[2] // integer(values, "head_size", 1), q.shape[1], k.shape[1]))
     softmax = _masked_softmax(costs, (scores,), values)
@@ -155,13 +162,13 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _attention_product(costs: DistIrCosts, moved: Types, scores: TensorType) -> float:
-    """One of the two products, and the two tensors that are reshaped and transposed for it or after it."""
+    """Count one of the two products, and the two tensors that are reshaped and transposed for it."""
     pair = scores.shape[:2]
     return 2 * LAUNCH_S + sum(map(costs.unary, moved)) + costs.product(scores, pair, pair)
 
 
 def _masked_softmax(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """The quotient, the mask, softmax; masking slices twice and multiplies."""
+    """Count the division, the mask and the softmax. Masking slices twice and multiplies."""
     scores, mask = types[0], types[0].shaped((1, 1, *types[0].shape[2:]))
     masked = 2 * LAUNCH_S + 2 * costs.binary(scores) + costs.binary(mask) if values["causal"] else 0.0
     return costs.binary(scores) + masked + costs.unary(scores)
@@ -181,7 +188,7 @@ def _attention_context(costs: DistIrCosts, types: Types, values: Values) -> floa
 
 
 def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """As `_attention`, and the sum of the scores with their bias."""
+    """Count like `_attention`, plus the sum of the scores and their bias."""
     q, k = types[:2]
     heads = q.shape[2] // integer(values, "head_size", 1)
     scores = q.shaped((q.shape[0], heads, q.shape[1], k.shape[1]))
@@ -189,7 +196,7 @@ def _attention_bias(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Per weight three operators for the mean, four for the square, and seven for the step; a copy to the masters."""
+    """Count for each weight three operators for the mean, four for the square, seven for the step, and one copy."""
     masters = integer(values, "masters")
     count = len(types) // (4 + masters)
     cast = sum(map(costs.unary, types[count : 2 * count])) if masters else 0.0
@@ -197,7 +204,7 @@ def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _steps(unary: int = 0, binary: int = 0, launches: int = 0) -> OnOne:
-    """So many operators of one tensor and of two, all like the first input, and launches of others."""
+    """Return the rule of operators of one or two tensors, all like the first input, and of further launches."""
 
     def rule(costs: DistIrCosts, types: Types, values: Values) -> float:
         return binary * costs.binary(types[0]) + unary * costs.unary(types[0]) + launches * LAUNCH_S
@@ -207,13 +214,13 @@ def _steps(unary: int = 0, binary: int = 0, launches: int = 0) -> OnOne:
 
 _unary, _binary = _steps(unary=1), _steps(binary=1)
 _gelu = _steps(1, 7)
-"""Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
+"""Rule of GELU: half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
 _cross_entropy = _steps(2, launches=1)
-"""Softmax, logarithm, gather."""
+"""Rule of the loss: softmax, logarithm, gather."""
 
 
 _rms_norm = _steps(1, 3, launches=2)
-"""The square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
+"""Rule of RMS norm: the square, its mean, a sum and a root of few numbers, a quotient, a product with the scale."""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -221,7 +228,10 @@ def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _twice(forward: OnOne) -> OnOne:
-    """Twice the forward, for a gradient, which takes the inputs and then the gradient of the output."""
+    """Return a rule of twice the forward operator, for a gradient.
+
+    It takes the forward's inputs, then the output's gradient.
+    """
     return lambda costs, types, values: 2 * forward(costs, types, values)
 
 
@@ -243,7 +253,10 @@ def _collective(costs: DistIrCosts, types: Types, outputs: Types, values: Values
 
 
 def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    """Bytes by the width of a number once more; what a device gives itself makes it forget the parts before."""
+    """Multiply bytes by the width of a number, as DistIR does.
+
+    A part of the receiver itself overwrites the parts before.
+    """
     to, found = outputs[0].device, {outputs[0].device: 0.0}
     for each in types:
         found[each.device] = each.bytes * WIDTHS[each.dtype] / costs.bandwidth(each.device, to)
@@ -323,14 +336,16 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("block", "delay"), lambda costs, *asked: stated_seconds(*asked)),
     "send": _send,
 }
-"""Rules by kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor
-collectives have a latency."""
+"""Rules by kind, with DistIR's errors.
+
+A loss reads one tensor instead of two. Copies, broadcasts and scatters are free. Sends and collectives have no latency.
+"""
 
 
 def with_host(mesh: DeviceMesh) -> DeviceMesh:
-    """The mesh as DistIR's costs take it: a host before its devices, on a node of its own, at the slowest link.
+    """Return the mesh with a host as device 0, on its own node, linked at the speed of the slowest link.
 
-    Raises InputError for a device without FLOP/s or memory bandwidth, which those costs are made of.
+    Raises InputError for a device without FLOP/s or memory bandwidth.
     """
     for device in mesh.devices:
         if not device.flops or device.memory_bandwidth is None:

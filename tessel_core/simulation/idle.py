@@ -1,4 +1,4 @@
-"""How much the devices of a program stand idle, and why: the two splits of a schedule's idle time, on two streams."""
+"""Idle time of the devices of a program: how much there is, and why, on two streams."""
 
 from __future__ import annotations
 
@@ -13,39 +13,44 @@ from tessel_core.inspection.causes import ends_of, split_idle
 from tessel_core.inspection.stretches import union, union_of
 from tessel_core.simulation.trace import Trace
 
-_BITS = 53
-"""Of the latency in ticks: as many digits as a float has."""
+_LATENCY_BITS = 53
+"""Number of binary digits of the latency in ticks: as many as a float has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramIdle:
-    """Idle time of the devices of a trace, in its order; a device is idle while it does not compute."""
+    """Idle time of the devices of a trace, in order of devices. A device is idle while it does not compute."""
 
     split: IdleSplit
-    """Without a bound: none is known of a program."""
+    """Split of the idle time, without a bound: none is known for programs."""
     causes: IdleCauses
-    """Warmup before the first operation of a device, cooldown after the last; between them, communication while it
-    communicates, data the rest.  A device without operations that take time waits for data all the time."""
+    """Causes of the idle time of each device.
+
+    Warmup is before its first operation, and cooldown after its last. In between, the cause is communication while the
+    device communicates, and data otherwise. A device without operations waits for data all the time.
+    """
     tick: float
-    """Seconds."""
+    """Duration of a tick in seconds."""
 
 
 def idle_of(trace: Trace) -> ProgramIdle | None:
-    """The idle time of a trace from 0 to its latency; None where the program uses no device but the host.
+    """Return the idle time of a trace from 0 to its latency, or None if the program only uses the host.
 
-    Seconds are rounded to ticks, 2^52 to 2^53 of them in the latency; of these both splits are exact.
+    Seconds are rounded to ticks, of which the latency has 2^52 to 2^53. Both splits are exact in ticks.
     """
     if not trace.devices:
         return None
-    shift = _BITS - math.frexp(trace.latency)[1]
+    shift = _LATENCY_BITS - math.frexp(trace.latency)[1]
     times = trace.start, trace.start + trace.seconds, np.array([trace.latency])
     start, end, (latency,) = (np.rint(np.ldexp(each, shift)).astype(np.int64) for each in times)
     order, length = np.argsort(trace.device, kind="stable"), int(latency)
     first, last = (np.searchsorted(trace.device[order], trace.devices, side) for side in ("left", "right"))
     busy, tests = [], []
-    for mine in (order[a:b] for a, b in zip(first, last, strict=True)):
-        communicates = trace.communicates[mine]
-        computing, communicating = (union(start[some], end[some]) for some in (mine[~communicates], mine[communicates]))
+    for events in (order[a:b] for a, b in zip(first, last, strict=True)):
+        communicates = trace.communicates[events]
+        computing, communicating = (
+            union(start[some], end[some]) for some in (events[~communicates], events[communicates])
+        )
         busy.append(computing)
         tests.append({**ends_of(union_of((computing, communicating)), length), Cause.COMMUNICATION: communicating})
     split = IdleSplit(tuple(each.ticks for each in busy), Fraction(length))

@@ -1,4 +1,4 @@
-"""Memory that devices hold over time, from who makes and who takes every value."""
+"""Memory that devices hold over time, derived from the operations that compute and use each value."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Ints = NDArray[np.int32]
 Numbers = NDArray[np.int64]
 
 SAME_MOMENT = 2.0**-40
-"""Share of the whole time; moments that are closer differ by rounding only."""
+"""Share of the whole time. Times that differ by less differ only by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySteps:
-    """Columns: at `time[j]` device `device[j]` takes or frees value `value[j]`, and from then on holds `held[j]` bytes.
+    """Columns of memory steps: from `time[j]` seconds on, device `device[j]` holds `held[j]` bytes.
 
-    A value v that is freed stands as -1 - v.
+    The step acquires value `value[j]`. If `value[j]` is negative, it frees value -1 - `value[j]`.
     """
 
     device: Ints
@@ -36,7 +36,7 @@ class MemorySteps:
 
     @classmethod
     def summed(cls, order: Numbers, device: Ints, time: Floats, change: Numbers, value: Ints) -> MemorySteps:
-        """Changes of memory as steps, in an `order` that sorts by device first."""
+        """Return changes of memory as steps. `order` sorts the changes by device first."""
         device, total = device[order], np.cumsum(change[order])
         first = np.searchsorted(device, device, side="left")
         return cls(device, time[order], total - np.where(first > 0, total[first - 1], 0), value[order])
@@ -45,11 +45,12 @@ class MemorySteps:
 def memory_steps(
     program: Program, since: Floats, until: Floats, end: float, spans: tuple[Floats, Floats]
 ) -> MemorySteps:
-    """Steps of all devices, from the seconds from and to which operations need each value; `until` is changed.
+    """Return the memory steps of all devices.
 
-    Program outputs are held for good and inputs always.  Views and what is made in place hold nothing, and keep what
-    they look at.  At one moment what is freed goes before what is taken.  `spans` are the starts and ends of
-    operations; while one runs it holds its workspace, which stands as a value behind the others, by its number.
+    Operations need each value from `since` to `until`, in seconds; `until` is modified. Program outputs are held to the
+    end, and inputs always. Views and values computed in place hold nothing, and keep the value that they refer to. At
+    one moment, memory is freed before other memory is acquired. `spans` are the starts and ends of operations. A
+    running operation holds its workspace, which gets a value number after those of the program.
     """
     ops, places, bytes_ = _workspaces(program)
     spaces = (ops + len(program.types)).astype(np.int32)
@@ -69,13 +70,13 @@ def memory_steps(
 
 
 def workspace_of(program: Program, op: Op) -> int:
-    """Bytes that an operation holds while it runs, beside its inputs and outputs."""
+    """Return the bytes that an operation holds while it runs, besides its inputs and outputs."""
     rule = find_operator(op.kind).workspace
     return 0 if rule is None else round(rule(program.types_of(op.inputs), dict(op.attributes)))
 
 
 def _workspaces(program: Program) -> tuple[Numbers, Ints, Numbers]:
-    """Operations with a workspace, their devices and its bytes."""
+    """Return the operations with a workspace, their devices, and the bytes of the workspace."""
     found = [
         (i, program.types[op.outputs[0]].device, size)
         for i, op in enumerate(program.ops)
@@ -86,7 +87,7 @@ def _workspaces(program: Program) -> tuple[Numbers, Ints, Numbers]:
 
 
 def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:
-    """Per time, the number of its moment and when that is: times that lie close together are one."""
+    """Return the moment of each time and the time of that moment. Times closer than `tolerance` share a moment."""
     order = np.argsort(times, kind="stable")
     ordered = times[order]
     begins = np.diff(ordered, prepend=-np.inf) > tolerance
@@ -96,7 +97,10 @@ def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:
 
 
 def owners(program: Program, *, views: bool = True) -> Numbers:
-    """Per value, the one whose memory it is: itself, unless it was made in place or, with `views`, is a view."""
+    """Return the value that owns the memory of each value.
+
+    It is the value itself, unless that is computed in place or, with `views`, is a view.
+    """
     owner = np.arange(len(program.types))
     known = {kind: find_operator(kind) for kind in {op.kind for op in program.ops}}
     in_place = {kind for kind, operator in known.items() if operator.in_place}
@@ -110,12 +114,12 @@ def owners(program: Program, *, views: bool = True) -> Numbers:
 
 
 def makers(program: Program) -> tuple[Numbers, Numbers]:
-    """Values that operations make, in order, and the operation that makes each."""
+    """Return the values that operations compute, in program order, and the operation that computes each."""
     return _columns(op.outputs for op in program.ops)
 
 
 def takers(program: Program) -> tuple[Numbers, Numbers]:
-    """Values that operations take, in order, and the operation that takes each."""
+    """Return the values that operations use, in program order, and the operation that uses each."""
     return _columns(op.inputs for op in program.ops)
 
 
@@ -127,7 +131,7 @@ def _columns(values: Iterable[tuple[int, ...]]) -> tuple[Numbers, Numbers]:
 
 
 def per_operation(program: Program, find: Callable[[Op], T]) -> Iterator[T]:
-    """Yield `find` of each operation, called once for all of one kind with equal attributes and input types."""
+    """Yield `find` of each operation. Operations of equal kind, attributes and input types share one call."""
     type_of, known = _type_numbers(program), dict[object, T]()
     for op in program.ops:
         key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
@@ -138,13 +142,13 @@ def per_operation(program: Program, find: Callable[[Op], T]) -> Iterator[T]:
 
 
 def _type_numbers(program: Program) -> list[int]:
-    """Per value a number of its type; equal types that are one object have one number."""
+    """Return the number of each value's type. Equal types that are one object have one number."""
     number: dict[int, int] = {}
     return [number.setdefault(id(each), len(number)) for each in program.types]
 
 
 def devices_and_bytes(program: Program) -> tuple[Ints, Numbers]:
-    """Per value, its device and its size."""
+    """Return the device and the bytes of each value."""
     different = {id(each): each for each in program.types}
     which = np.array(_type_numbers(program), np.int64)
     devices = np.array([each.device for each in different.values()], np.int32)

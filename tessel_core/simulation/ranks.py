@@ -1,7 +1,7 @@
-"""The costs of a program that is written for one device of several that do the same (`ir/transforms/expansion.py`).
+"""Costs of a program that is written for one device of several that do the same (`ir/transforms/expansion.py`).
 
-A device of the program is a place in the pipeline, at which every rank does the same.  A collective takes as long as in
-the slowest of its groups, and a transfer as long as over the slowest of its links.
+A device of the program is a position in the pipeline, at which all ranks do the same. A collective takes as long as its
+slowest group, and a transfer as long as on its slowest link.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from tessel_core.ir.transforms.expansion import Degrees, groups_of
 from tessel_core.simulation.costs import Costs, DeviceSeconds
 
 WorkerOf = Callable[[int, int], int]
-"""The worker of a rank at a place of the pipeline, counted from 0."""
+"""Return the worker of a rank at a position in the pipeline, counted from 0."""
 
 
 @dataclass(frozen=True)
 class RankCosts(Costs):
-    """Device p of the program is place p - 1 of the pipeline on every rank."""
+    """Costs in which device p of the program is position p - 1 in the pipeline, on every rank."""
 
     costs: Costs
-    """Of the workers."""
+    """Costs of the workers."""
     degrees: Degrees
     worker_of: WorkerOf
     nodes: Sequence[int]
-    """Per worker, from the first on, its node."""
-    _apart: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = field(
+    """Node of each worker, from the first worker on."""
+    _distinct_groups: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per place, seconds of an operation on its slowest ranks."""
+        """Return the seconds of an operation at each position in the pipeline, on its slowest ranks."""
         places = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
         if not find_operator(kind).pattern:
             found = self.costs.seconds(kind, self._at(types, 0), self._at(outputs, 0), values)
@@ -53,13 +53,13 @@ class RankCosts(Costs):
         return [each.on(self.worker_of(rank, each.device - 1)) for each in types]
 
     def _groups(self, over: str, places: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """A group of ranks for each way in which groups lie on nodes."""
-        if (over, places) not in self._apart:
+        """Return one group of ranks for each different spread of a group over nodes."""
+        if (over, places) not in self._distinct_groups:
             groups = groups_of(self.degrees, over) if over else [(rank,) for rank in range(self.degrees.count)]
             different: dict[tuple[int, ...], tuple[int, ...]] = {}
             for group in groups:
                 nodes = [self.nodes[self.worker_of(rank, place - 1) - 1] for rank in group for place in places]
                 number: dict[int, int] = {}
                 different.setdefault(tuple(number.setdefault(node, len(number)) for node in nodes), group)
-            self._apart[over, places] = list(different.values())
-        return self._apart[over, places]
+            self._distinct_groups[over, places] = list(different.values())
+        return self._distinct_groups[over, places]

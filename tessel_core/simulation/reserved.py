@@ -1,4 +1,4 @@
-"""Memory that PyTorch's caching allocator takes from a device, which is more than what is held at a time."""
+"""Memory that PyTorch's caching allocator reserves on a device, which exceeds the memory in use."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tessel_core.simulation.trace import Trace
 
 _COMPUTE, _GATHERING, _SCATTERING = range(3)
 _POOL_OF = {"allgather": _GATHERING, "reduce_scatter": _SCATTERING}
-"""Pools of what the collectives of FSDP make; all else is made on the stream of the computation."""
+"""Pools of the outputs of FSDP's collectives. All other values are allocated on the compute stream."""
 
 
 def reserved_bytes(trace: Trace) -> tuple[int, ...]:
-    """Per device of the trace, bytes of `torch.cuda.max_memory_reserved`, fragments left out.
+    """Return `torch.cuda.max_memory_reserved` of each device of the trace in bytes, without fragmentation.
 
-    The allocator has a pool of memory for each stream, which never lends to another one, so pools keep the most that
-    they ever held [PyTorch, c10/cuda/CUDACachingAllocator.cpp].  FSDP gathers weights and scatters gradients into
-    buffers of streams of their own [PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py].  All that other
-    operations make belongs to the stream of the computation.
+    The allocator has one pool of memory per stream. Pools never lend memory to each other, so each keeps the most that
+    it ever held [PyTorch, c10/cuda/CUDACachingAllocator.cpp]. FSDP gathers weights and scatters gradients into buffers
+    of streams of their own [PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py]. Outputs of all other
+    operations belong to the compute stream.
     """
     program = trace.program
     of_value = np.zeros(len(program.types) + len(program.ops), np.int64)

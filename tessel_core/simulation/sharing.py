@@ -1,10 +1,12 @@
-"""Simulation with shared uplinks: what leaves or enters a node at one time divides the bandwidth of its uplink.
+"""Simulation with shared uplinks: concurrent transfers of a node divide the bandwidth of its uplink.
 
-A fluid model, event by event.  A transfer first waits for its latency, then flows; the rate of a flow is what each of
-its pairs of devices moves per second.  Rates are max-min fair: all rise together until a flow reaches its own link's
-bandwidth or an uplink is full, and what that limits stays [Bertsekas & Gallager 1992, section 6.5].  Every pair that
-crosses nodes loads the uplink of the sender's node on the way out and that of the receiver's on the way in; links are
-full-duplex, so the two do not meet.  Of a scatter or a gather, whose parts go in turn, an uplink carries the mean.
+This is a fluid model that proceeds event by event. A transfer first waits for its latency, then flows. Its rate is the
+bytes per second that each of its pairs of devices moves. Rates are max-min fair: all rates rise together until a flow
+reaches the bandwidth of its own link or fills an uplink, and then stay [Bertsekas & Gallager 1992, section 6.5].
+
+Every pair that crosses nodes loads the outgoing uplink of the sender's node and the incoming uplink of the receiver's
+node. Links are full-duplex, so the two directions do not interfere. The parts of a scatter or gather move one after
+another, and its load on an uplink is their mean.
 """
 
 from __future__ import annotations
@@ -30,20 +32,20 @@ Uplink = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The traffic of one communication between nodes."""
+    """Traffic of one communication between nodes."""
 
     latency: float
-    """Seconds before anything flows."""
+    """Seconds before any byte flows."""
     amount: float
-    """Bytes of each pair."""
+    """Bytes that each pair moves."""
     fastest: float
-    """Bytes per second of each pair, as its links allow."""
+    """Largest rate of each pair, in bytes per second, that its links allow."""
     uses: tuple[tuple[Uplink, float], ...]
-    """Uplinks, with the number of pairs that go through each."""
+    """Uplinks, each with the number of pairs that it carries."""
 
 
 def flow_of(costs: MeshCosts, program: Program, op: Op) -> Flow | None:
-    """The flow of an operation; None where nothing leaves a node."""
+    """Return the flow of an operation, or None if all of its data stays inside nodes."""
     if not find_operator(op.kind).pattern or find_operator(op.kind).stated:
         return None
     transfers = costs.transfers(op.kind, program.types_of(op.inputs), program.types_of(op.outputs))
@@ -66,7 +68,7 @@ def flow_of(costs: MeshCosts, program: Program, op: Op) -> Flow | None:
 
 
 def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
-    """The max-min fair rate of each flow, where every uplink carries so many bytes per second."""
+    """Return the max-min fair rate of each flow if every uplink carries `uplink` bytes per second."""
     rates, rising, level = [0.0] * len(flows), set(range(len(flows))), 0.0
     left: dict[Uplink, float] = {each: uplink for flow in flows for each, _ in flow.uses}
     while rising:
@@ -91,9 +93,9 @@ def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
 
 
 def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """Simulate as `simulate_streams`, with the uplinks of nodes shared; raises InputError for costs without a mesh."""
+    """Simulate like `simulate_streams`, with shared uplinks. Raises InputError for costs without a mesh."""
     if not isinstance(costs, MeshCosts):
-        raise InputError("link sharing", "needs the costs of a mesh, whose nodes have uplinks")
+        raise InputError("link sharing", "needs a mesh, whose nodes have uplinks")
     return _Shared(program, costs, overlap).trace()
 
 
@@ -110,17 +112,20 @@ class _Shared:
         count = len(program.ops)
         self._start, self._stretch = [0.0] * count, [1.0] * count
         self._after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        """Per operation, those that wait for it, each with the device that it must free, or -1 for its outputs."""
+        """Operations that wait for each operation.
+
+        Each comes with the device that must become free, or -1 for its outputs.
+        """
         self._missing = self._link()
         self._due = [(0.0, 1, i) for i, missing in enumerate(self._missing) if not missing]
-        """Heap of (seconds, 1 for the start of an operation and 0 for that of its flow, operation)."""
+        """Heap of (seconds, 1 for the start of an operation or 0 for the start of its flow, operation)."""
         self._now = 0.0
         self._left: dict[int, float] = {}
-        """Per operation that flows, the bytes that are left."""
+        """Bytes left to move for each flowing operation."""
         self._rates: Mapping[int, float] = {}
 
     def _link(self) -> list[int]:
-        """How many each operation waits for: the makers of its inputs, and what is before it on its streams."""
+        """Return how many operations each one waits for: those of its inputs, and the ones before it on its streams."""
         made_by: dict[int, int] = {}
         last: dict[tuple[int, Stream], int] = {}
         missing = [0] * len(self._program.ops)
@@ -167,7 +172,7 @@ class _Shared:
         self._now = time
 
     def _share(self) -> None:
-        """New rates, after a flow has come or gone."""
+        """Recompute the rates after a flow starts or ends."""
         flows = [flow for op in self._left if (flow := self._flows[op]) is not None]
         uplink = self._costs.mesh.node_uplink
         assert uplink is not None
@@ -182,14 +187,14 @@ class _Shared:
         else:
             heapq.heappush(self._due, (time + flow.latency, 0, op))
 
-    def _finish(self, op: int, lasts: float) -> None:
-        """Devices that would be free earlier are so by the same share of the time that it takes."""
+    def _finish(self, op: int, duration: float) -> None:
+        """Free the devices of an operation, and stretch the busy time of each by the same factor."""
         _, seconds, least = self._effects[op]
         alone = max([least, *(span for _, span in seconds)])
-        self._stretch[op] = lasts / alone if alone else 1.0
+        self._stretch[op] = duration / alone if alone else 1.0
         spans = dict(seconds)
         for after, device in self._after[op]:
-            free = lasts if device < 0 else spans[device] * self._stretch[op]
+            free = duration if device < 0 else spans[device] * self._stretch[op]
             self._start[after] = max(self._start[after], self._start[op] + free)
             self._missing[after] -= 1
             if not self._missing[after]:

@@ -1,4 +1,4 @@
-"""How long a program takes on a mesh and what its devices hold: the door to both simulations."""
+"""Entry point of both simulations: how long a program takes on a mesh, and what its devices hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tessel_core.simulation.streams import simulate_streams
 from tessel_core.simulation.trace import Trace
 
 DISTIR = "distir"
-_LARGEST_DEVICE = 1_000_000
-"""Clocks are kept for all devices up to the largest."""
+_MAX_DEVICE = 1_000_000
+"""Largest device number. Clocks are kept for all devices up to the largest in the program."""
 
 
 def simulate(
@@ -27,26 +27,26 @@ def simulate(
     overlap: bool = True,
     link_sharing: bool = False,
 ) -> Trace:
-    """The program's trace; its worker w is device w - 1 of the mesh, its device 0 the host.
+    """Simulate a program. Its worker w is device w - 1 of the mesh, and its device 0 is the host.
 
     Parameters
     ----------
     mesh
-        None where all operations say how long they take, as those of a lowered schedule do, or `costs` know them.
+        None if all operations state their duration, as in a lowered schedule, or if `costs` are given.
     costs
-        Else those of the mesh: `MeshCosts`, or `DistIrCosts` with `compat`.
+        Durations of operations. By default those of the mesh: `MeshCosts`, or `DistIrCosts` with `compat`.
     compat
-        "distir" for time and memory as DistIR's published code counts them, faults included; docs/simulation.md.
+        "distir" to count time and memory like DistIR's published code, including its errors (docs/simulation.md).
     overlap
-        Whether a device computes and communicates at the same time; in DistIR none does.
+        Whether a device computes and communicates at the same time. DistIR never does.
     link_sharing
-        Whether transfers that leave or enter a node at one time share its uplink; else each goes as if it were alone.
+        Whether concurrent transfers of a node share its uplink. Otherwise each is as fast as if it were alone.
 
     Raises
     ------
     InputError
-        For a program that is not well-formed or has no values, a device that the mesh does not have or whose speed it
-        does not say, an operation whose time needs a mesh, an unknown `compat`, and for link sharing that cannot be.
+        If the program is not well-formed or has no values, if the mesh lacks a device or its speed, or if the duration
+        of an operation needs a mesh. Also for an unknown `compat`, and for link sharing with `compat`.
     """
     check_semantics(compat, link_sharing=link_sharing)
     verify(program)
@@ -58,18 +58,18 @@ def simulate(
 
 
 def check_semantics(compat: str | None, *, link_sharing: bool = False) -> None:
-    """Raise InputError for an unknown `compat`, and for what its semantics do not have."""
+    """Raise InputError for an unknown `compat`, or an option that its semantics lack."""
     if compat not in (None, DISTIR):
         raise InputError("compat", f"{compat!r} is not known, known is {DISTIR}")
     if compat and link_sharing:
-        raise InputError("link sharing", "is not known to DistIR, whose transfers do not slow each other down")
+        raise InputError("link sharing", "is not available with DistIR, whose transfers do not slow each other down")
 
 
 def _check_devices(program: Program, mesh: DeviceMesh | None) -> None:
     if not program.devices:
         raise InputError(f"program {program.name}", "has no values, so there is nothing to simulate")
-    if program.devices[-1] > _LARGEST_DEVICE:
-        why = f"is above {_LARGEST_DEVICE:,}, the largest that is simulated"
+    if program.devices[-1] > _MAX_DEVICE:
+        why = f"is above {_MAX_DEVICE:,}, the largest device number that can be simulated"
         raise InputError(f"device {program.devices[-1]}", why)
     if mesh is not None and program.devices[-1] > len(mesh.devices):
         extra = next(each for each in program.devices if each > len(mesh.devices))

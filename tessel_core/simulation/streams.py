@@ -1,4 +1,4 @@
-"""The default simulation: operations start when their inputs are there and their streams are free."""
+"""The default simulation: an operation starts when its inputs are ready and its streams are free."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from tessel_core.simulation.live_memory import makers, memory_steps, per_operati
 from tessel_core.simulation.trace import COMPUTE, Stream, Trace, stream_of
 
 Effect = tuple[Stream, tuple[tuple[int, float], ...], float]
-"""Its stream, seconds per device that an operation keeps busy, and how long it takes at least."""
+"""Stream, seconds for which an operation keeps each device busy, and its least duration."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """Each device has a stream for computing and, with `overlap`, one per process group, each in program order.
+    """Simulate with one compute stream per device and, with `overlap`, one stream per process group.
 
-    An operation on several devices starts when its stream is free on all of them.  A value is held from the start
-    of the operation that makes it to the end of the last that takes it; program outputs to the end, inputs always.
-    Views hold nothing of their own, and keep what they look at.  Every transfer goes as fast as if it were alone.
+    Each stream runs its operations in program order. An operation on several devices starts when its stream is free on
+    all of them. A value is held from the start of the operation that computes it to the end of the last one that uses
+    it. Program outputs are held to the end, and inputs always. A view holds nothing, and keeps the value that it looks
+    at. Every transfer is as fast as if it were alone.
+
     Raises InputError for devices that the costs do not know.
     """
     clock: dict[Stream, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -56,7 +58,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
 
 
 def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
-    """The effect of an operation on its devices."""
+    """Return the effect of an operation on its devices."""
     operator = find_operator(op.kind)
     seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
     stream = stream_of(program, op)
@@ -72,7 +74,10 @@ def traced(
     op_end: Sequence[float],
     ends: Sequence[float],
 ) -> Trace:
-    """The trace of events (operation, device, start, seconds), of operations' starts and ends, and of devices' ends."""
+    """Build a trace from events, starts and ends of operations, and ends of devices.
+
+    `columns` of events are operation, device, start and seconds.
+    """
     start, end, count = np.array(op_start), np.array(op_end), len(program.types)
     (made, maker), (taken, taker) = makers(program), takers(program)
     since, until = np.zeros(count), np.zeros(count)

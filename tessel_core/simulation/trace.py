@@ -1,4 +1,4 @@
-"""The outcome of a simulation: when every operation ran, and which values every device held."""
+"""The result of a simulation: when every operation ran, and which values every device held."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _KINDS = {kind.value: kind for kind in BlockKind}
 
 
 class Stream(NamedTuple):
-    """What a device does in turn; different streams of a device run at the same time."""
+    """Work that a device does in sequence. Different streams of a device run at the same time."""
 
     what: str
-    """compute, send, or group for a collective."""
+    """"compute", "send", or "group" for a collective."""
     devices: tuple[int, ...] = ()
-    """The sender and the receiver, or the devices of the process group in order; empty for computing."""
+    """Sender and receiver, or the devices of the process group in order. Empty for computing."""
     over: str = ""
-    """In a program of one device of several, the dimension of the process group."""
+    """Dimension of the process group, in a program written for one device of several."""
 
 
 COMPUTE = Stream("compute")
 
 
 def stream_of(program: Program, op: Op) -> Stream:
-    """The stream of an operation: computing, one per process group, and one per direction between two devices."""
+    """Return the stream of an operation: computing, a process group, or one direction between two devices."""
     pattern = find_operator(op.kind).pattern
     if not pattern:
         return COMPUTE
@@ -55,39 +55,39 @@ def stream_of(program: Program, op: Op) -> Stream:
 
 
 def kind_of(op: Op) -> BlockKind:
-    """The kind of block that an operation counts as: backward for a gradient, else as its phase says."""
+    """Return the kind of block of an operation: backward for a gradient, or else by its phase."""
     if op.tag.phase == BlockKind.FORWARD.value and op.kind.endswith("_grad"):
         return BlockKind.BACKWARD
     return _KINDS.get(op.tag.phase, BlockKind.OTHER)
 
 
 def device_name(device: int, mesh: DeviceMesh | None) -> str:
-    """The mesh's name of a worker; without a mesh, its number."""
+    """Return the mesh's name of a worker, or its number without a mesh."""
     return f"device {device}" if mesh is None else mesh.devices[device - 1].name
 
 
 @dataclass(frozen=True, eq=False)
 class Trace(Shown):
-    """Events as columns: event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
+    """A simulated program. Event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
 
-    Live memory as steps: from `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`, because it has
-    taken value `memory_value[j]`, or where that is negative, freed value -1 - `memory_value[j]`; steps of one device
-    come in order.
+    Live memory is stored as steps. From `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`. The
+    step acquires value `memory_value[j]`, or if that is negative, it frees value -1 - `memory_value[j]`. The steps of
+    each device are in order.
     """
 
     program: Program
     devices: tuple[int, ...]
-    """Workers that the program uses, in order; the host is left out."""
+    """Workers that the program uses, in order, without the host."""
     op: NDArray[np.int32]
     device: NDArray[np.int32]
     start: NDArray[np.float64]
     seconds: NDArray[np.float64]
     ready: NDArray[np.float64]
-    """Seconds, per value of the program, from which operations can take it."""
+    """Seconds from which operations can use each value."""
     device_end: tuple[float, ...]
-    """Seconds, per device of `devices`."""
+    """End of each device of `devices`, in seconds."""
     peak_memory: tuple[int, ...]
-    """Bytes, per device of `devices`."""
+    """Peak memory of each device of `devices`, in bytes."""
     memory_device: NDArray[np.int32]
     memory_time: NDArray[np.float64]
     memory_bytes: NDArray[np.int64]
@@ -97,7 +97,7 @@ class Trace(Shown):
     def of(
         cls, program: Program, events: Events, ready: NDArray[np.float64], ends: Sequence[float], steps: MemorySteps
     ) -> Trace:
-        """The trace of these events and memory steps; `ends` are those of all devices by number."""
+        """Build a trace from events and memory steps. `ends` are the ends of all devices, by number."""
         workers = tuple(device for device in program.devices if device != HOST)
         device_end = tuple(ends[each] for each in workers)
         peaks = tuple(int(steps.held[steps.device == each].max(initial=0)) for each in workers)
@@ -106,27 +106,27 @@ class Trace(Shown):
 
     @cached_property
     def latency(self) -> float:
-        """Seconds until the last device is done."""
+        """Seconds until the last device ends."""
         return max(self.device_end, default=0.0)
 
     @cached_property
     def communicates(self) -> NDArray[np.bool_]:
-        """Per event, whether it is communication."""
+        """Whether each event is a communication."""
         communicates = np.array([bool(find_operator(op.kind).pattern) for op in self.program.ops], bool)
         return communicates[self.op]
 
     @cached_property
     def first_event(self) -> list[int]:
-        """Per operation its first event, and at the end the number of events; events are in program order."""
+        """Index of the first event of each operation, then the number of events. Events are in program order."""
         first: list[int] = np.searchsorted(self.op, np.arange(len(self.program.ops) + 1)).tolist()
         return first
 
     def events_of(self, op: int) -> range:
-        """The events of an operation, one for each device that it keeps busy."""
+        """Return the events of an operation, one per device that it keeps busy."""
         return range(self.first_event[op], self.first_event[op + 1])
 
     def start_of(self, op: int) -> float:
-        """When an operation starts; if it keeps no device busy, when its inputs are there."""
+        """Return when an operation starts, or when its inputs are ready if it keeps no device busy."""
         events = self.events_of(op)
         if events:
             return float(self.start[events[0]])
@@ -134,7 +134,10 @@ class Trace(Shown):
 
     @cached_property
     def previous(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Per event, the one before it on its stream of its device, -1 if none, and the latest on each other stream."""
+        """Earlier events of each event on its device.
+
+        These are the one before it on its own stream, or -1, and the latest on each other stream.
+        """
         latest: dict[int, dict[Stream, int]] = {device: {} for device in self.program.devices}
         streams = list(per_operation(self.program, lambda op: stream_of(self.program, op)))
         found = []
@@ -146,9 +149,9 @@ class Trace(Shown):
 
     @cached_property
     def lane(self) -> NDArray[np.int64]:
-        """Per event, 0 for computing, else a lane of communication from 1 on; events of a lane do not overlap.
+        """Lane of each event: 0 for computing, and from 1 on for communication.
 
-        A device has as few lanes as that takes.
+        Events of a lane do not overlap, and each device has the fewest lanes that this needs.
         """
         found = np.zeros(len(self.op), np.int64)
         talking = np.flatnonzero(self.communicates & (self.seconds > 0))
@@ -159,7 +162,7 @@ class Trace(Shown):
         for event, device, start, end in zip(order.tolist(), *(each.tolist() for each in columns), strict=True):
             if device != device_now:
                 device_now, free = device, []
-            # Ends and starts of one moment differ by rounding.
+            # Times of the same moment may differ by rounding.
             lane = next((i for i, until in enumerate(free) if until <= start * (1 + SAME_MOMENT)), len(free))
             free[lane : lane + 1] = [end]
             found[event] = 1 + lane
@@ -167,7 +170,7 @@ class Trace(Shown):
 
     @cached_property
     def made_by(self) -> NDArray[np.int32]:
-        """Per value, the operation that makes it; -1 for inputs."""
+        """Operation that computes each value, or -1 for an input."""
         found = np.full(len(self.program.types), -1, np.int32)
         for i, op in enumerate(self.program.ops):
             found[list(op.outputs)] = i
@@ -175,12 +178,12 @@ class Trace(Shown):
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is odd in the program."""
+        """Sentences about oddities of the program."""
         program, fresh = self.program, []
         for value in unfreed(program):
             op = program.ops[self.made_by[value]]
             operator = find_operator(op.kind)
-            # A mask of dropout is made beside what is taken, and nothing takes it where dropout runs again.
+            # A second output, such as the mask of a dropout that is recomputed, may be unused.
             beside = any(program.uses[each] for each in op.outputs)
             if program.types[value].bytes and not (operator.in_place or operator.view or beside):
                 fresh.append(value)
@@ -188,47 +191,48 @@ class Trace(Shown):
             return ()
         amount = show_memory(sum(program.types[value].bytes for value in fresh), "B")
         more = f" (and {len(fresh) - 1:,} like it)" if len(fresh) > 1 else ""
-        nothing = f"Nothing takes or returns %{program.value_name(fresh[0])}{more}"
-        return (f"{nothing}: where values are freed by their last use, these {amount} never are.",)
+        unused = f"No operation uses %{program.value_name(fresh[0])}{more}"
+        return (f"{unused}, so a system that frees values after their last use keeps these {amount}.",)
 
     @property
     def events(self) -> int:
-        """How many there are; an operation is one on each of its devices."""
+        """Number of events. An operation has one event on each of its devices."""
         return len(self.op)
 
 
 def worker_peaks(trace: Trace) -> tuple[int, ...]:
-    """Bytes that workers 1, 2 … hold at most; 0 for one that the program leaves out."""
+    """Return the peak memory of workers 1, 2 … in bytes; 0 for workers that the program does not use."""
     held = dict(zip(trace.devices, trace.peak_memory, strict=True))
     return tuple(held.get(worker, 0) for worker in range(1, max(held, default=0) + 1))
 
 
 def shortage(peaks: Sequence[int], mesh: DeviceMesh) -> str:
-    """The shortage of the first device whose memory does not suffice, as a sentence; empty where all suffice.
+    """Return a sentence about the first device with too little memory, or "" if all have enough.
 
-    `peaks` are those of the mesh's first devices, in order.
+    `peaks` are the peaks of the mesh's first devices, in order, in bytes.
     """
     for device, peak in zip(mesh.devices, peaks, strict=False):
         if device.memory_capacity is not None and peak > device.memory_capacity:
             missing, held = show_memory(peak - device.memory_capacity, "B"), show_memory(peak, "B")
-            return f"the memory of {device.name} is {missing} short of the {held} that it has to hold"
+            return f"{device.name} needs {held} of memory, {missing} more than it has"
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A line; times in seconds, None where it is no operation or one that keeps the device not busy."""
+    """A line of a listing. Times are None if the line is no operation, or one that keeps its device free."""
 
     text: str
     op: int | None = None
-    """Its place in the whole program."""
+    """Index of the operation in the whole program."""
     start: float | None = None
+    """Seconds."""
     seconds: float | None = None
 
 
 def listing(trace: Trace, rank: RankProgram) -> tuple[Listed, ...]:
-    """The lines of `rank_text`."""
-    mine = np.flatnonzero(trace.device == rank.rank)
-    columns = (trace.op[mine].tolist(), trace.start[mine].tolist(), trace.seconds[mine].tolist())
+    """Return the lines of `rank_text` with their times."""
+    here = np.flatnonzero(trace.device == rank.rank)
+    columns = (trace.op[here].tolist(), trace.start[here].tolist(), trace.seconds[here].tolist())
     times = {op: (start, seconds) for op, start, seconds in zip(*columns, strict=True)}
     return tuple(Listed(text, op, *times.get(-1 if op is None else op, ())) for op, text in rank_lines(rank))

@@ -1,7 +1,7 @@
-"""Transfers of communication over the links of a mesh, by formulas and as measured.
+"""Transfers of communications over the links of a mesh, by formulas and measurements.
 
-Collectives run on rails (`costs/collectives.py`); a broadcast and a reduction go along a chain in pieces, and scatter
-and gather part by part.
+Collectives run on rails (`costs/collectives.py`). A broadcast and a reduction move along a chain in pieces. A scatter
+and a gather move part by part.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class Wiring(Protocol):
-    """How the devices of a program are linked."""
+    """Links between the devices of a program."""
 
     def link(self, one: int, other: int) -> Link | None:
-        """The link between two devices; None where it is free."""
+        """Return the link between two devices, or None if transfers between them are free."""
 
     def by_node(self, devices: Sequence[int]) -> list[list[int]]:
-        """The devices of each node, in the order in which nodes come."""
+        """Return the devices of each node, in the order in which nodes first appear."""
 
     def collective(self, pattern: str, devices: tuple[int, ...], amount: float) -> Collective:
-        """The collective of a group that leaves or finds `amount` bytes on each device."""
+        """Return the collective of a group that starts or ends with `amount` bytes on each device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`amount` bytes over one or several paths side by side, which are `bandwidth` bytes per second together."""
+    """A transfer of `amount` bytes over parallel paths with a total of `bandwidth` bytes per second."""
 
     latency: float
-    """Seconds in which nothing flows."""
+    """Seconds before any byte flows."""
     amount: float
-    """Bytes that pass each point of the paths, all paths together."""
+    """Bytes that pass each point of the paths, over all paths together."""
     bandwidth: float
     """Bytes per second of all paths together."""
     devices: tuple[int, ...]
-    """Those that it keeps busy."""
+    """Devices that the transfer keeps busy."""
     pairs: Pairs = ()
     """Neighbours on a path that is no ring."""
     by_node: tuple[tuple[int, ...], ...] = ()
-    """Devices of a ring by node."""
+    """Devices of a ring, by node."""
     rails: int = 1
-    """Paths side by side."""
+    """Number of parallel paths."""
     tree: bool = False
     """Whether the latency is that of a tree."""
 
     @property
     def seconds(self) -> float:
-        """latency + amount / bandwidth."""
+        """Latency + amount / bandwidth."""
         return self.latency + self.amount / self.bandwidth
 
     @property
@@ -76,16 +76,16 @@ class Transfer:
 
 
 Rule = Callable[[Types, Types, Wiring], tuple[Transfer, ...]]
-"""Transfers from input and output types."""
+"""Return transfers, given input and output types."""
 
 
 def transfers_of(pattern: str, types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """The transfers of a communication of that pattern, one after another; KeyError for an unknown pattern."""
+    """Return the transfers of a communication, one after another. Raises KeyError for an unknown pattern."""
     return _PATTERNS[pattern](types, outputs, wiring)
 
 
 def _collective(pattern: str) -> Rule:
-    """All tensors of the operation together; its whole amount lies on each device before or after it."""
+    """Return the rule of a collective. All tensors count together, as the bytes on each device before or after it."""
 
     def transfers(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
         devices = tuple(dict.fromkeys(each.device for each in types))
@@ -94,7 +94,7 @@ def _collective(pattern: str) -> Rule:
         by_node = wiring.by_node(devices)
         if sum(map(len, by_node)) < 2:
             return ()
-        found = wiring.collective(pattern, tuple(device for mine in by_node for device in mine), amount)
+        found = wiring.collective(pattern, tuple(device for node in by_node for device in node), amount)
         rings = tuple(map(tuple, by_node))
         moved = found.latency, found.amount, found.bandwidth
         return (Transfer(*moved, devices, by_node=rings, rails=found.rails, tree=found.tree),)
@@ -103,13 +103,13 @@ def _collective(pattern: str) -> Rule:
 
 
 def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Every device sends every other one its part, all at once."""
+    """Let every device send a part to every other one at the same time."""
     devices = tuple(dict.fromkeys(each.device for each in types))
     by_node = wiring.by_node(devices)
-    workers = tuple(device for mine in by_node for device in mine)
+    workers = tuple(device for node in by_node for device in node)
     if len(workers) < 2:
         return ()
-    amount = max(types[0].bytes, outputs[0].bytes)  # experts may send or get more than others
+    amount = max(types[0].bytes, outputs[0].bytes)  # with experts, devices may send and receive different amounts
     found = wiring.collective(ALL_TO_ALL, workers, amount)
     paths = round(found.amount * len(workers) / amount) if amount else 1
     return (
@@ -118,7 +118,7 @@ def _all_to_all(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer,
 
 
 def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Along a chain in pieces: every latency once, the bytes once at the slowest link."""
+    """Move pieces along a chain. Every latency counts once, and the bytes count once, on the slowest link."""
     devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
     pairs = tuple(pairwise(devices))
     links = [link for pair in pairs if (link := wiring.link(*pair)) is not None]
@@ -129,7 +129,7 @@ def _chain(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]
 
 
 def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """One device with each of the others in turn, a part at a time; a send has one part."""
+    """Move one part at a time between one device and each of the others. A send has one part."""
     gathers = len(types) > 1
     many, one = (types, outputs[0].device) if gathers else (outputs, types[0].device)
     found = []
@@ -142,7 +142,7 @@ def _in_turn(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ..
 
 
 def _shift(types: Types, outputs: Types, wiring: Wiring) -> tuple[Transfer, ...]:
-    """Every device sends to the next one, all at once, at the pace of the slowest link."""
+    """Let every device send to the next one at the same time, at the pace of the slowest link."""
     devices = tuple(dict.fromkeys(each.device for each in types))
     pairs = tuple(pairwise((*devices, devices[0])))
     links = [link for pair in pairs if (link := wiring.link(*pair)) is not None]
@@ -176,38 +176,40 @@ class AllreduceRow:
 
 @dataclass(frozen=True)
 class AllreduceFit:
-    """a_n · bytes + b · n + c seconds among n devices [Santhanam 2021, section 4.3]."""
+    """An all-reduction takes a_n · bytes + b · n + c seconds among n devices [Santhanam 2021, section 4.3]."""
 
     per_byte: Mapping[int, float]
-    """a, by the size of the group."""
+    """The coefficients a_n, by size of group."""
     per_device: float
     constant: float
 
     def seconds(self, devices: int, amount: float) -> float:
-        """KeyError for a group of a size that was not measured."""
+        """Return seconds. Raises KeyError for a group of a size that was not measured."""
         return self.per_byte[devices] * amount + self.start(devices)
 
     def start(self, devices: int) -> float:
-        """Seconds that do not depend on the bytes."""
+        """Return the seconds that do not depend on the bytes."""
         return self.per_device * devices + self.constant
 
     def applied(self, transfer: Transfer, devices: int, amount: int) -> Transfer:
-        """The same transfer with the latency and the bandwidth that make it take this long."""
+        """Return the transfer with the measured latency and bandwidth."""
         bandwidth = transfer.amount / (self.per_byte[devices] * amount) if amount else transfer.bandwidth
         return replace(transfer, latency=self.start(devices), bandwidth=bandwidth)
 
 
 def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
-    """Least squares of relative errors; b and c are not negative, and b is 0 where there is one size of group only.
+    """Fit by least squares of relative errors.
 
-    Raises InputError where there are fewer than two sizes of bytes for a group, or more bytes do not take longer.
+    b and c are not negative, and b is 0 if all groups have one size.
+
+    Raises InputError if a group has fewer than two sizes of bytes, or if more bytes do not take longer.
     """
     groups = sorted({row.devices for row in rows})
     if not groups:
         raise InputError("allreduce", "has no measured rows")
     for group in groups:
         if len({row.bytes for row in rows if row.devices == group}) < 2:
-            raise InputError(f"allreduce of {group} devices", "needs rows of at least two sizes")
+            raise InputError(f"allreduce of {group} devices", "needs measurements of at least two sizes")
     starts = [1, 0] if len(groups) > 1 else [0]
     while True:
         slopes, found = _solved(rows, groups, starts)
@@ -217,7 +219,7 @@ def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
         starts = [name for name in starts if name not in negative]
     for group, slope in zip(groups, slopes, strict=True):
         if slope <= 0:
-            raise InputError(f"allreduce of {group} devices", "takes no longer for more bytes")
+            raise InputError(f"allreduce of {group} devices", "must take longer for more bytes")
     known = dict(zip(starts, found, strict=True))
     return AllreduceFit(dict(zip(groups, slopes, strict=True)), known.get(1, 0.0), known.get(0, 0.0))
 
@@ -225,7 +227,7 @@ def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
 def _solved(
     rows: Sequence[AllreduceRow], groups: Sequence[int], powers: Sequence[int]
 ) -> tuple[list[float], list[float]]:
-    """Slopes by group, and the coefficients of these powers of the number of devices."""
+    """Return the slopes by group, and the coefficients of these powers of the number of devices."""
     columns = [[row.bytes * (row.devices == group) / row.seconds for row in rows] for group in groups]
     columns += [[row.devices**power / row.seconds for row in rows] for power in powers]
     matrix = np.array(columns).T

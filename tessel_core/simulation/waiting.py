@@ -1,4 +1,4 @@
-"""Waiting: the neighbours of an operation that hold it up, and the causes of idle time on a device."""
+"""Waiting: which operations delay an operation, and why a device is idle."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class OpRun:
 
 
 def runs_of(trace: Trace, op: int) -> tuple[OpRun, ...]:
-    """A run for each device; none of an operation that keeps no device busy."""
+    """Return one run per device that an operation keeps busy."""
     events = trace.events_of(op)
     return tuple(OpRun(int(trace.device[i]), float(trace.start[i]), float(trace.seconds[i])) for i in events)
 
 
 def longest_operation(trace: Trace) -> int | None:
-    """The operation that keeps a device busy for longest, the first of several; None where none does."""
+    """Return the first operation with the longest event, or None if no operation takes time."""
     return int(trace.op[trace.seconds.argmax()]) if trace.seconds.any() else None
 
 
@@ -42,16 +42,16 @@ class Neighbour:
 
     op: int
     why: str
-    """The tie of the two: the value that the one makes and the other takes, or the device that runs both in turn."""
+    """The value that one operation computes and the other uses, or the device that runs both in turn."""
     gap: float
-    """Seconds from the end of the earlier to the start of the later; with 0 the one held the other up."""
+    """Seconds from the end of the earlier operation to the start of the later one. 0 if the earlier one delayed it."""
 
 
 def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
-    """The operations that make its inputs and those before it on its devices, the last to end first.
+    """Return the operations that an operation waited for, the last to end first.
 
-    A device has several streams; the one before on another stream counts only where nothing else says why the
-    operation did not start sooner.
+    These are the operations that compute its inputs, and those before it on its devices. A device has several streams.
+    The operation before on another stream only counts if no other one explains the start.
     """
     program, start = trace.program, trace.start_of(op)
     found = dict[int, Neighbour]()
@@ -80,7 +80,7 @@ def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
 
 
 def came_after(trace: Trace, op: int) -> tuple[Neighbour, ...]:
-    """The operations that count this one among those that they waited for, the first to start first."""
+    """Return the operations that waited for this one, the first to start first."""
     made = set(trace.program.ops[op].outputs)
     later = {i for i, each in enumerate(trace.program.ops[op + 1 :], op + 1) if not made.isdisjoint(each.inputs)}
     for event in trace.events_of(op):
@@ -94,7 +94,7 @@ def came_after(trace: Trace, op: int) -> tuple[Neighbour, ...]:
 
 
 def _add(found: dict[int, Neighbour], each: Neighbour) -> None:
-    """Of two ties between the same operations, the one that binds stays."""
+    """Add a neighbour. Of two ties with the same operation, keep the one with the smaller gap."""
     if each.op not in found or each.gap < found[each.op].gap:
         found[each.op] = each
 
@@ -105,7 +105,7 @@ def _sorted(found: dict[int, Neighbour], tolerance: float) -> tuple[Neighbour, .
 
 
 def _next(trace: Trace, event: int) -> Iterator[int]:
-    """The events before which this one is the latest of a stream of its device."""
+    """Yield the events for which this event is the latest of a stream of its device."""
     for later in np.flatnonzero(trace.device[event + 1 :] == trace.device[event]).tolist():
         own, elsewhere = trace.previous[event + 1 + later]
         if event == own or event in elsewhere:
@@ -116,18 +116,18 @@ def _next(trace: Trace, event: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Seconds of a device; computing + communicating - both + neither is the latency of the whole."""
+    """Busy time of a device in seconds. computing + communicating - both + neither is the latency of the program."""
 
     device: int
     computing: float
     communicating: float
     both: float
-    """Seconds of both at once; 0 without overlap."""
+    """Seconds of computing and communicating at once. 0 without overlap."""
     neither: float
 
 
 def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
-    """Per device of the trace."""
+    """Return the busy time of each device of the trace."""
     return tuple(_device_time(trace, device) for device in trace.devices)
 
 
@@ -144,10 +144,10 @@ def _device_time(trace: Trace, device: int) -> DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds for which a device does not compute because of what a stage does for a micro-batch."""
+    """Seconds for which a device does not compute because of one stage and micro-batch."""
 
     what: str
-    """The phase of computations, the kind of communication; empty where nothing is under way."""
+    """Phase of a computation, or kind of a communication. Empty if nothing is running."""
     stage: int | None
     micro_batch: int | None
     seconds: float
@@ -156,7 +156,7 @@ class Waiting:
     def title(self) -> str:
         """The cause in words, such as "stage 2's send of micro-batch 5"."""
         if not self.what:
-            return "nothing that the program says"
+            return "nothing in the program"
         if self.what == "wait":
             return "its turn in the schedule"
         stage = "" if self.stage is None else f"stage {self.stage}'s "
@@ -164,11 +164,11 @@ class Waiting:
 
 
 def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tuple[Waiting, ...]:
-    """The causes for which a device waits between the start and its last computation, the longest waits first.
+    """Return why a device waits between the start and its last computation, the longest waits first.
 
-    Every wait is followed back along what holds the next operation up: the input that comes last or the stream that is
-    free last, then what held that one up, and so on to where the wait began.  Each stretch of the wait is counted for
-    the operation that was then under way on this path.
+    Each wait is traced back along a path. The path goes from the next operation to the input or stream that became
+    available last, then to what delayed that one, and so on until the start of the wait. Each stretch of the wait
+    counts for the operation that was running then on this path.
     """
     sums: dict[tuple[str, int | None, int | None], float] = defaultdict(float)
     for op, seconds in _Causes(trace).of(device):
@@ -178,7 +178,7 @@ def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tu
 
 
 def _doing(op: Op, by_micro_batch: bool) -> tuple[str, int | None, int | None]:
-    """The cause that an operation counts as; a delay that only keeps to a schedule is no communication."""
+    """Return the cause of an operation. A delay that only keeps the order of a schedule is no communication."""
     communicates = bool(find_operator(op.kind).pattern) and op.tag.phase != "wait"
     what = op.kind if communicates or not op.tag.phase else op.tag.phase
     return what, op.tag.stage, op.tag.micro_batch if by_micro_batch else None
@@ -190,7 +190,7 @@ class _Causes:
         self._end = (trace.start + trace.seconds).tolist()
 
     def of(self, device: int) -> Iterator[tuple[int, float]]:
-        """(Operation, seconds) of every stretch of every wait; -1 where nothing is under way."""
+        """Yield (operation, seconds) for every stretch of every wait, with -1 if nothing is running."""
         cursor, trace = 0.0, self._trace
         for event in np.flatnonzero((trace.device == device) & ~trace.communicates).tolist():
             start = float(trace.start[event])
@@ -199,7 +199,7 @@ class _Causes:
             cursor = max(cursor, self._end[event])
 
     def _stretches(self, op: int, since: float, until: float) -> Iterator[tuple[int, float]]:
-        # Ends: what holds an operation up stands before it in the program.
+        # The loop ends, because an operation is only delayed by operations before it in the program.
         while until > since + self._tolerance:
             end, held_by = self._held_up(op)
             if end < until - self._tolerance:
@@ -212,7 +212,10 @@ class _Causes:
             op, until = held_by, began
 
     def _held_up(self, op: int) -> tuple[float, int]:
-        """When the last thing that an operation waits for ends, and which operation that is; of several the input."""
+        """Return the latest end that an operation waits for, and the operation that ends then.
+
+        Prefer inputs on ties.
+        """
         trace, start = self._trace, self._trace.start_of(op)
         inputs = trace.program.ops[op].inputs
         found = [(float(trace.ready[value]), 2, int(trace.made_by[value])) for value in inputs]

@@ -182,7 +182,7 @@ def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
     assert tab.says("proved optimal")
     tab.test.radio[0].set_value("The mesh")
     tab.run()
-    assert tab.says("its times are in ms, those of a mesh in s.")
+    assert tab.says("its times are in ms, but times on a mesh are in s.")
     assert next(button for button in tab.test.button if button.label == "Place").disabled
 
 

@@ -225,7 +225,7 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
         ("bad.txt", b"program a\n%x: fp32[4]@1\n%y: fp32[5]@1 = relu(%x)\nreturn %y", "")
     )
     tab.run()
-    assert tab.says("bad.txt: operation 0 (relu): makes fp32[5]@1, from its inputs it makes fp32[4]@1.")
+    assert tab.says("bad.txt: operation 0 (relu): outputs fp32[5]@1, but its inputs give fp32[4]@1.")
     assert lines(tab) == shown
     tab.test.file_uploader[0].set_value(("bytes.txt", b"\xff\xfe\x00", ""))
     tab.run()
@@ -341,7 +341,7 @@ def test_a_program_that_never_frees_is_shown_and_said() -> None:
     tab = upload(App("program"), "p.txt", text)
     assert trace_of(tab).peak_memory == (32,)
     (said,) = [each.value for each in tab.test.caption if "never" in each.value]
-    assert said.replace("\\", "").startswith("Nothing takes or returns %y: ")
+    assert said.replace("\\", "").startswith("No operation uses %y, ")
 
 
 def wanted(tab: App) -> str:

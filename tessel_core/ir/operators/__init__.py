@@ -1,4 +1,8 @@
-"""The table of operators: one entry each, for any number of inputs."""
+"""Table of operators: one entry each, for any number of inputs.
+
+Functions, norms, reductions, attention, windows and the choice of experts are computed in at least fp32 and rounded
+once at the end, as frameworks do. FLOPs count the steps of an operator's definition.
+"""
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attention import ATTENTION
@@ -27,29 +31,29 @@ _TABLES = (
     *(TRANSFORMERS, VOCABULARY, DROPOUT, ATTENTION, ATTENTION_STEPS, RING, EXPERTS, OPTIMIZERS, COMMUNICATION, STATED),
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
-"""Every operator by kind."""
-_OF_COSTS = (CASTS, FORMAT, FUSED, KERNEL)
-"""Attributes that every operator on one device may have besides."""
+"""Operators by kind."""
+_COST_ATTRIBUTES = (CASTS, FORMAT, FUSED, KERNEL)
+"""Optional attributes of every operator that runs on one device."""
 
 
 def find_operator(kind: str) -> Operator:
-    """The operator of that kind; raises InputError with the known kinds where there is none."""
+    """Return the operator of that kind. Raises InputError with the known kinds if there is none."""
     if kind not in OPERATORS:
         raise InputError(f"operator {kind}", f"is not known, known are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[kind]
 
 
 def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    """The types of an operation's outputs; equal ones are the same object.
+    """Return the types of an operation's outputs. Equal types are the same object.
 
-    Raises InputError for an unknown kind, a missing or unknown attribute, or types that do not go together.
+    Raises InputError for an unknown kind, a missing or unknown attribute, or types that do not fit.
     """
     operator, values = find_operator(kind), dict(attributes)
     missing = [name for name in operator.attributes if name not in values]
-    of_costs = () if operator.pattern or operator.stated else _OF_COSTS
-    unknown = [name for name in values if name not in (*operator.attributes, *operator.optional, *of_costs)]
+    cost_attributes = () if operator.pattern or operator.stated else _COST_ATTRIBUTES
+    unknown = [name for name in values if name not in (*operator.attributes, *operator.optional, *cost_attributes)]
     if missing or unknown:
-        why = f"has no attribute {missing[0]}" if missing else f"takes no attribute {unknown[0]}"
+        why = f"needs the attribute {missing[0]}" if missing else f"has no attribute {unknown[0]}"
         raise InputError(kind, why)
     outputs = tuple(map(interned, operator.infer(types, values)))
     check_costs(kind, types, outputs, values)

@@ -1,6 +1,4 @@
-"""Attention over heads, with a causal mask or a bias, and the columns that hold queries, keys and values together.
-
-Narrow formats are computed in fp32 and rounded once at the end, as frameworks do."""
+"""Attention over heads, with a causal mask or a bias, and the packed columns of queries, keys and values."""
 
 from __future__ import annotations
 
@@ -28,62 +26,71 @@ from tessel_core.ir.types import TensorType
 
 
 def visible_pairs(queries: int, keys: int, causal: bool, window: int = 0) -> int:
-    """Scores of one head: all, or those of each query with keys up to its own place; the last query sees all keys.
+    """Return the number of scores per head that the mask leaves visible.
 
-    With a window, each query sees so many keys at most, the latest.
+    With a causal mask, the last query sees all keys, and each earlier one sees one key less. With a window, each query
+    sees at most the latest `window` keys.
     """
     pairs = queries * keys - causal * queries * (queries - 1) // 2
     if not window:
         return pairs
-    longest, shortest = max(0, keys - window), max(0, keys - queries + 1 - window)  # keys hidden from last and first
-    return pairs - (longest * (longest + 1) - shortest * (shortest - 1)) // 2 if longest else pairs
+    hidden_last, hidden_first = (
+        max(0, keys - window),
+        max(0, keys - queries + 1 - window),
+    )  # from the last and first query
+    return pairs - (hidden_last * (hidden_last + 1) - hidden_first * (hidden_first - 1)) // 2 if hidden_last else pairs
 
 
 def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
     size = integer(values, "head_size", 1)
     fits = len(columns.shape) == 3 and columns.shape[-1] % (packed * size) == 0
-    what = "three for each head" if packed > 1 else "one for each head"
-    need(fits, f"takes [batch, tokens, columns] of {what}, {size} columns each, got {columns}")
+    need(fits, f"needs [batch, tokens, columns] with {packed * size} columns per head, got {columns}")
 
 
 def check_mask(queries: int, keys: int, values: Values) -> None:
-    """Raise InputError where `causal` and `window` do not say a mask of so many queries and keys."""
+    """Raise InputError if `causal` and `window` describe no mask for these numbers of queries and keys."""
     causal = integer(values, "causal")
     need(causal in (0, 1), f"causal must be 0 or 1, got {causal}")
-    need(not causal or keys >= queries, f"takes a key for each query, got {queries} queries and {keys} keys")
+    need(
+        not causal or keys >= queries, f"needs at least as many keys as queries, got {queries} queries and {keys} keys"
+    )
     if "window" in values:
-        need(integer(values, "window", 1) > 0 and causal == 1, "has a window only with a causal mask")
+        need(integer(values, "window", 1) > 0 and causal == 1, "can have a window only with a causal mask")
 
 
 def attention_types(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """Shape rule: [batch, tokens, columns] of queries, keys and values to those of the output."""
+    """Shape rule: from the columns of queries, keys and values, [batch, tokens, columns], to those of the output."""
     q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
     _whole_heads(k, 1, values)
     fits = k.dtype == v.dtype == q.dtype and k.shape[:2] == v.shape[:2] and k.shape[0] == q.shape[0]
-    need(fits and len(v.shape) == 3, f"takes a value for each key, of as many samples as the queries {q}, got {k}, {v}")
+    need(fits and len(v.shape) == 3, f"needs one value per key, and as many samples as the queries {q}, got {k}, {v}")
     heads, groups = (each.shape[2] // integer(values, "head_size", 1) for each in (q, k))
-    need(groups > 0 and heads % groups == 0, f"takes {heads} heads of queries or a divisor of keys, got {groups}")
-    need(v.shape[2] % groups == 0, f"takes values of as many heads as the keys, {groups}, got {v}")
+    need(
+        groups > 0 and heads % groups == 0,
+        f"needs a number of key heads that divides the {heads} query heads, got {groups}",
+    )
+    need(v.shape[2] % groups == 0, f"needs values of {groups} heads, like the keys, got {v}")
     check_mask(q.shape[1], k.shape[1], values)
     if "cap" in values:
         need(number(values, "cap") > 0, f"cap must be above 0, got {values['cap']}")
     if "rate" in values or "seed" in values:
-        need("rate" in values and "seed" in values, "drops out by a rate and a seed, got one of them")
+        need("rate" in values and "seed" in values, "needs both a rate and a seed for dropout, got only one of them")
         check_dropout(values)
     return (q.resized(2, heads * (v.shape[2] // groups)),)
 
 
 def _heads(array: Array, values: Values) -> Array:
-    """[batch, tokens, columns] as [batch, head, tokens, head size], no narrower than fp32."""
+    """Reshape [batch, tokens, columns] to [batch, head, tokens, head size], in at least fp32."""
     batch, tokens, _ = array.shape
     return wide(array).reshape(batch, tokens, -1, integer(values, "head_size", 1)).swapaxes(1, 2)
 
 
 def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)) -> list[Array]:
-    """Queries, keys, values and what is like queries, as [batch, group, head of the group, tokens, size].
+    """Return the arrays as [batch, group, head of the group, tokens, size].
 
-    A group is what shares keys and values, so these have one head in each.
+    The heads of a group share one head of keys and one of values. `of_queries` are the indices of arrays with a head
+    per query head.
     """
     groups = arrays[1].shape[2] // integer(values, "head_size", 1)
     heads = arrays[0].shape[2] // integer(values, "head_size", 1)
@@ -96,39 +103,39 @@ def in_groups(arrays: Arrays, values: Values, of_queries: Sequence[int] = (0, 3)
 
 
 def columns_of(heads: Array, like: Array) -> Array:
-    """[batch, .., tokens, size] as [batch, tokens, columns]."""
+    """Reshape [batch, .., tokens, size] to [batch, tokens, columns], in the format of `like`."""
     batch, tokens, last = len(heads), heads.shape[-2], heads.ndim - 2
     return in_format(namespace(heads).moveaxis(heads, last, 1).reshape(batch, tokens, -1), like)
 
 
 def _scores(q: Array, k: Array) -> Array:
-    """Scaled products, of heads."""
+    """Return the scaled products of heads."""
     return q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
 
 
 def _capped(scores: Array, values: Values) -> Array:
-    """Scores drawn below a cap, where there is one."""
+    """Bound the scores by tanh if there is a cap."""
     cap = values.get("cap")
     return cap * namespace(scores).tanh(scores / cap) if isinstance(cap, int | float) else scores
 
 
 def capped_scores(q: Array, k: Array, values: Values) -> Array:
-    """Scaled products of heads, drawn below a cap where there is one."""
+    """Return the scaled products of heads, bounded by tanh if there is a cap."""
     return _capped(_scores(q, k), values)
 
 
 def slope_of_cap(capped: Array, values: Values) -> Array | float:
-    """The slope of what scores went through, from capped scores."""
+    """Return the derivative of the cap, computed from capped scores."""
     return 1 - (capped / number(values, "cap")) ** 2 if "cap" in values else 1.0
 
 
 def _weights(q: Array, k: Array, values: Values) -> Array:
-    """Softmax of the scores that are seen."""
+    """Return the softmax of the visible scores."""
     return softmax_of(seen_scores(capped_scores(q, k, values), values))
 
 
 def seen_scores(scores: Array, values: Values) -> Array:
-    """Scores, minus infinity where a mask hides the key."""
+    """Return the scores, with minus infinity where a mask hides the key."""
     if not values["causal"]:
         return scores
     queries, keys = scores.shape[-2:]
@@ -140,14 +147,14 @@ def seen_scores(scores: Array, values: Values) -> Array:
 
 
 def softmax_of(scores: Array) -> Array:
-    """Softmax over keys."""
+    """Return the softmax over keys."""
     xp = namespace(scores)
     powers = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def _dropped(v: Array, values: Values) -> Array | float:
-    """The factor of each weight: 1, or with dropout 0 or 1 / (1 - rate) by the key."""
+    """Return the factor of each weight: 1, or with dropout 0 or 1 / (1 - rate), drawn per key."""
     if "rate" not in values:
         return 1.0
     return in_format(kept_columns(v.shape[-2], values, v), v) / (1 - number(values, "rate"))
@@ -159,7 +166,7 @@ def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _attention_work(products: int) -> WorkRule:
-    """So many products; scores never reach memory [Dao 2022, FlashAttention]."""
+    """Return the work of `products` products. Scores never reach memory [Dao 2022, FlashAttention]."""
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
         q, k, v = types[:3]
@@ -174,7 +181,7 @@ def _attention_work(products: int) -> WorkRule:
 def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     (out,) = attention_types(types[:3], values)
-    need(types[3] == out, f"takes the gradient of the output, {out}, got {types[3]}")
+    need(types[3] == out, f"needs the gradient of the output, {out}, got {types[3]}")
     return tuple(types[:3])
 
 
@@ -190,9 +197,9 @@ def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _slopes(
     weights: Array, q: Array, k: Array, v: Array, dz: Array, bend: Array | float = 1.0, dropped: Array | float = 1.0
 ) -> tuple[Array, Array, Array, Array]:
-    """Gradients of queries, keys, values and scores.
+    """Return gradients of queries, keys, values and scores.
 
-    `bend` is the slope of what scores went through, `dropped` the factor of each weight by dropout.
+    `bend` is the derivative of the cap, and `dropped` is the factor of each weight by dropout.
     """
     by_weight = dropped * (dz @ v.swapaxes(-1, -2))
     by_score = bend * weights * (by_weight - (by_weight * weights).sum(axis=-1, keepdims=True))
@@ -201,27 +208,31 @@ def _slopes(
 
 
 def _masked(values: Values) -> Values:
-    """Attributes as those of attention, without a mask where none is named."""
+    """Return the attributes with `causal` set to 0 if it is missing."""
     return {"causal": 0, **values}
 
 
 def _attention_bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     q, k, _, bias = together(types, 4)
     (made,) = attention_types(types[:3], _masked(values))
-    need(k.shape[2] == q.shape[2], f"takes keys as wide as the queries {q}, got {k}")
+    need(k.shape[2] == q.shape[2], f"needs keys as wide as the queries {q}, got {k}")
     flag = values.get("consecutive", 0)
     need(flag in (0, 1), f"consecutive must be 0 or 1, got {flag}")
     heads = q.shape[2] // integer(values, "head_size", 1)
     fits = bias.dtype == q.dtype and len(bias.shape) == 4 and bias.shape[1:] == (heads, q.shape[1], k.shape[1])
-    need(fits, f"takes a bias [g, {heads}, {q.shape[1]}, {k.shape[1]}] like the queries {q}, got {bias}")
+    need(fits, f"needs a bias [g, {heads}, {q.shape[1]}, {k.shape[1]}] like the queries {q}, got {bias}")
     need(
-        bias.shape[0] > 0 and q.shape[0] % bias.shape[0] == 0, f"takes biases that divide the batch of {q}, got {bias}"
+        bias.shape[0] > 0 and q.shape[0] % bias.shape[0] == 0,
+        f"needs a number of biases that divides the batch of {q}, got {bias}",
     )
     return (made,)
 
 
 def _biased_weights(q: Array, k: Array, bias: Array, values: Values) -> Array:
-    """Entry b of the batch takes bias b mod g, or bias b // (batch / g) where those of one bias are consecutive."""
+    """Return the attention weights.
+
+    Sample b takes bias b mod g, or bias b // (batch / g) if samples of one bias are consecutive.
+    """
     scores = _scores(q, k)
     repeats = len(scores) // len(bias)
     xp = namespace(bias)
@@ -237,7 +248,7 @@ def _attention_bias_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _attention_bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 5)
     (out,) = _attention_bias(types[:4], values)
-    need(types[4] == out, f"takes the gradient of the output, {out}, got {types[4]}")
+    need(types[4] == out, f"needs the gradient of the output, {out}, got {types[4]}")
     return tuple(types[:4])
 
 
@@ -251,7 +262,7 @@ def _attention_bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arr
 
 
 def _attention_bias_work(products: int) -> WorkRule:
-    """As attention; the bias is added to each score that is seen."""
+    """Return the work of attention plus one addition per visible score."""
     plain = _attention_work(products)
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
@@ -294,7 +305,7 @@ _OF_BIAS = ("causal", "consecutive")
 
 
 def _row_sums(types: Types, values: Values) -> float:
-    """The logarithm of the sum of each row of scores, in fp32."""
+    """Return the bytes of the log-sum-exp of each row of scores, in fp32."""
     return 4 * types[0].elements / integer(values, "head_size", 1)
 
 
@@ -309,7 +320,7 @@ ATTENTION = (
         statistics=_row_sums,
         gradient=lambda back: back.add("attention_grad", (*back.inputs, back.gradient), **back.values),
     ),
-    # The gradient makes the scores again [Dao 2022, appendix B].
+    # The gradient recomputes the scores [Dao 2022, appendix B].
     Operator(
         "attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS, optional=_OF_SCORES
     ),
@@ -349,11 +360,15 @@ ATTENTION = (
         gradient=lambda back: back.add("unpack_qkv", (back.gradient,), **back.values),
     ),
 )
-"""`attention` of queries, keys and values, each [batch, tokens, heads x head size].  Several heads of queries may share
-one of keys and values [Ainslie 2023, grouped-query attention], whose sizes may differ [DeepSeek-AI 2024, section 2.1].
-`window` is the number of keys that a query sees at most, `cap` bounds scores by a tanh, and with `rate` and `seed` the
-kernel drops weights out as `dropout` does, without keeping a mask.  `attention_bias` adds a bias
-[g, heads, queries, keys] to the scores, entry b of the batch its bias b mod g, or with `consecutive` each bias to as
-many consecutive entries.  Both have a causal mask where `causal` is 1.  `unpack_qkv` of columns that hold, head
-by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back.  How many heads there
-are follows from the columns."""
+"""The number of heads follows from the columns and the attribute `head_size`.
+
+- `attention` takes queries, keys and values, each [batch, tokens, heads x head size]. Several heads of queries may
+  share one head of keys and values [Ainslie 2023, grouped-query attention]. Values may have another head size
+  [DeepSeek-AI 2024, section 2.1]. `window` is the largest number of keys that a query sees. `cap` bounds the scores by
+  a tanh. With `rate` and `seed` the kernel drops weights as `dropout` does, but keeps no mask.
+- `attention_bias` adds a bias [g, heads, queries, keys] to the scores. Sample b takes bias b mod g. With `consecutive`,
+  each bias serves as many consecutive samples.
+- Both have a causal mask if `causal` is 1.
+- `unpack_qkv` splits columns that hold the queries, keys and values of each head side by side [Shoeybi 2019,
+  Megatron-LM]. `pack_qkv` is its inverse.
+"""

@@ -1,6 +1,4 @@
-"""The operators that attention launches without a fused kernel, which keep its scores in memory.
-
-Narrow formats are computed in fp32 and rounded once at the end of each operator, as frameworks do."""
+"""Operators of unfused attention, which keeps its scores in memory."""
 
 from __future__ import annotations
 
@@ -13,15 +11,21 @@ from tessel_core.ir.operators.rules import alike, count, elementwise_work, moved
 from tessel_core.ir.types import TensorType
 
 SCORES, SUM_OF_KEYS, SUM_OF_QUERIES = "btghd,bkgd->bghtk", "bghtk,bkgd->btghd", "bghtk,btghd->bkgd"
-"""Products of attention [batch, group, head of the group, tokens of queries, keys, size of a head], as of `einsum`."""
+"""Products of attention in `einsum` notation.
+
+Axes are b: batch, g: group, h: head of the group, t: tokens of queries, k: keys, d: head size.
+"""
 
 
 def _grouped(q: TensorType, k: TensorType, values: Values) -> int:
-    """The number of heads of the wider tensor; those of the other one divide it."""
+    """Return the number of heads of the wider tensor, which the number of the other one's heads must divide."""
     size = integer(values, "head_size", 1)
     fits = len(q.shape) == len(k.shape) == 3 and q.dtype == k.dtype and q.shape[0] == k.shape[0]
     fits = fits and k.shape[2] > 0 and k.shape[2] % size == 0 and q.shape[2] % k.shape[2] == 0
-    need(fits, f"takes [batch, tokens, columns] of heads of {size} and a divisor of as many, got {q} and {k}")
+    need(
+        fits,
+        f"needs [batch, tokens, columns] of heads of {size}, and a number of heads that divides it, got {q} and {k}",
+    )
     return q.shape[2] // size
 
 
@@ -33,41 +37,41 @@ def _attention_scores(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _attention_scores_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (made,) = _attention_scores(types[:2], values)
-    need(together(types, 3)[2] == made, f"takes the gradient of the scores, {made}, got {types[2]}")
+    need(together(types, 3)[2] == made, f"needs the gradient of the scores, {made}, got {types[2]}")
     return types[0], types[1]
 
 
 def _attention_context(types: Types, values: Values) -> tuple[TensorType, ...]:
     weights, v = together(types, 2)
-    need(len(weights.shape) == 4, f"takes weights [batch, heads, queries, keys], got {weights}")
+    need(len(weights.shape) == 4, f"needs weights [batch, heads, queries, keys], got {weights}")
     batch, heads, queries, keys = weights.shape
     made = weights.shaped((batch, queries, heads * integer(values, "head_size", 1)))
     _grouped(made, v, values)
-    need(v.shape[1] == keys, f"takes a value for each key of {weights}, got {v}")
+    need(v.shape[1] == keys, f"needs one value per key of {weights}, got {v}")
     return (made,)
 
 
 def _attention_context_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (made,) = _attention_context(types[:2], values)
-    need(together(types, 3)[2] == made, f"takes the gradient of the output, {made}, got {types[2]}")
+    need(together(types, 3)[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")
     return types[0], types[1]
 
 
 def _by_head(q: Array, k: Array, values: Values) -> tuple[Array, Array]:
-    """Columns of both tensors by group and head; a group shares one head of the narrower tensor."""
+    """Split the columns of both tensors by group and head. A group shares one head of the narrower tensor."""
     size = integer(values, "head_size")
     groups = k.shape[2] // size
     return q.reshape(*q.shape[:2], groups, -1, size), k.reshape(*k.shape[:2], groups, size)
 
 
 def _by_group(scores: Array, like: Array) -> Array:
-    """Scores [batch, heads, queries, keys] by the groups of such keys or values."""
+    """Split scores [batch, heads, queries, keys] into the groups that share keys and values."""
     return scores.reshape(len(scores), like.shape[2], -1, *scores.shape[2:])
 
 
 def _product(rule: str, one: Array, other: Array) -> Array:
-    """NumPy and PyTorch have `einsum`, which is not in the standard."""
+    """Call `einsum`, which NumPy and PyTorch have and the Array API standard lacks."""
     if namespace(one) is np:
         return np.einsum(rule, one, other, optimize=True)
     return namespace(one).einsum(rule, one, other)
@@ -105,7 +109,10 @@ def _attention_context_grad_compute(weights: Array, v: Array, dz: Array, values:
 
 
 def _products_work(products: int) -> WorkRule:
-    """So many products over all pairs of queries and keys, whatever the mask hides; each reads the last input."""
+    """Return the work of `products` products over all pairs of query and key, including hidden ones.
+
+    Each product reads the last input.
+    """
 
     def work(types: Types, outputs: Types, values: Values) -> Work:
         scores = next(each for each in (*types, *outputs) if len(each.shape) == 4)
@@ -117,7 +124,7 @@ def _products_work(products: int) -> WorkRule:
 
 def _masked_softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
     (scores,) = one(types, values)
-    need(len(scores.shape) > 1, f"takes scores [.., queries, keys], got {scores}")
+    need(len(scores.shape) > 1, f"needs scores [.., queries, keys], got {scores}")
     number(values, "scale")
     check_mask(scores.shape[-2], scores.shape[-1], values)
     return (scores,)
@@ -187,7 +194,10 @@ ATTENTION_STEPS = (
         ("head_size",),
     ),
 )
-"""`attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
-`masked_softmax` multiplies scores by `scale`, hides keys as the mask of `attention` does, and takes the softmax over
-keys [Shoeybi 2019, Megatron-LM's fused kernel]; its gradient takes its output.  `attention_context` sums values with
-these weights; its `head_size` is that of the values."""
+"""The operators of the forward pass:
+
+- `attention_scores` of queries and keys [batch, tokens, columns] are [batch, heads, queries, keys], not scaled.
+- `masked_softmax` multiplies scores by `scale`, hides keys by the mask of `attention`, and takes the softmax over keys
+  [Shoeybi 2019, Megatron-LM's fused kernel]. Its gradient takes its output.
+- `attention_context` sums values with these weights. Its `head_size` is that of the values.
+"""

@@ -1,4 +1,4 @@
-"""Attributes of operations, read and checked."""
+"""Reads and checks attributes of operations."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from tessel_core.ir.operators.operator import Values, need
 
 
 def axis_of(values: Values, rank: int) -> int:
-    """The attribute `axis`, counted from the front."""
+    """Return the attribute `axis`, counted from the front."""
     axis = values["axis"]
-    need(isinstance(axis, int) and -rank <= axis < rank, f"has no axis {axis}, the rank is {rank}")
+    need(isinstance(axis, int) and -rank <= axis < rank, f"has no axis {axis}, because the rank is {rank}")
     assert isinstance(axis, int)
     return axis % rank
 
 
 def axes_of(values: Values, rank: int, name: str = "axes") -> tuple[int, ...]:
-    """An attribute that lists distinct axes, counted from the front."""
+    """Return an attribute that lists distinct axes, counted from the front."""
     axes = integers(values, name)
-    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} are not all axes of rank {rank}")
+    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} must be axes of rank {rank}")
     found = tuple(axis % rank for axis in axes)
     need(len(set(found)) == len(found), f"{name} must name each axis once, got {axes}")
     return found
 
 
 def integer(values: Values, name: str, least: int = 0) -> int:
-    """An attribute that is a whole number."""
+    """Return an attribute that is an integer of at least `least`."""
     value = values[name]
     need(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value}")
     assert isinstance(value, int)
@@ -33,7 +33,7 @@ def integer(values: Values, name: str, least: int = 0) -> int:
 
 
 def integers(values: Values, name: str, least: int | None = None) -> tuple[int, ...]:
-    """An attribute that is a list of whole numbers."""
+    """Return an attribute that is a list of integers, each at least `least`."""
     value = values[name]
     need(isinstance(value, tuple), f"{name} must be a list like (1 2), got {value!r}")
     assert isinstance(value, tuple)
@@ -42,7 +42,7 @@ def integers(values: Values, name: str, least: int | None = None) -> tuple[int, 
 
 
 def number(values: Values, name: str) -> float:
-    """An attribute that is a number."""
+    """Return an attribute that is a finite number."""
     value = values[name]
     need(isinstance(value, int | float) and bool(np.isfinite(value)), f"{name} must be a finite number, got {value}")
     assert isinstance(value, int | float)
@@ -50,7 +50,7 @@ def number(values: Values, name: str) -> float:
 
 
 def device_list(values: Values, name: str = "devices") -> tuple[int, ...]:
-    """An attribute that lists distinct devices."""
+    """Return an attribute that lists distinct devices."""
     value = values[name]
     need(isinstance(value, tuple) and len(set(value)) == len(value) > 0, f"{name} must list distinct devices")
     assert isinstance(value, tuple)

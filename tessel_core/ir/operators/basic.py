@@ -1,4 +1,4 @@
-"""Operators on one device that every network needs: copies, sums, splits and products."""
+"""Basic operators on one device: copies, sums, splits and products."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _concat_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) > 0, "takes at least one input")
+    need(len(types) > 0, "needs at least one input")
     same_device(types)
     axis = axis_of(values, len(types[0].shape))
     rest = {(each.dtype, each.shape[:axis], each.shape[axis + 1 :], len(each.shape)) for each in types}
-    need(len(rest) == 1, f"takes inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
+    need(len(rest) == 1, f"needs inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
     return (types[0].resized(axis, sum(each.shape[axis] for each in types)),)
 
 
@@ -76,7 +76,7 @@ def _relu(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _relu_gradient(back: Reverse) -> list[int | None]:
-    """Input and output are positive at the same places."""
+    """Use the input or the output: both are positive at the same places."""
     kept = back.outputs if back.values.get("keeps_output") else back.inputs
     return [back.one("relu_grad", *kept, back.gradient)]
 
@@ -100,7 +100,7 @@ def _slice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, y = together(types, 2)
     fits = len(x.shape) >= 2 and len(y.shape) >= 2 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]
-    need(fits, f"takes [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
+    need(fits, f"needs [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
     before = broadcast([x.shaped(x.shape[:-2]), y.shaped(y.shape[:-2])])
     return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
@@ -108,14 +108,14 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _matmul_transposed(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, w = together(types, 2)
     fits = len(x.shape) > 1 and len(w.shape) == 2 and x.dtype == w.dtype and x.shape[-1] == w.shape[1]
-    need(fits, f"takes [.., k] and [n, k] of one dtype, got {x} and {w}")
+    need(fits, f"needs [.., k] and [n, k] of one dtype, got {x} and {w}")
     return (x.resized(len(x.shape) - 1, w.shape[0]),)
 
 
 def _transposed_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (dz,) = _matmul_transposed(types[:2], values)
-    need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
+    need(types[2] == dz, f"needs the gradient of the product, {dz}, got {types[2]}")
     return types[0], types[1]
 
 
@@ -125,7 +125,7 @@ def _transposed_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _transposed_gradients(back: Reverse) -> list[int | None]:
-    """The weight's gradient is that of a product of the output's gradient with it."""
+    """Write the gradients. That of the weight is dz.T @ x, so `matmul_weight_grad` computes it."""
     (x, w), dz = back.inputs, back.gradient
     if all(back.wanted) and not (back.split and back.weights[1]):
         return list(back.add("matmul_transposed_grad", (x, w, dz)))
@@ -134,7 +134,7 @@ def _transposed_gradients(back: Reverse) -> list[int | None]:
 
 
 def _product_flops(x: TensorType, y: TensorType) -> float:
-    """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
+    """Return 2 m k n for each product of [.., m, k] with [k, n], or with [.., k, n]."""
     return 2.0 * x.elements * y.shape[-1]
 
 
@@ -143,7 +143,7 @@ def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
-    """Of both factors at once, unless only one is wanted or the weight's is to be apart."""
+    """Write one operation for both gradients, unless only one is needed or the weight's must be separate."""
     x, y = back.inputs[:2]
     matrix = len(back.types[1].shape) == 2
     if not matrix or (all(back.wanted[:2]) and not (back.split and back.weights[1])):
@@ -153,7 +153,7 @@ def _product_gradients(back: Reverse, dz: int) -> list[int | None]:
 
 
 def _bias_gradient(back: Reverse, dz: int, place: int) -> int | None:
-    """Of input `place`, which was added to each row."""
+    """Return the gradient of input `place`, which was added to each row."""
     return back.one_for(place, "bias_grad", dz, axes=len(back.types[place].shape)) if back.wanted[place] else None
 
 
@@ -165,12 +165,12 @@ def _linear_gradients(back: Reverse) -> list[int | None]:
 def _matmul_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     w, dz = together(types, 2)
     fits = len(w.shape) == 2 and dz.shape[-1:] == w.shape[1:] and dz.dtype == w.dtype and len(dz.shape) > 1
-    need(fits, f"takes [k, n] and the gradient of a product, [.., m, n], of one dtype, got {w} and {dz}")
+    need(fits, f"needs [k, n] and the gradient of a product, [.., m, n], of one dtype, got {w} and {dz}")
     return (dz.resized(len(dz.shape) - 1, w.shape[0]),)
 
 
 def _matmul_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) == 3 and len(types[1].shape) == 2, f"takes [.., m, k], [k, n] and a gradient, got {len(types)}")
+    need(len(types) == 3 and len(types[1].shape) == 2, f"needs [.., m, k], [k, n] and a gradient, got {len(types)}")
     return _matmul_grad(types, values)[1:]
 
 
@@ -185,7 +185,7 @@ def _matmul_input_grad_work(types: Types, outputs: Types, values: Values) -> Wor
 
 
 def _matmul_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The weight says how the gradient lies, and is not read."""
+    """Do not count the weight as read: it only gives the shape of the gradient."""
     return Work(_product_flops(types[0], types[1]), moved((types[0], types[2]), outputs))
 
 
@@ -194,8 +194,8 @@ def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     (dz,) = _matmul(types[:2], values)
     x, y = types[:2]
     fits = len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2]
-    need(fits, f"takes factors [.., m, k] and [k, n] or as many [k, n], got {x} and {y}")
-    need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
+    need(fits, f"needs factors [.., m, k] and [k, n], or [.., k, n] with equal leading axes, got {x} and {y}")
+    need(types[2] == dz, f"needs the gradient of the product, {dz}, got {types[2]}")
     return types[0], types[1]
 
 
@@ -208,27 +208,30 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _transposed_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """As of a product."""
+    """Count the work of a product's gradients."""
     return Work(4.0 * types[0].elements * types[1].shape[0], moved(types, outputs) + types[2].bytes)
 
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Two products as large as the forward's; each reads the gradient."""
+    """Count two products as large as the forward's, each of which reads the gradient."""
     return Work(2 * _product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
 def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes two matrices and perhaps what is added, got {len(types)} inputs")
+    need(len(types) in (2, 3), f"needs two matrices and optionally a summand, got {len(types)} inputs")
     same_device(types)
     a, b, *c = types
     for name in ("alpha", "beta"):
         number(values, name)
-    need(len(a.shape) == len(b.shape) == 2, f"takes matrices, got {a} and {b}")
+    need(len(a.shape) == len(b.shape) == 2, f"needs matrices, got {a} and {b}")
     (m, k), (inner, n) = (_turned(each, values, name) for each, name in ((a, "trans_a"), (b, "trans_b")))
     made = a.shaped((m, n))
     fits = k == inner and all(each.dtype == a.dtype for each in types)
     fits = fits and all(broadcast([made, each]) == (m, n) for each in c)
-    need(fits, f"takes [m, k], [k, n] and perhaps what fits [m, n], got {', '.join(map(str, types))}")
+    need(
+        fits,
+        f"needs [m, k], [k, n] and optionally a summand that broadcasts to [m, n], got {', '.join(map(str, types))}",
+    )
     return (made,)
 
 
@@ -249,14 +252,14 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, b = together(types, 2)
     fits = x.dtype == b.dtype and 0 < len(b.shape) < len(x.shape) and x.shape[-len(b.shape) :] == b.shape
-    need(fits, f"takes [.., n] and what is added to each [n], got {x} and {b}")
+    need(fits, f"needs [.., n] and a summand of each row, [n], got {x} and {b}")
     return (x,)
 
 
 def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axes = integer(values, "axes", 1)
-    need(axes < len(types[0].shape), f"sums over axes before the last {axes}, {types[0]} has none")
+    need(axes < len(types[0].shape), f"needs an axis before the last {axes} to sum over, got {types[0]}")
     return (types[0].shaped(types[0].shape[-axes:]),)
 
 
@@ -268,12 +271,12 @@ def _bias_grad_compute(dz: Array, values: Values) -> Array:
 def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, w, b = together(types, 3)
     fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
-    need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
+    need(fits and len(x.shape) > 1, f"needs [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
     return (x.resized(len(x.shape) - 1, w.shape[1]),)
 
 
 def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The product; the bias is added on the way out."""
+    """Count the product only. The bias is added as the product is written."""
     return Work(_product_flops(types[0], types[1]), moved(types, outputs))
 
 
@@ -284,7 +287,7 @@ def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _after(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) > 1, f"takes a tensor and what it waits for, got {len(types)} inputs")
+    need(len(types) > 1, f"needs a tensor and the tensors that it waits for, got {len(types)} inputs")
     same_device(types)
     return tuple(types[:1])
 
@@ -306,7 +309,7 @@ def _part_gradient(back: Reverse) -> list[int | None]:
 
 
 def _gemm_gradients(back: Reverse) -> list[int | None]:
-    """Products with the other factor, each transposed as its own factor is."""
+    """Write the gradients as products of dz with the other factor, in the layout of A and of B."""
     (a, b), dz = back.inputs[:2], back.gradient
     alpha, beta = number(back.values, "alpha"), number(back.values, "beta")
     turned_a, turned_b = integer(back.values, "trans_a"), integer(back.values, "trans_b")
@@ -343,8 +346,8 @@ def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
 
 def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     prediction, target, size = together(types, 3)
-    need(prediction == target, f"takes a prediction and a target of one type, got {prediction} and {target}")
-    need(size.shape == () and size.dtype.startswith("int"), f"takes the batch size as int32[], got {size}")
+    need(prediction == target, f"needs a prediction and a target of one type, got {prediction} and {target}")
+    need(size.shape == () and size.dtype.startswith("int"), f"needs the batch size as int32[], got {size}")
     return (prediction,)
 
 
@@ -435,11 +438,17 @@ BASIC = (
     ),
     Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
-"""`split` copies equal parts, `chunk` looks at them; `part` copies one of them, `slice` looks at it.  The gradient of a
-`relu` takes its input, or with `keeps_output` its output, which an operator after it may keep anyway.  `gemm` is
-alpha A B + beta C, its factors transposed on the way; `linear` is a product and a bias, `matmul_transposed` one
-with the rows of a table, `residual` a stream and what is
-added to it with its bias.  `bias` adds a tensor to each of several, and the gradient of one with so many `axes` is
-their sum.  `loss` is squared, per element over the batch size.  `add_in_place` adds to a sum in its own memory.
-`accumulate` does so, too, and takes no time, since the kernel that makes the summand does it.  `after` passes its first
-tensor on once the others are there."""
+"""Operators whose names do not say it all:
+
+- `split` copies equal parts, and `chunk` returns views of them. `part` copies one of them, and `slice` returns a view
+  of it.
+- `relu` keeps its input for the gradient, or its output with `keeps_output`, which a later operator may keep anyway.
+- `gemm` is alpha A B + beta C, with optional transposition of A and B.
+- `linear` is a product plus a bias. `matmul_transposed` is a product with a transposed matrix, such as an embedding
+  table. `residual` adds a branch with its bias to the residual stream.
+- `bias` adds a tensor to each row. `bias_grad` sums over the axes before the last `axes`.
+- `loss` is the squared error per element, divided by the batch size.
+- `add_in_place` adds into the memory of a sum. `accumulate` does so without taking time, since the kernel that makes
+  the summand adds it.
+- `after` passes its first tensor on once the others are ready.
+"""

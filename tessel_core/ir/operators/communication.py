@@ -1,4 +1,4 @@
-"""Operators in which devices communicate, for any number of devices."""
+"""Operators by which any number of devices communicate."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from tessel_core.ir.types import TensorType
 def _send(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     to = integer(values, "to")
-    need(to != types[0].device, f"goes to device {to}, where the tensor is already")
+    need(to != types[0].device, f"must send to another device than {to}, which has the tensor")
     return (types[0].on(to),)
 
 
 def tensors_of(values: Values) -> int:
-    """How many tensors of each device an operation takes together: the attribute `tensors`, 1 without it."""
+    """Return the number of tensors per device in one operation: the attribute `tensors`, or 1."""
     return integer(values, "tensors", least=1) if "tensors" in values else 1
 
 
 def more_devices(values: Values) -> int:
-    """By how many times more devices an operation is done than it names: the attribute `degree`, 1 without it."""
+    """Return how many devices take part for each device that the operation names: the attribute `degree`, or 1."""
     return integer(values, "degree", least=1) if "degree" in values else 1
 
 
 def axes_of_tensors(values: Values, ranks: Sequence[int]) -> list[int]:
-    """Per tensor of a device its axis: the attribute `axis`, one for all or a list, counted from the front."""
+    """Return the axis of each tensor of a device, counted from the front. `axis` is one for all tensors, or a list."""
     axis = values["axis"]
     each = axis if isinstance(axis, tuple) else (axis,) * len(ranks)
-    need(len(each) == len(ranks), f"axis has {len(each)} entries for {len(ranks)} tensors of each device")
+    need(len(each) == len(ranks), f"axis must have {len(ranks)} entries, one per tensor of a device, got {len(each)}")
     return [axis_of({"axis": one}, rank) for one, rank in zip(each, ranks, strict=True)]
 
 
 def _from_each(types: Types, values: Values) -> list[Types]:
-    """Per device its tensors, which stand together and are alike on all devices but for the device."""
+    """Return the tensors of each device. They must be consecutive, and alike on all devices."""
     count, wanted = tensors_of(values), "one input" if tensors_of(values) == 1 else f"{tensors_of(values)} inputs"
     found = [types[i : i + count] for i in range(0, len(types), count)]
     devices = [each.device for each in types]
-    need(len(types) >= 1, "takes at least one input")
-    apart = all({each.device for each in mine} == {mine[0].device} for mine in found)
+    need(len(types) >= 1, "needs at least one input")
+    apart = all({each.device for each in tensors} == {tensors[0].device} for tensors in found)
     single = len(types) % count == 0 and len(set(devices)) == len(found)
-    need(apart and single, f"takes {wanted} from each device, got those of {devices}")
-    alike = len({tuple(each.on(0) for each in mine) for mine in found}) == 1
-    need(alike, f"takes inputs of one type, got {', '.join(map(str, types))}")
+    need(apart and single, f"needs {wanted} from each device, got inputs from devices {devices}")
+    alike = len({tuple(each.on(0) for each in tensors) for tensors in found}) == 1
+    need(alike, f"needs inputs of one type, got {', '.join(map(str, types))}")
     return found
 
 
@@ -65,7 +65,7 @@ def _allreduce(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def added_up(arrays: Arrays) -> Array:
-    """The sum in the inputs' order, in their own format."""
+    """Return the sum in the order of the inputs, in their own format."""
     total = arrays[0]
     for each in arrays[1:]:
         total = total + each
@@ -115,17 +115,17 @@ def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def joined(arrays: Arrays, values: Values) -> Array:
-    """The arrays one after the other along the attribute `axis`."""
+    """Concatenate the arrays along the attribute `axis`."""
     return namespace(arrays[0]).concat(list(arrays), axis=axis_of(values, arrays[0].ndim))
 
 
 def parts_along(array: Array, parts: int, values: Values) -> Sequence[Array]:
-    """Views of so many equal parts along the attribute `axis`."""
+    """Return views of `parts` equal parts along the attribute `axis`."""
     return equal_parts(array, parts, axis_of(values, array.ndim))
 
 
 def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[Array]:
-    """The meaning of each tensor, from the arrays of all devices, for all devices."""
+    """Apply `meaning` to the arrays of all devices, tensor by tensor, and return the results device by device."""
     check_complete(values)
     count = tensors_of(values)
     axes: Sequence[int | None] = [None] * count
@@ -136,8 +136,8 @@ def _tensor_by_tensor(arrays: Arrays, values: Values, meaning: Compute) -> list[
 
 
 def check_complete(values: Values) -> None:
-    """Raise InputError for an operation that names one device of several."""
-    need(more_devices(values) == 1, f"is written for one of {more_devices(values)} devices, so it has no meaning alone")
+    """Raise InputError for an operation that stands for several devices but names one."""
+    need(more_devices(values) == 1, f"is written for one of {more_devices(values)} devices, so it cannot run alone")
 
 
 def _shift(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -152,22 +152,22 @@ def _to_next(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _add_up(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, _: [added_up(some).copy() for _ in some])
+    return _tensor_by_tensor(arrays, values, lambda tensors, _: [added_up(tensors).copy() for _ in tensors])
 
 
 def _gather_everywhere(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, along: [joined(some, along) for _ in some])
+    return _tensor_by_tensor(arrays, values, lambda tensors, along: [joined(tensors, along) for _ in tensors])
 
 
 def _sum_parts(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return _tensor_by_tensor(arrays, values, lambda some, along: parts_along(added_up(some), len(some), along))
+    return _tensor_by_tensor(arrays, values, lambda tensors, along: parts_along(added_up(tensors), len(tensors), along))
 
 
 def _exchange(arrays: Arrays, values: Values) -> Sequence[Array]:
     check_complete(values)
     parts = [parts_along(each, len(arrays), values) for each in arrays]
     along = {"axis": values["joined"]}
-    return [joined([mine[device] for mine in parts], along) for device in range(len(arrays))]
+    return [joined([sent[device] for sent in parts], along) for device in range(len(arrays))]
 
 
 def _copy_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -198,11 +198,14 @@ COMMUNICATION = (
     Operator("gather", _gather, lambda arrays, values: [joined(arrays, values)], no_work, ("axis", "to"), "gather"),
     Operator("reduce", _reduce, lambda arrays, values: [added_up(arrays)], no_work, ("to",), "reduce"),
 )
-"""Reductions are sums; parts along an axis are equal, in the devices' order.  `allgather_in_place` takes slices
-of tensors as large as the whole, into which it gathers the others.  After an `alltoall`, device j has the j-th part
-of each tensor along `axis`, and these parts are joined along `joined`.  After a `shift` each device has what the device
-before it had, the first what the last had.  Where the attribute `tensors` says so, `allreduce`, `reduce_scatter`,
-`shift` and the gatherings take several tensors of each device together, as a bucket of gradients is.
+"""Reductions are sums. Parts along an axis are equal, in the order of the devices.
 
-In a program that is written for one device of several that do the same (`ir/transforms/ranks.py`), `over` names the
-dimension of parallelism along which devices take part, and `degree` says how many there are for each that is named."""
+- `allgather_in_place` takes slices that own memory for the whole tensor, and gathers the other slices into it.
+- After an `alltoall`, device j has the j-th part along `axis` of each tensor, joined along `joined`.
+- After a `shift`, each device has the tensors of the device before it, and the first has those of the last.
+- With the attribute `tensors`, `allreduce`, `reduce_scatter`, `shift` and the all-gathers handle several tensors per
+  device together, such as a bucket of gradients.
+
+Some programs are written for one device of several that do the same. There, `over` names the dimension of parallelism
+along which devices take part, and `degree` is the number of devices for each one that is named.
+"""

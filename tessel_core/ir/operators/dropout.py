@@ -1,4 +1,4 @@
-"""Dropout, whose choice follows from a seed."""
+"""Dropout with a seed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from tessel_core.ir.types import TensorType
 
 
 def kept_columns(columns: int, values: Values, like: Array) -> Array:
-    """1 for each column that dropout keeps, else 0 [columns, uint8], drawn with NumPy from the attribute `seed`.
+    """Return 1 for each column that dropout keeps, else 0, [columns, uint8].
 
-    It is an array of the library of `like`, on its device.
+    The columns are drawn with NumPy from the attribute `seed`. The result is an array of the library of `like`, on its
+    device.
     """
     draw = np.random.default_rng(integer(values, "seed")).random(columns)
     return namespace(like).asarray((draw >= number(values, "rate")).astype(np.uint8), device=like.device)
 
 
 def check_dropout(values: Values) -> None:
-    """Raise InputError for a rate outside of [0, 1), or a seed that is no whole number of at least 0."""
+    """Raise InputError for a rate outside of [0, 1), or a seed that is not an integer of at least 0."""
     need(0 <= number(values, "rate") < 1, f"rate must be at least 0 and below 1, got {values['rate']}")
     integer(values, "seed")
 
@@ -41,7 +42,7 @@ def check_dropout(values: Values) -> None:
 def _dropout(types: Types, values: Values) -> tuple[TensorType, ...]:
     (x,) = one(types, values)
     check_dropout(values)
-    need(len(x.shape) > 0, f"takes [.., columns], got {x}")
+    need(len(x.shape) > 0, f"needs [.., columns], got {x}")
     return x, TensorType("uint8", x.shape, x.device)
 
 
@@ -54,7 +55,7 @@ def _dropout_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _dropout_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     dz, mask = together(types, 2)
     check_dropout(values)
-    need((mask.dtype, mask.shape) == ("uint8", dz.shape), f"takes a gradient and a uint8 mask of it, got {dz}, {mask}")
+    need((mask.dtype, mask.shape) == ("uint8", dz.shape), f"needs a gradient and a uint8 mask of it, got {dz}, {mask}")
     return (dz,)
 
 
@@ -73,7 +74,9 @@ DROPOUT = (
     Operator("dropout", _dropout, _dropout_compute, elementwise_work(2.0), _ATTRIBUTES, gradient=_dropout_gradient),
     Operator("dropout_grad", _dropout_grad, _dropout_grad_compute, elementwise_work(2.0), _ATTRIBUTES),
 )
-"""`dropout` sets numbers to 0 with probability `rate` and divides the others by 1 - rate [Srivastava 2014]; its second
-output is the mask, a byte for each number, from which the gradient follows.  The draw is per column and the same for
-all rows, so that the parts of a tensor that is cut along another axis drop what the whole does, whatever the samples,
-heads and tokens of a device; time and memory are those of a draw per number."""
+"""`dropout` sets numbers to 0 with probability `rate` and divides the others by 1 - rate [Srivastava 2014].
+
+Its second output is the mask, one byte per number, which the gradient uses. Each column is drawn once, for all rows. So
+a part of a tensor that is cut along another axis drops what the whole drops. Time and memory are those of one draw per
+number.
+"""

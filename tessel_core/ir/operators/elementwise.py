@@ -1,6 +1,6 @@
-"""Operators that go element by element: those of one tensor in `functions`, and here those of several.
+"""Elementwise operators. Those of one tensor are in `functions`, and those of several are here.
 
-They broadcast as NumPy does.  Gradients of what was broadcast are summed over what was repeated.
+Inputs broadcast as in NumPy. Gradients of broadcast inputs are summed over the repeated axes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tessel_core.ir.types import REAL, WIDTHS, TensorType
 
 
 def _power(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """The exponent may have another format than the base."""
+    """Allow an exponent of another format than the base."""
     count(types, 2)
     return (types[0].shaped(broadcast(types)),)
 
@@ -43,7 +43,7 @@ def _compared(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _logical(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(all(each.dtype == "bool" for each in types), f"takes bool tensors, got {', '.join(map(str, types))}")
+    need(all(each.dtype == "bool" for each in types), f"needs bool tensors, got {', '.join(map(str, types))}")
     return one(types, values) if len(types) == 1 else joined(types, values)
 
 
@@ -51,7 +51,7 @@ def _chosen(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     condition, x, y = types
     fits = condition.dtype == "bool" and x.dtype == y.dtype
-    need(fits, f"takes a bool and two of one dtype, got {condition}, {x}, {y}")
+    need(fits, f"needs a bool tensor and two tensors of one dtype, got {condition}, {x}, {y}")
     return (x.shaped(broadcast(types)),)
 
 
@@ -63,13 +63,13 @@ def _cast(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _divided(xp: Any, x: Array, y: Array) -> Array:
-    """Whole numbers are divided towards zero."""
+    """Divide; integers are rounded towards zero."""
     if xp.isdtype(x.dtype, "real floating"):
         return x / y
     return xp.sign(x) * xp.sign(y) * (xp.abs(x) // xp.abs(y))
 
 
-def _of_two(
+def _binary(
     kind: str,
     flops: float,
     function: Callable[[Any, Array, Array], Array],
@@ -87,7 +87,10 @@ def _bools(kind: str, infer: ShapeRule, function: Callable[[Any, Array, Array], 
 
 
 def _summed(back: Reverse, place: int, kind: str, *inputs: int) -> int | None:
-    """The gradient of input `place`: what the operation makes, summed over what was repeated."""
+    """Return the gradient of input `place`, or None if it is not needed.
+
+    It is the output of operator `kind`, summed over the repeated axes.
+    """
     return summed_to(back, back.one_for(place, kind, *inputs), place) if back.wanted[place] else None
 
 
@@ -105,20 +108,20 @@ def _mul_gradients(back: Reverse) -> list[int | None]:
 
 
 def _div_gradients(back: Reverse) -> list[int | None]:
-    """dz / y, and -dz / y times the quotient."""
+    """Write dz / y, and -dz / y times the quotient."""
     divided = back.one("div", back.gradient, back.inputs[1])
     by_y = _summed(back, 1, "mul", divided, back.outputs[0])
     return [summed_to(back, divided, 0), _negated(back, by_y, 1)]
 
 
 def _where_true(back: Reverse, place: int, condition: int) -> int | None:
-    """The gradient of input `place`, which was taken where a condition holds."""
+    """Return the gradient of input `place`, which the output equals where the condition holds."""
     mask = back.one_for(place, "cast", condition, dtype=back.types[place].dtype)
     return _summed(back, place, "mul", back.gradient, mask)
 
 
 def _choice(*comparisons: str) -> GradientRule:
-    """Each input gets the gradient where its comparison holds."""
+    """Return the rule that passes the gradient to each input where its comparison holds."""
 
     def rule(back: Reverse) -> list[int | None]:
         asked = zip(range(2), comparisons, back.wanted, strict=True)
@@ -143,28 +146,28 @@ def _prelu_gradients(back: Reverse) -> list[int | None]:
 
 
 def _pow_gradients(back: Reverse) -> list[int | None]:
-    """Exponents that are whole numbers have no gradient."""
+    """Write gradients of the base and, unless it is an integer, of the exponent."""
     taken = *back.inputs, back.gradient
     by_exponent = _summed(back, 1, "pow_exponent_grad", *taken) if back.types[1].dtype in REAL else None
     return [_summed(back, 0, "pow_grad", *taken), by_exponent]
 
 
 def _cast_gradient(back: Reverse) -> list[int | None]:
-    """None of or to whole numbers."""
+    """Cast the gradient back. Casts from or to integers have no gradient."""
     real = back.types[0].dtype in REAL and back.made[0].dtype in REAL
     return [back.one("cast", back.gradient, dtype=back.types[0].dtype) if real else None]
 
 
-def _of_gradient(types: Types, infer: ShapeRule) -> TensorType:
-    """The type of the output, which is that of the gradient that comes as the third input."""
+def _checked_output(types: Types, infer: ShapeRule) -> TensorType:
+    """Return the type of the output. Raises InputError if the third input, its gradient, has another type."""
     count(types, 3)
     (made,) = infer(types[:2], {})
-    need(types[2] == made, f"takes the gradient of the output, {made}, got {types[2]}")
+    need(types[2] == made, f"needs the gradient of the output, {made}, got {types[2]}")
     return made
 
 
 def _pow_exponent_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    made = _of_gradient(types, _power)
+    made = _checked_output(types, _power)
     return (types[1].shaped(made.shape),)
 
 
@@ -188,7 +191,7 @@ def _pow_exponent_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array
 
 
 def _gate_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    return (_of_gradient(types, alike),) * 2
+    return (_checked_output(types, alike),) * 2
 
 
 @rounded
@@ -203,16 +206,16 @@ def _gate_grad_compute(x: Array, by: Array, dz: Array, values: Values) -> tuple[
 
 
 UNARY = (*FUNCTIONS, Operator("not", _logical, lambda arrays, values: [~arrays[0]], elementwise_work()))
-"""One tensor in, one of its shape and format out."""
+"""One tensor in, one tensor of the same shape and format out."""
 
 BINARY = (
-    _of_two("sub", 1.0, lambda xp, x, y: x - y, _sub_gradients),
-    _of_two("mul", 1.0, lambda xp, x, y: x * y, _mul_gradients),
-    _of_two("div", 1.0, _divided, _div_gradients),
-    _of_two("max", 1.0, lambda xp, x, y: xp.maximum(x, y), _choice("greater_or_equal", "less")),
-    _of_two("min", 1.0, lambda xp, x, y: xp.minimum(x, y), _choice("less_or_equal", "greater")),
-    _of_two("prelu", 2.0, lambda xp, x, slope: xp.where(x < 0, slope * x, x), _prelu_gradients),
-    _of_two("pow", 1.0, lambda xp, x, y: x**y, _pow_gradients, _power),
+    _binary("sub", 1.0, lambda xp, x, y: x - y, _sub_gradients),
+    _binary("mul", 1.0, lambda xp, x, y: x * y, _mul_gradients),
+    _binary("div", 1.0, _divided, _div_gradients),
+    _binary("max", 1.0, lambda xp, x, y: xp.maximum(x, y), _choice("greater_or_equal", "less")),
+    _binary("min", 1.0, lambda xp, x, y: xp.minimum(x, y), _choice("less_or_equal", "greater")),
+    _binary("prelu", 2.0, lambda xp, x, slope: xp.where(x < 0, slope * x, x), _prelu_gradients),
+    _binary("pow", 1.0, lambda xp, x, y: x**y, _pow_gradients, _power),
     _bools("equal", _compared, lambda xp, x, y: x == y),
     _bools("greater", _compared, lambda xp, x, y: x > y),
     _bools("greater_or_equal", _compared, lambda xp, x, y: x >= y),
@@ -222,16 +225,16 @@ BINARY = (
     _bools("or", _logical, lambda xp, x, y: x | y),
     _bools("xor", _logical, lambda xp, x, y: x ^ y),
 )
-"""Two tensors, broadcast; comparisons make bools."""
+"""Operators of two tensors, which broadcast. Comparisons return bools."""
 
 BINARY_GRADIENTS = (
     Operator(
-        "prelu_grad", lambda t, values: (_of_gradient(t, joined),) * 2, _prelu_grad_compute, elementwise_work(4.0)
+        "prelu_grad", lambda t, values: (_checked_output(t, joined),) * 2, _prelu_grad_compute, elementwise_work(4.0)
     ),
-    Operator("pow_grad", lambda t, values: (_of_gradient(t, _power),), _pow_grad_compute, elementwise_work(4.0)),
+    Operator("pow_grad", lambda t, values: (_checked_output(t, _power),), _pow_grad_compute, elementwise_work(4.0)),
     Operator("pow_exponent_grad", _pow_exponent_grad, _pow_exponent_grad_compute, elementwise_work(4.0)),
 )
-"""Gradients as large as the output, before they are summed over what was repeated."""
+"""Gradients as large as the output, before they are summed over repeated axes."""
 
 ELEMENTWISE = (
     *UNARY,
@@ -262,5 +265,7 @@ ELEMENTWISE = (
         gradient=_cast_gradient,
     ),
 )
-"""`gate` is the first input times the sigmoid of the second; `where` takes from its second input where the first is
-true, else from its third."""
+"""`gate` is the first input times the sigmoid of the second.
+
+`where` selects from its second input where the first is true, else from its third.
+"""

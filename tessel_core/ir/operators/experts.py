@@ -1,7 +1,8 @@
-"""Operators of mixtures of experts: the choice of experts, and products of each expert with the tokens that chose it.
+"""Mixture of experts: the choice of experts, and the products of each expert with the tokens that chose it.
 
-Tokens are never dropped: rows are sorted by expert, so any number of them may choose one [Gale 2023, MegaBlocks].
-Narrow formats are computed in fp32 and rounded once at the end, as frameworks do."""
+Tokens are never dropped. Rows are sorted by expert, so any number of them may choose one expert [Gale 2023,
+MegaBlocks].
+"""
 
 from __future__ import annotations
 
@@ -35,12 +36,15 @@ _SCORES = ("softmax", "sigmoid")
 
 
 def _route(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (1, 2), f"takes logits and perhaps a bias of the choice, got {len(types)} inputs")
+    need(len(types) in (1, 2), f"needs logits and optionally a bias of the choice, got {len(types)} inputs")
     same_device(types)
     logits, top = types[0], integer(values, "top", 1)
-    need(len(logits.shape) > 1 and logits.shape[-1] >= top, f"chooses {top} of the last axis, got {logits}")
     need(
-        all(each == logits.shaped(logits.shape[-1:]) for each in types[1:]), f"takes a bias for each expert of {logits}"
+        len(logits.shape) > 1 and logits.shape[-1] >= top,
+        f"needs at least {top} experts along the last axis, got {logits}",
+    )
+    need(
+        all(each == logits.shaped(logits.shape[-1:]) for each in types[1:]), f"needs a bias for each expert of {logits}"
     )
     need(values["score"] in _SCORES, f"score must be one of {', '.join(_SCORES)}, got {values['score']!r}")
     need(values["normed"] in (0, 1), f"normed must be 0 or 1, got {values['normed']}")
@@ -70,7 +74,8 @@ def _route_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     logits, choice, by_share = types
     wanted = _route((logits,), values)
     need(
-        (by_share, choice) == wanted, f"takes the choice and its gradient, {wanted[1]} and {wanted[0]}, got {types[1:]}"
+        (by_share, choice) == wanted,
+        f"needs the choice {wanted[1]} and the gradient {wanted[0]}, got {choice} and {by_share}",
     )
     return (logits,)
 
@@ -92,12 +97,12 @@ def _route_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def sorted_places(choice: Array) -> Array:
-    """The numbers of chosen pairs (token, rank), in the order of their experts and then of tokens."""
+    """Return the indices of the chosen pairs (token, rank), sorted by expert and then by token."""
     return namespace(choice).argsort(choice.reshape(-1), stable=True)
 
 
 def _pairs(choice: TensorType) -> int:
-    need(choice.dtype.startswith("int"), f"takes the numbers of experts, got {choice}")
+    need(choice.dtype.startswith("int"), f"needs numbers of experts as integers, got {choice}")
     return choice.elements
 
 
@@ -105,7 +110,7 @@ def _dispatch(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     same_device(types)
     x, choice = types
-    need(x.shape[:-1] == choice.shape[:-1], f"takes [.., n] and experts [.., top] of each row, got {x} and {choice}")
+    need(x.shape[:-1] == choice.shape[:-1], f"needs rows [.., n] and their experts [.., top], got {x} and {choice}")
     if "imbalance" in values:
         need(number(values, "imbalance") >= 1, f"imbalance must be at least 1, got {values['imbalance']}")
     return (x.shaped((_pairs(choice), x.shape[-1])),)
@@ -119,12 +124,12 @@ def _dispatch_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _dispatch_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     choice, dz = types
-    need(dz.shape[:1] == (_pairs(choice),) and len(dz.shape) == 2, f"takes a row for each of {choice}, got {dz}")
+    need(dz.shape[:1] == (_pairs(choice),) and len(dz.shape) == 2, f"needs one row per choice in {choice}, got {dz}")
     return (dz.shaped((*choice.shape[:-1], dz.shape[1])),)
 
 
 def _in_order(rows: Array, choice: Array) -> Array:
-    """Rows sorted by expert, as [.., top, n]."""
+    """Put rows that are sorted by expert back in the order of tokens: [.., top, n]."""
     found = namespace(rows).empty_like(rows)
     found[sorted_places(choice)] = rows
     return found.reshape(*choice.shape, rows.shape[-1])
@@ -140,7 +145,10 @@ def _combine(types: Types, values: Values) -> tuple[TensorType, ...]:
     same_device(types)
     rows, choice, share = types
     (made,) = _dispatch_grad((choice, rows), values)
-    need(share.shape == choice.shape and share.dtype == rows.dtype, f"takes a share for each of {choice}, got {share}")
+    need(
+        share.shape == choice.shape and share.dtype == rows.dtype,
+        f"needs one share per choice in {choice}, got {share}",
+    )
     return (made,)
 
 
@@ -152,7 +160,7 @@ def _combine_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _combine_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     (made,) = _combine(types[:3], values)
-    need(types[3] == made, f"takes the gradient of the output, {made}, got {types[3]}")
+    need(types[3] == made, f"needs the gradient of the output, {made}, got {types[3]}")
     return types[0], types[2]
 
 
@@ -169,13 +177,13 @@ def _grouped(types: Types, values: Values) -> tuple[TensorType, ...]:
     rows, choice, w = types
     fits = len(rows.shape) == 2 and len(w.shape) == 3 and rows.shape == (_pairs(choice), w.shape[1])
     need(
-        fits and rows.dtype == w.dtype, f"takes rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
+        fits and rows.dtype == w.dtype, f"needs rows [n, k], their experts and weights [experts, k, m], got {rows}, {w}"
     )
     return (rows.resized(1, w.shape[2]),)
 
 
 def _by_expert(rows: Array, choice: Array, experts: int) -> list[Array]:
-    """Per expert, its rows."""
+    """Return the rows of each expert."""
     return parts_of(rows, namespace(choice).bincount(choice.reshape(-1), minlength=experts).tolist(), 0)
 
 
@@ -193,7 +201,7 @@ def _grouped_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     w, choice, dz = types
     fits = len(w.shape) == 3 and dz.shape == (_pairs(choice), w.shape[2]) and dz.dtype == w.dtype
-    need(fits, f"takes weights [experts, k, m], experts and a gradient [n, m], got {w} and {dz}")
+    need(fits, f"needs weights [experts, k, m], experts and a gradient [n, m], got {w} and {dz}")
     return (dz.resized(1, w.shape[1]),)
 
 
@@ -205,7 +213,7 @@ def _grouped_input_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
 def _grouped_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     (made,) = _grouped(types[:3], values)
-    need(types[3] == made, f"takes the gradient of the product, {made}, got {types[3]}")
+    need(types[3] == made, f"needs the gradient of the product, {made}, got {types[3]}")
     return (types[2],)
 
 
@@ -220,7 +228,7 @@ def _grouped_input_grad_work(types: Types, outputs: Types, values: Values) -> Wo
 
 
 def _grouped_weight_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The weight says how the gradient lies, and is not read."""
+    """Do not count the weight as read: it only gives the shape of the gradient."""
     return Work(2.0 * types[0].elements * types[3].shape[1], moved((types[0], types[3]), outputs))
 
 
@@ -237,7 +245,7 @@ def _grouped_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _grouped_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Two products as large as the forward's; each reads the gradient."""
+    """Count two products as large as the forward's, each of which reads the gradient."""
     rows, _, w, dz = types
     return Work(4.0 * rows.elements * w.shape[2], moved((rows, w, dz, dz), outputs))
 
@@ -265,19 +273,22 @@ def _combine_gradients(back: Reverse) -> list[int | None]:
 
 
 def _busiest(rows: int, values: Values) -> int:
-    """Rows of the busiest device, where each has so many before the exchange."""
+    """Return the rows of the busiest device, if each device has `rows` before the exchange."""
     imbalance = number({"imbalance": 1.0, **values}, "imbalance")
     need(imbalance >= 1, f"imbalance must be at least 1, got {imbalance}")
     return round(rows * imbalance)
 
 
 def _apart(types: Types, count_each: int) -> tuple[int, list[Types]]:
-    """How many tensors of each device there are, and those of each device, which are alike on all."""
+    """Return the number of devices, and the tensors of each device, which must be alike on all."""
     found = [types[i : i + count_each] for i in range(0, len(types), count_each)]
-    need(bool(found) and len(types) % count_each == 0, f"takes {count_each} tensors of each device, got {len(types)}")
-    alike = {tuple(each.on(0) for each in mine) for mine in found}
-    single = all(len({each.device for each in mine}) == 1 for mine in found)
-    need(len(alike) == 1 and single, f"takes tensors of one type from each device, got {', '.join(map(str, types))}")
+    need(
+        bool(found) and len(types) % count_each == 0,
+        f"needs {count_each} tensors per device, got {len(types)} in total",
+    )
+    alike = {tuple(each.on(0) for each in tensors) for tensors in found}
+    single = all(len({each.device for each in tensors}) == 1 for tensors in found)
+    need(len(alike) == 1 and single, f"needs tensors of equal types from each device, got {', '.join(map(str, types))}")
     return len(found), found
 
 
@@ -297,7 +308,8 @@ def _exchange_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
     devices, found = _apart(types, 2)
     _check_experts(devices, values)
     need(
-        all(rows.shape[:1] == (_pairs(choice),) for rows, choice in found), f"takes a row for each choice, got {types}"
+        all(rows.shape[:1] == (_pairs(choice),) for rows, choice in found),
+        f"needs one row per choice, got {', '.join(map(str, types))}",
     )
     return tuple(rows.resized(0, _busiest(rows.shape[0], values)) for rows, _ in found)
 
@@ -306,38 +318,38 @@ def _return_rows(types: Types, values: Values) -> tuple[TensorType, ...]:
     devices, found = _apart(types, 2)
     _check_experts(devices, values)
     fits = all(rows.shape[:1] == (_busiest(_pairs(choice), values),) for rows, choice in found)
-    need(fits, f"takes the rows that were exchanged for each choice, got {', '.join(map(str, types))}")
+    need(fits, f"needs the exchanged rows of each choice, got {', '.join(map(str, types))}")
     return tuple(rows.resized(0, _pairs(choice)) for rows, choice in found)
 
 
 def rows_per_device(choice: Array, devices: int, experts: int) -> Array:
-    """How many of the chosen pairs are with experts of each device, [devices].
+    """Return the number of chosen pairs whose expert is on each device, [devices].
 
     Raises InputError for an expert that does not exist.
     """
     found = namespace(choice).bincount(choice.reshape(-1) * devices // experts, minlength=devices)
     if len(found) > devices:
-        raise InputError("choice", f"expert {int(choice.max())} does not exist, there are {experts}")
+        raise InputError("choice", f"expert {int(choice.max())} does not exist, because there are {experts} experts")
     return found
 
 
 def rows_apart(rows: Array, sizes: Sequence[int]) -> list[Array]:
-    """Rows sorted by expert, as those for each device; raises InputError where there are others than were chosen."""
+    """Split rows, sorted by expert, into those of each device. Raises InputError if their number is wrong."""
     if len(rows) != sum(sizes):
-        raise InputError("rows of experts", f"must be the {sum(sizes)} that were chosen, got {len(rows)}")
+        raise InputError("rows of experts", f"must be as many as the {sum(sizes)} choices, got {len(rows)}")
     return parts_of(rows, sizes, 0)
 
 
 def _rows_between(choices: Arrays, values: Values) -> Array:
-    """Rows that device i sends to device j, [i, j]: those of its choices whose experts lie there."""
+    """Return [i, j]: the number of rows that device i sends to device j, which holds their experts."""
     check_complete(values)
     return np.stack([rows_per_device(each, len(choices), integer(values, "experts", 1)) for each in choices])
 
 
 def _exchanged(rows: Arrays, counts: Array) -> list[Array]:
-    """What each device has after each device i sent its rows in turn, counts[i, j] of them to device j."""
+    """Return the rows of each device after device i sent counts[i, j] of its rows to each device j."""
     parts = [rows_apart(each, count) for each, count in zip(rows, counts.tolist(), strict=True)]
-    return [np.concatenate(mine) for mine in zip(*parts, strict=True)]
+    return [np.concatenate(received) for received in zip(*parts, strict=True)]
 
 
 def _exchange_choice_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -391,14 +403,22 @@ EXPERTS = (
         )
     ),
 )
-"""`route` of logits [.., experts] makes the shares [.., top] of the experts of each token and which they are: those of
-the highest scores, to which a bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section
-2.1.2]; with `normed` shares are divided by their sum, and all are multiplied by `scale`.  `dispatch` copies each row
-for each of its experts, sorted by expert.  Its `imbalance`, 1 if absent, says how uneven experts are used where devices
-share them: tokens of the busiest device over the average; it does not change the result.  `combine` adds the copies up
-again, by their shares.  `grouped_matmul` multiplies the rows of each expert with its weights [experts, k, m].
+"""The operators of the forward pass:
 
-Where devices have equal parts of the `experts`, `exchange_choice` and `exchange_rows` bring what is sorted by expert to
-the device of its expert, in the order of the devices that it comes from, experts numbered there from 0; `return_rows`
-brings rows back.  How many rows a device gets depends on the choices; types say how many the busiest one gets, which is
-`imbalance` times the average."""
+- `route` takes logits [.., experts]. It returns [.., top] shares and the numbers of the experts with the highest
+  scores. A bias may be added for the choice alone [DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2]. With `normed`,
+  shares are divided by their sum. All shares are multiplied by `scale`.
+- `dispatch` copies each row once for each of its experts, sorted by expert. Its `imbalance` is the number of tokens of
+  the busiest device divided by the average, 1 by default. It does not change the result.
+- `combine` adds the copies, weighted by their shares.
+- `grouped_matmul` multiplies the rows of each expert by its weights [experts, k, m].
+
+Devices may each hold an equal part of the `experts`:
+
+- `exchange_choice` and `exchange_rows` move rows that are sorted by expert to the device of their expert. They arrive
+  in the order of the sending devices, with experts numbered from 0 on each device.
+- `return_rows` moves the rows back.
+
+The number of rows per device depends on the choices. Types give the number of the busiest device, which is `imbalance`
+times the average.
+"""

@@ -1,7 +1,7 @@
-"""Functions of one tensor, element by element, each with the operator of its gradient.
+"""Elementwise functions of one tensor, and the operators of their gradients.
 
-Narrow formats are computed in fp32 and rounded once at the end.  A function of one number counts one FLOP, as an
-addition does; composed ones count their steps, and gradients twice as many.
+A simple function such as `exp` counts one FLOP per element, as an addition does. Composed functions count their steps,
+and gradients count twice as many.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tessel_core.ir.operators.rules import alike, elementwise_work, one
 from tessel_core.ir.types import TensorType
 
 Function = Callable[..., Array]
-"""Of the library of the tensor (`namespace`), the tensor and the attributes."""
+"""Takes the library of the tensor (`namespace`), the tensor and the attributes."""
 
 
 def bound(values: Values, name: str) -> float:
-    """An attribute that is a number or infinite."""
+    """Return an attribute that is a number, possibly infinite."""
     value = values[name]
     need(isinstance(value, int | float) and not math.isnan(value), f"{name} must be a number, got {value}")
     assert isinstance(value, int | float)
@@ -44,14 +44,14 @@ def bound(values: Values, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A function, and its derivative where it has one almost everywhere."""
+    """A function, and its derivative if it has one almost everywhere."""
 
     kind: str
     flops: float
     function: Function
     slope: Function | None = None
     names: tuple[str, ...] = ()
-    """Attributes that are numbers."""
+    """Names of attributes that are numbers."""
     read: Callable[[Values, str], float] = number
 
     def _numbers(self, values: Values) -> list[float]:
@@ -79,12 +79,12 @@ class _Row:
         return [back.one(f"{self.kind}_grad", *back.inputs, back.gradient, **back.values)]
 
     def forward(self) -> Operator:
-        """The function."""
+        """Return the operator of the function."""
         rule = self._gradient if self.slope else None
         return Operator(self.kind, self._infer, self._compute, elementwise_work(self.flops), self.names, gradient=rule)
 
     def backward(self) -> Operator:
-        """Its gradient, from the tensor and the gradient of what the function made."""
+        """Return the operator of its gradient, which takes the input and the gradient of the output."""
         compute, work = rounded(self._compute_gradient), elementwise_work(2 * self.flops)
         return Operator(f"{self.kind}_grad", self._infer_gradient, compute, work, self.names)
 
@@ -93,12 +93,12 @@ _erf_of_each = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _erf(xp: Any, x: Array) -> Array:
-    """The standard has no error function; PyTorch has one, NumPy has none."""
+    """Return the error function. The Array API standard and NumPy lack it; PyTorch has it."""
     return _erf_of_each(x) if xp is np else xp.erf(x)
 
 
 def sigmoid(xp: Any, x: Array) -> Array:
-    """1 / (1 + exp(-x)), by PyTorch's kernel where there is one."""
+    """Return 1 / (1 + exp(-x)), by PyTorch's kernel for PyTorch tensors."""
     return 1 / (1 + xp.exp(-x)) if xp is np else xp.sigmoid(x)
 
 
@@ -194,8 +194,11 @@ FUNCTIONS = (
     replace(_NEG, gradient=lambda back: [back.one("neg", back.gradient)]),
     replace(_SCALE, gradient=lambda back: [back.one("scale", back.gradient, **back.values)]),
 )
-"""One tensor in, one of its shape and format out.  `gelu_erf` is GELU by its definition, `gelu` its tanh approximation;
-`silu` is x sigmoid(x) [Elfwing 2018]; `scale` multiplies by the number `by`."""
+"""Each takes one tensor and returns one of the same shape and format.
+
+`gelu_erf` is GELU by its definition, and `gelu` is its tanh approximation. `silu` is x sigmoid(x) [Elfwing 2018].
+`scale` multiplies by the number `by`.
+"""
 
 FUNCTION_GRADIENTS = tuple(each.backward() for each in _ROWS if each.slope)
-"""The tensor and the gradient of the output in, the gradient of the tensor out."""
+"""Each takes the input and the gradient of the output, and returns the gradient of the input."""

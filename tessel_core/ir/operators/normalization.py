@@ -1,6 +1,4 @@
-"""Operators that normalise: over any axes, over the channels of a batch, or by the root of the mean square.
-
-Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the steps of the definitions."""
+"""Normalization over any axes, over the channels of a batch, or by the root mean square."""
 
 from __future__ import annotations
 
@@ -34,41 +32,41 @@ from tessel_core.ir.operators.rules import (
 from tessel_core.ir.types import TensorType
 
 RMS_EPSILON = 1e-6
-"""Added to the mean square [Zhang 2019; Touvron 2023, LLaMA's published code]."""
+"""Number added to the mean square [Zhang 2019; Touvron 2023, LLaMA's published code]."""
 
 
 def _like_output(given: TensorType, like: TensorType) -> None:
-    need(given == like, f"takes the gradient of the output, {like}, got {given}")
+    need(given == like, f"needs the gradient of the output, {like}, got {given}")
 
 
 def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array]:
-    """Mean 0 and variance 1 along axes, and what was divided by."""
+    """Return the tensor with mean 0 and variance 1 along axes, and its standard deviation."""
     centred = x - mean_of(x, axes, True)
     deviation = namespace(x).sqrt(mean_of(centred**2, axes, True) + epsilon)
     return centred / deviation, deviation
 
 
 def _normal_slope(normal: Array, deviation: Array, by_normal: Array, axes: tuple[int, ...]) -> Array:
-    """The gradient of a tensor from that of its normal form."""
+    """Return the gradient of a tensor from the gradient of its normalized form."""
     centred = by_normal - mean_of(by_normal, axes, True)
     return (centred - normal * mean_of(by_normal * normal, axes, True)) / deviation
 
 
 def _summed_like(array: Array, like: Array) -> Array:
-    """Summed over what was repeated when `like` was broadcast."""
+    """Sum the array over the axes along which `like` was broadcast."""
     lead = array.ndim - like.ndim
     repeated = (lead + axis for axis, size in enumerate(like.shape) if size == 1)
     return sum_of(array, (*range(lead), *repeated), True).reshape(like.shape)
 
 
 def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes a tensor, its scale and perhaps a shift, got {len(types)} inputs")
+    need(len(types) in (2, 3), f"needs a tensor, its scale and optionally a shift, got {len(types)} inputs")
     same_device(types)
     x, *rest = types
     axes_of(values, len(x.shape))
     number(values, "epsilon")
     fits = all(each.dtype == x.dtype and broadcast([x, each]) == x.shape for each in rest)
-    need(fits, f"takes scale and shift that fit the tensor, got {', '.join(map(str, types))}")
+    need(fits, f"needs scale and shift that fit the tensor, got {', '.join(map(str, types))}")
     return (x,)
 
 
@@ -101,7 +99,7 @@ def _layer_normalization_gradients(back: Reverse) -> list[int | None]:
 def _rms_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, scale = together(types, 2)
     fits = len(x.shape) > 0 and scale == x.shaped(x.shape[-1:])
-    need(fits, f"takes [.., n] with a scale of [n], got {x} and {scale}")
+    need(fits, f"needs [.., n] with a scale of [n], got {x} and {scale}")
     return (x,)
 
 
@@ -133,12 +131,12 @@ def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     number(values, "epsilon")
     fits = len(x.shape) > 1 and all(each.shape == x.shape[1:2] for each in rest)
     given = ", ".join(map(str, types))
-    need(fits, f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
+    need(fits, f"needs [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
     return (x,)
 
 
 def _of_channels(each: Array, x: Array) -> Array:
-    """One number for each channel, so that it broadcasts over the tensor."""
+    """Reshape one number per channel so that it broadcasts over the tensor."""
     return each.reshape(-1, *[1] * (x.ndim - 2))
 
 
@@ -156,7 +154,7 @@ def _batch_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _other_axes(x: Array) -> tuple[int, ...]:
-    """All but that of channels."""
+    """Return all axes except the channels."""
     return (0, *range(2, x.ndim))
 
 
@@ -176,7 +174,7 @@ def _batch_norm_training(types: Types, values: Values) -> tuple[TensorType, ...]
     x, scale, shift = together(types, 3)
     number(values, "epsilon")
     fits = len(x.shape) > 1 and scale == shift == x.shaped(x.shape[1:2])
-    need(fits, f"takes [n, channels, ..], then scale and shift of channels, got {', '.join(map(str, types))}")
+    need(fits, f"needs [n, channels, ..], then scale and shift of channels, got {', '.join(map(str, types))}")
     return (x,)
 
 
@@ -238,9 +236,12 @@ NORMALIZATION = (
         gradient=lambda back: back.add("batch_norm_training_grad", (*back.inputs[:2], back.gradient), **back.values),
     ),
 )
-"""`layer_normalization` over any axes with any epsilon, where `layer_norm` is that of transformers; `rms_norm` over the
-last axis [Zhang 2019]; `batch_norm` with statistics that are known, as in inference, `batch_norm_training` with those
-of the batch."""
+"""Kinds of normalization.
+
+`layer_normalization` has any axes and any epsilon; the operator `layer_norm` in `transformers` has the last axis and a
+fixed epsilon. `rms_norm` normalizes over the last axis [Zhang 2019]. `batch_norm` takes known statistics, as in
+inference, and `batch_norm_training` computes them from the batch.
+"""
 
 NORMALIZATION_GRADIENTS = (
     Operator(
@@ -260,4 +261,4 @@ NORMALIZATION_GRADIENTS = (
         _EPSILON,
     ),
 )
-"""Of the tensor and its scale; of batch norms of all inputs, or of scale and shift too."""
+"""Inputs are the tensor, its scale and the gradient. `batch_norm_grad` takes all inputs of the forward pass."""

@@ -1,4 +1,4 @@
-"""An operator: one entry that says its shapes, its work, its meaning and its memory."""
+"""The class of table entries, which give the shape rule, work, meaning and memory of an operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.torch_extra import TORCH_NAMES
 Types = Sequence[TensorType]
 Values = Mapping[str, AttributeValue]
 Array: TypeAlias = Any
-"""An array of NumPy, or a tensor of PyTorch."""
+"""NumPy array or PyTorch tensor."""
 Arrays = Sequence[Array]
 
 NUMPY_TYPES = {
@@ -36,118 +36,121 @@ NUMPY_TYPES = {
     "uint8": np.uint8,
     "bool": np.bool_,
 }
-"""How each format is computed; NumPy has no bf16, so it is computed in fp32."""
+"""NumPy type in which each format is computed. NumPy has no bf16, so bf16 is computed in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of an operator on each of its devices."""
+    """Work of an operator on each of its devices."""
 
     flops: float = 0.0
     bytes: float = 0.0
-    """Moved between the device's memory and its processors."""
+    """Bytes moved between the device's memory and its processors."""
 
 
 ShapeRule = Callable[[Types, Values], tuple[TensorType, ...]]
-"""Output types from input types; InputError, without a place, for types that do not go together."""
+"""Return output types from input types. Raises InputError, without a place, for types that do not fit."""
 Compute = Callable[[Arrays, Values], Sequence[Array]]
-"""The meaning, of arrays of NumPy or tensors of PyTorch; devices do not matter to it."""
+"""Compute the outputs, on NumPy arrays or PyTorch tensors, whatever the devices."""
 WorkRule = Callable[[Types, Types, Values], Work]
-"""The work from input and output types."""
+"""Return the work, given input types, output types and attributes."""
 
 
 class WriteOperation(Protocol):
-    """Writes an operation; its outputs."""
+    """Write an operation and return its outputs."""
 
     def __call__(self, kind: str, inputs: Sequence[int], **attributes: AttributeValue) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reverse:
-    """One operation of the forward pass, for the rule that writes its gradients."""
+    """One operation of the forward pass, as input of the rule that writes its gradients."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     types: Types
-    """Of its inputs."""
+    """Types of the inputs."""
     made: Types
-    """Of its outputs."""
+    """Types of the outputs."""
     values: Values
-    """Its attributes."""
+    """Attributes of the operation."""
     gradients: tuple[int | None, ...]
-    """Per output, its gradient; None where the loss does not depend on it, and for a loss itself."""
+    """Gradient of each output. None if the loss does not depend on the output, and for a loss itself."""
     wanted: tuple[bool, ...]
-    """Per input, whether anybody asks for its gradient."""
+    """Whether each input's gradient is needed."""
     split: bool
-    """Whether gradients of weights are written apart from those of activations."""
+    """Whether gradients of weights are separate operations from gradients of activations."""
     weights: tuple[bool, ...]
-    """Per input, whether it is a weight."""
+    """Whether each input is a weight."""
     add: WriteOperation
-    """For gradients of activations, or of both."""
+    """Writes an operation for gradients of activations, or of activations and weights together."""
     add_for_weight: WriteOperation
-    """For gradients of weights alone."""
+    """Writes an operation for gradients of weights only."""
 
     @property
     def gradient(self) -> int:
-        """Of the only output that has one."""
+        """Gradient of the only output that has one."""
         (found,) = (each for each in self.gradients if each is not None)
         return found
 
     def each_gradient(self) -> tuple[int, ...]:
-        """Of every output."""
+        """Return the gradients of all outputs."""
         assert None not in self.gradients, "outputs of one operation are trained together"
         return tuple(each for each in self.gradients if each is not None)
 
     def one(self, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """Write an operation of one output."""
+        """Write an operation with one output and return that output."""
         return self.add(kind, inputs, **attributes)[0]
 
     def one_for(self, place: int, kind: str, *inputs: int, **attributes: AttributeValue) -> int:
-        """Write an operation of one output that only the gradient of input `place` needs: apart for a weight."""
+        """Write an operation with one output that only the gradient of input `place` needs.
+
+        If that input is a weight, the operation may be in the separate pass of weight gradients.
+        """
         write = self.add_for_weight if self.weights[place] else self.add
         return write(kind, inputs, **attributes)[0]
 
 
 StatisticsRule = Callable[[Types, Values], float]
-"""From input types and attributes."""
+"""Return a number of bytes, given input types and attributes."""
 GradientRule = Callable[[Reverse], Sequence[int | None]]
-"""Writes the gradients of an operation's inputs; None for those that nobody wants or that have none."""
+"""Write the gradients of an operation's inputs. None for inputs that need no gradient or have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One entry of the table; functions take the types (or arrays) of any number of inputs, and the attributes."""
+    """Table entry. Its functions take types (or arrays) of any number of inputs, and the attributes."""
 
     kind: str
     infer: ShapeRule
     compute: Compute
     work: WorkRule
     attributes: tuple[str, ...] = ()
-    """Names of those that it needs."""
+    """Names of required attributes."""
     pattern: str = ""
-    """How devices communicate in it: send, allreduce, … ; empty for what runs on one device."""
+    """How devices communicate: send, allreduce, … Empty for operators that run on one device."""
     in_place: bool = False
-    """Whether output i is input i changed in place, and takes no memory of its own."""
+    """Whether output i overwrites input i, and takes no memory of its own."""
     view: bool = False
     """Whether outputs are views of the first input."""
     stated: bool = False
-    """Whether its attribute `seconds` says how long it takes, whatever the devices."""
+    """Whether the attribute `seconds` gives the duration, whatever the devices."""
     optional: tuple[str, ...] = ()
-    """Names of attributes that it may have besides."""
+    """Names of optional attributes."""
     occupies: bool = True
-    """Whether its devices are busy for as long as it takes."""
+    """Whether the devices are busy while the operation runs."""
     gradient: GradientRule | None = None
-    """The gradients of its inputs; None where it cannot be trained through."""
+    """Rule for the gradients of its inputs. None if gradients cannot pass through it."""
     statistics: StatisticsRule | None = None
-    """Bytes that frameworks keep for its gradient beside its inputs and outputs; programs compute them again."""
+    """Bytes that frameworks keep for its gradient besides its inputs and outputs. Programs recompute these values."""
     workspace: StatisticsRule | None = None
-    """Bytes that it holds while it runs, beside its inputs and outputs."""
+    """Bytes that it holds while it runs, besides its inputs and outputs."""
     loss: bool = False
-    """Whether its output is the loss, per sample: its gradient rule takes the loss's own gradient as 1."""
+    """Whether its output is the loss per sample. Then its gradient rule takes 1 as the gradient of the loss."""
 
 
 def need(condition: bool, why: str) -> None:
-    """Raise InputError with the reason unless the condition holds; the verifier adds the place."""
+    """Raise InputError with `why` unless the condition holds. The verifier adds the place."""
     if not condition:
         raise InputError("", why)
 
@@ -157,7 +160,7 @@ def _in_numpy(array: Array) -> bool:
 
 
 def namespace(array: Array) -> Any:
-    """The library of an array, with the functions of the Array API standard."""
+    """Return the library of an array, with the functions of the Array API standard."""
     if _in_numpy(array):
         return np
     from array_api_compat import array_namespace  # comes with the extra `torch`
@@ -166,19 +169,19 @@ def namespace(array: Array) -> Any:
 
 
 def in_format(array: Array, like: Array) -> Array:
-    """The array in the number format of another one."""
+    """Return the array in the number format of `like`."""
     return np.asarray(array).astype(like.dtype) if _in_numpy(like) else array.to(like.dtype)
 
 
 def in_dtype(array: Array, dtype: str) -> Array:
-    """The array in the number format of that name."""
+    """Return the array in the number format called `dtype`."""
     if _in_numpy(array):
         return np.asarray(array).astype(NUMPY_TYPES[dtype])
     return array.to(getattr(namespace(array), TORCH_NAMES[dtype]))
 
 
 def wide(array: Array) -> Array:
-    """The array in at least fp32, in which narrow formats are summed."""
+    """Return the array in at least fp32, the format in which narrow formats are summed."""
     if _in_numpy(array):
         return array.astype(np.result_type(array.dtype, np.float32), copy=False)
     if not array.is_floating_point():
@@ -187,24 +190,24 @@ def wide(array: Array) -> Array:
 
 
 def copied(array: Array) -> Array:
-    """The same numbers in memory of their own, the last axis closest together."""
+    """Return a copy of the array in row-major order."""
     return namespace(array).reshape(array, array.shape, copy=True)
 
 
 def parts_of(array: Array, sizes: Sequence[int], axis: int) -> list[Array]:
-    """Views of the parts of these sizes along an axis."""
+    """Return views of consecutive parts of these sizes along an axis."""
     ends = list(accumulate(sizes))
     before = (slice(None),) * axis
     return [array[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
 def equal_parts(array: Array, parts: int, axis: int) -> list[Array]:
-    """Views of so many parts along an axis, which they divide."""
+    """Return views of `parts` equal parts along an axis whose length they divide."""
     return parts_of(array, (array.shape[axis] // parts,) * parts, axis)
 
 
 def summed_rows(rows: Array, places: Array, size: int) -> Array:
-    """Rows [n, ..] added up by their places, as [size, ..]; each of the n places is below `size`."""
+    """Return [size, ..]: the sums of rows [n, ..] by their places, which are below `size`."""
     if not _in_numpy(rows):
         return rows.new_zeros((size, *rows.shape[1:])).index_add_(0, places, rows)
     found = np.zeros((size, *rows.shape[1:]), rows.dtype)
@@ -213,9 +216,9 @@ def summed_rows(rows: Array, places: Array, size: int) -> Array:
 
 
 def rounded(function: Callable[..., Array | tuple[Array, ...]]) -> Compute:
-    """A meaning that is computed in at least fp32 and rounded once, to the format of the first input.
+    """Return a `Compute` that works in at least fp32 and rounds once, to the format of the first input.
 
-    `function` takes each array, widened, and the attributes; several results are a tuple.
+    `function` takes each array in at least fp32, then the attributes. It returns several results as a tuple.
     """
 
     def compute(arrays: Arrays, values: Values) -> Sequence[Array]:

@@ -1,4 +1,4 @@
-"""Steps of optimizers, in place: stochastic gradient descent and Adam."""
+"""Optimizer steps in place: stochastic gradient descent and Adam."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tessel_core.ir.operators.rules import moved, same_device
 from tessel_core.ir.types import TensorType
 
 NARROW = ("fp16", "bf16")
-"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
+"""Formats of weights for which an optimizer keeps a master copy in fp32 [Micikevicius 2018]."""
 
 
 def _state_type(weight: TensorType) -> TensorType:
-    """The type of a weight's state: fp32 where weights are narrow.  Gradients are in it, or like the weight."""
+    """Return the type of a weight's state: fp32 for narrow weights. Gradients have this type or the weight's."""
     return weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
 
 
 def _sgd(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) % 2 == 0 and len(types) > 0, "takes weights and as many gradients")
+    need(len(types) % 2 == 0 and len(types) > 0, "needs one gradient per weight")
     half = len(types) // 2
     same_device(types)
     for weight, gradient in zip(types[:half], types[half:], strict=True):
         fits = gradient in (weight, _state_type(weight))
-        need(fits, f"takes a gradient like each weight, got {gradient} for {weight}")
+        need(fits, f"needs a gradient like each weight, got {gradient} for {weight}")
     return tuple(types[:half])
 
 
@@ -38,12 +38,12 @@ def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Multiply and subtract; reads weight and gradient, writes the weight."""
+    """Count a multiplication and a subtraction; weight and gradient are read, and the weight is written."""
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
 
 
 def _groups(values: Values) -> int:
-    """Weights, masters where there are any, two moments, gradients."""
+    """Return the number of tensors per weight: weight, optional master, two moments, gradient."""
     masters = integer(values, "masters")
     need(masters in (0, 1), f"masters must be 0 or 1, got {masters}")
     return 4 + masters
@@ -51,23 +51,26 @@ def _groups(values: Values) -> int:
 
 def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     groups = _groups(values)
-    need(len(types) > 1 and len(types) % groups == 1, f"takes {groups} tensors a weight and the step, got {len(types)}")
+    need(
+        len(types) > 1 and len(types) % groups == 1,
+        f"needs {groups} tensors per weight and the step, got {len(types)} inputs",
+    )
     same_device(types)
     count, step = len(types) // groups, types[-1]
-    need(step.shape == () and step.dtype.startswith("int"), f"takes the step as int32[], got {step}")
+    need(step.shape == () and step.dtype.startswith("int"), f"needs the step as int32[], got {step}")
     for i in range(count):
         weight, *state, gradient = types[i:-1:count]
         wanted = _state_type(weight)
-        need(gradient in (weight, wanted), f"takes a gradient like each weight, got {gradient} for {weight}")
+        need(gradient in (weight, wanted), f"needs a gradient like each weight, got {gradient} for {weight}")
         fits = set(state) == {wanted}
-        need(fits, f"takes state like {wanted} for {weight}, got {', '.join(map(str, state))}")
+        need(fits, f"needs state like {wanted} for {weight}, got {', '.join(map(str, state))}")
     return tuple(types[: (groups - 1) * count])
 
 
 def check_step(step: int) -> int:
-    """The number of a step; InputError below 1."""
+    """Return the number of a step. Raises InputError below 1."""
     if step < 1:
-        raise InputError("adam", f"counts steps from 1, got {step}")
+        raise InputError("adam", f"must count steps from 1, got {step}")
     return step
 
 
@@ -80,7 +83,7 @@ def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
-    """Weight, master and moments after a step [Kingma 2015, algorithm 1]."""
+    """Return weight, master and moments after a step [Kingma 2015, algorithm 1]."""
     weight, *master, mean, square, gradient = tensors
     first, second = number(values, "beta1"), number(values, "beta2")
     slope = gradient.astype(mean.dtype)
@@ -93,7 +96,7 @@ def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
 
 
 def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
-    """About 14 FLOPs a parameter; reads everything, writes weights and state."""
+    """Count about 14 FLOPs per parameter; all inputs are read, weights and state are written."""
     parameters = sum(each.elements for each in outputs) / (_groups(values) - 1)
     return Work(14.0 * parameters, moved(types, outputs))
 
@@ -104,6 +107,8 @@ OPTIMIZERS = (
     Operator("sgd", _sgd, _sgd_compute, _sgd_work, ("rate",), in_place=True),
     Operator("adam", _adam, _adam_compute, _adam_work, _SETTINGS, in_place=True),
 )
-"""Weights less rate times gradients, as `sgd`.  `adam` takes all weights, with `masters` their copies in fp32
-[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1; state is
-as precise as weights, and in fp32 for narrow ones."""
+"""`sgd` subtracts rate times gradient from each weight.
+
+`adam` takes all weights, with `masters` their fp32 copies [Micikevicius 2018], all first moments, all second moments,
+all gradients, and the number of the step, from 1. State has the precision of the weights, or fp32 for narrow weights.
+"""

@@ -1,6 +1,4 @@
-"""Operators that look along axes: sums, products, extremes and softmax.
-
-Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the steps of the definitions."""
+"""Operators that reduce along axes: sums, products, extremes and softmax."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from tessel_core.ir.types import TensorType
 _ALONG = ("axes", "keep")
 
 Reduction = Callable[[Array, tuple[int, ...], bool], Array]
-"""Of a tensor along axes, which stay with size 1 or are left out."""
+"""Reduces a tensor along axes. Keeps the axes with size 1 if the flag is set, else drops them."""
 
 
 def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -52,12 +50,15 @@ def _reduction(kind: str, flops: float, function: Reduction, gradient: GradientR
 def _reduce_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     (made,) = _reduce(types[:1], values)
-    need(types[1] == made, f"takes the gradient of the output, {made}, got {types[1]}")
+    need(types[1] == made, f"needs the gradient of the output, {made}, got {types[1]}")
     return (types[0],)
 
 
 def _reduction_gradient(kind: str, function: Callable[[Array, Array, tuple[int, ...]], Array]) -> Operator:
-    """Of the input, the gradient with the axes that the reduction leaves out, and the axes."""
+    """Return the operator of a gradient.
+
+    `function` takes the input, the gradient with the reduced axes as size 1, and the axes.
+    """
 
     @rounded
     def compute(x: Array, dz: Array, values: Values) -> Array:
@@ -68,7 +69,7 @@ def _reduction_gradient(kind: str, function: Callable[[Array, Array, tuple[int, 
 
 
 def end_of(x: Array, *, largest: bool) -> float | int | bool:
-    """The least or largest number of a format, which is what an empty minimum or maximum is."""
+    """Return the least or largest number of a format: the maximum or minimum of no numbers."""
     xp = namespace(x)
     if xp.isdtype(x.dtype, "bool"):
         return largest
@@ -79,25 +80,27 @@ def end_of(x: Array, *, largest: bool) -> float | int | bool:
 
 
 def sum_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """The sum along axes; along none, the numbers themselves."""
+    """Return the sum along axes. Without axes, return the numbers themselves."""
     return namespace(x).sum(x, axis=axes, keepdims=keep)
 
 
 def mean_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """The mean along axes, in at least fp32."""
+    """Return the mean along axes, in at least fp32."""
     return namespace(x).mean(wide(x), axis=axes, keepdims=keep)
 
 
 def largest_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """The maximum along axes, also of nothing."""
-    return namespace(x).max(x, axis=axes, keepdims=keep) if 0 not in x.shape else _of_nothing(x, axes, keep, False)
+    """Return the maximum along axes, also of an empty tensor."""
+    return (
+        namespace(x).max(x, axis=axes, keepdims=keep) if 0 not in x.shape else _extreme_of_empty(x, axes, keep, False)
+    )
 
 
 def _least_of(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    return namespace(x).min(x, axis=axes, keepdims=keep) if 0 not in x.shape else _of_nothing(x, axes, keep, True)
+    return namespace(x).min(x, axis=axes, keepdims=keep) if 0 not in x.shape else _extreme_of_empty(x, axes, keep, True)
 
 
-def _of_nothing(x: Array, axes: tuple[int, ...], keep: bool, largest: bool) -> Array:
+def _extreme_of_empty(x: Array, axes: tuple[int, ...], keep: bool, largest: bool) -> Array:
     shape = tuple(sum_of(x, axes, keep).shape)
     return namespace(x).full(shape, end_of(x, largest=largest), dtype=x.dtype, device=x.device)
 
@@ -115,7 +118,7 @@ def _length(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
 
 
 def _shared(hit: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    """The gradient in equal parts for the places that are hit."""
+    """Divide the gradient equally among the places where `hit` is true."""
     return hit * (dz / sum_of(hit, axes, True))
 
 
@@ -128,13 +131,16 @@ def _min_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _prod_slope(x: Array, dz: Array, axes: tuple[int, ...]) -> Array:
-    """Times the product of the others: of those before and those after, so that zeros do no harm."""
+    """Multiply the gradient by the product of the other numbers.
+
+    That is the product of the numbers before times the product of those after, which tolerates zeros.
+    """
     xp, ends = namespace(x), tuple(range(x.ndim - len(axes), x.ndim))
     moved = xp.moveaxis(x, axes, ends)
     rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], math.prod(moved.shape[x.ndim - len(axes) :]))
 
     def before(rows: Array) -> Array:
-        """Per number, the product of those before it."""
+        """Return, for each number, the product of the numbers before it."""
         one_more = xp.ones_like(rows[..., :1])
         return xp.cumulative_prod(xp.concat([one_more, rows[..., :-1]], axis=-1), axis=-1)
 
@@ -158,7 +164,7 @@ def _square_gradient(back: Reverse) -> list[int | None]:
 
 
 def _length_gradient(back: Reverse) -> list[int | None]:
-    """The input over its length."""
+    """Return the gradient of the L2 norm: the input divided by its norm."""
     return [back.one("mul", back.inputs[0], kept(back, back.one("div", back.gradient, back.outputs[0])))]
 
 
@@ -168,7 +174,7 @@ def _softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def log_softmax_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """The logarithm of the softmax over all of the axes together."""
+    """Return the logarithm of the softmax over all of the axes together."""
     xp, shifted = namespace(x), x - largest_of(x, axes, True)
     return shifted - xp.log(sum_of(xp.exp(shifted), axes, True))
 
@@ -198,22 +204,22 @@ def _log_softmax_grad_compute(z: Array, dz: Array, values: Values) -> Array:
     return dz - namespace(z).exp(z) * sum_of(dz, axes_of(values, z.ndim), True)
 
 
-def _own(kind: str) -> GradientRule:
-    """The operator of that kind, of the input and the gradient of the output."""
+def _gradient_of_input(kind: str) -> GradientRule:
+    """Return the rule that applies operator `kind` to the input and the gradient of the output."""
     return lambda back: [back.one(kind, back.inputs[0], back.gradient, **back.values)]
 
 
-def _own_of_output(kind: str) -> GradientRule:
-    """The operator of that kind, of the output and its gradient."""
+def _gradient_of_output(kind: str) -> GradientRule:
+    """Return the rule that applies operator `kind` to the output and its gradient."""
     return lambda back: [back.one(kind, back.outputs[0], back.gradient, **back.values)]
 
 
 REDUCTIONS = (
     _reduction("reduce_sum", 1.0, sum_of, _sum_gradient),
     _reduction("reduce_mean", 1.0, mean_of, _mean_gradient),
-    _reduction("reduce_max", 1.0, largest_of, _own("reduce_max_grad")),
-    _reduction("reduce_min", 1.0, _least_of, _own("reduce_min_grad")),
-    _reduction("reduce_prod", 1.0, _product, _own("reduce_prod_grad")),
+    _reduction("reduce_max", 1.0, largest_of, _gradient_of_input("reduce_max_grad")),
+    _reduction("reduce_min", 1.0, _least_of, _gradient_of_input("reduce_min_grad")),
+    _reduction("reduce_prod", 1.0, _product, _gradient_of_input("reduce_prod_grad")),
     _reduction("reduce_sum_square", 2.0, _square_sum, _square_gradient),
     _reduction("reduce_l2", 2.0, _length, _length_gradient),
     Operator(
@@ -222,7 +228,7 @@ REDUCTIONS = (
         _softmax_compute,
         elementwise_work(5.0),
         ("axes",),
-        gradient=_own_of_output("softmax_grad"),
+        gradient=_gradient_of_output("softmax_grad"),
     ),
     Operator(
         "log_softmax",
@@ -230,10 +236,10 @@ REDUCTIONS = (
         _log_softmax_compute,
         elementwise_work(5.0),
         ("axes",),
-        gradient=_own_of_output("log_softmax_grad"),
+        gradient=_gradient_of_output("log_softmax_grad"),
     ),
 )
-"""`softmax` over all of its axes together."""
+"""`softmax` normalizes over all of its axes together."""
 
 REDUCTION_GRADIENTS = (
     _reduction_gradient("reduce_max_grad", _max_slope),
@@ -242,5 +248,4 @@ REDUCTION_GRADIENTS = (
     Operator("softmax_grad", _softmax_grad, _softmax_grad_compute, elementwise_work(4.0), ("axes",)),
     Operator("log_softmax_grad", _softmax_grad, _log_softmax_grad_compute, elementwise_work(4.0), ("axes",)),
 )
-"""Numbers that are equally large share the gradient of their maximum, as in PyTorch.  Gradients of softmaxes take the
-output."""
+"""Equal maxima share the gradient, as in PyTorch. Gradients of softmaxes take the output, not the input."""

@@ -1,9 +1,9 @@
-"""Attention over a sequence that is cut over devices, block of keys by block of keys [Liu 2023, Ring Attention].
+"""Attention over a sequence that is cut over devices, block by block of keys [Liu 2023, Ring Attention].
 
-Device `index` of `parts` has some of the tokens, with a causal mask in balanced chunks so that no device sees more than
-another [Brandon 2023, Striped Attention; Llama Team 2024, arXiv 2407.21783, section 3.3.2].  Keys and values go round;
-at step s a device has those of the device s places before it.  Each block gives its output and the logarithm of its
-sum of exponentials per query and head, from which blocks are merged [Dao 2022, FlashAttention].
+Device `index` of `parts` has some of the tokens. With a causal mask these are balanced chunks, so that all devices see
+as many keys [Brandon 2023, Striped Attention; Llama Team 2024, arXiv 2407.21783, section 3.3.2]. Keys and values go
+around a ring. At step s, a device has those of the device s places before it. Each block returns its output, and the
+log-sum-exp per query and head, by which blocks are merged [Dao 2022, FlashAttention].
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _seen(q: Array, k: Array, values: Values) -> Array:
 
 
 def _pairs_seen(queries: int, keys: int, values: Values) -> Array:
-    """Whether each query sees each key, [queries, keys]."""
+    """Return whether each query sees each key, [queries, keys]."""
     parts, index = integer(values, "parts", 1), integer(values, "index")
     balanced = bool(values["causal"])
     q = places_here(queries, index, parts, balanced)[:, None]
@@ -85,7 +85,7 @@ def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 def _merge(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 4)
     same_device(types)
-    need(types[0] == types[2] and types[1] == types[3], f"takes two outputs and their logarithms, got {types}")
+    need(types[0] == types[2] and types[1] == types[3], f"needs two outputs and their logarithms, got {types}")
     return types[0], types[1]
 
 
@@ -105,7 +105,7 @@ def _block_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 6)
     made, logs = _block(types[:3], values)
     need(
-        types[3] == types[5] == made and types[4] == logs, f"takes the output, its logarithms and its gradient: {made}"
+        types[3] == types[5] == made and types[4] == logs, f"needs the output, its logarithms and its gradient: {made}"
     )
     return tuple(types[:3])
 
@@ -125,6 +125,7 @@ def _block_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _block_work(products: int) -> WorkRule:
     def work(types: Types, outputs: Types, values: Values) -> Work:
+        """Count the visible pairs of one block: half of them under a causal mask, at most those in the window."""
         q, k, v = types[:3]
         pairs = float(q.shape[1] * k.shape[1])
         if values["causal"]:
@@ -145,5 +146,10 @@ RING = (
     Operator("attention_merge", _merge, _merge_compute, elementwise_work(3.0)),
     Operator("attention_block_grad", _block_grad, _block_grad_compute, _block_work(5), _BLOCK, optional=_MORE),
 )
-"""`attention_block` of queries and one block of keys and values makes its output and logarithms [batch, tokens, heads];
-`attention_merge` joins two such pairs; `attention_block_grad` takes the merged pair and the output's gradient."""
+"""The operators of this table:
+
+- `attention_block` takes queries and one block of keys and values. It returns the output and the log-sum-exp [batch,
+  tokens, heads].
+- `attention_merge` joins two such pairs.
+- `attention_block_grad` takes the merged pair and the gradient of the output.
+"""

@@ -1,4 +1,4 @@
-"""Rules that operators share: for the shapes that they take and make, and for their work."""
+"""Rules that operators share for shapes, gradients and work."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tessel_core.ir.types import TensorType
 
 
 def count(types: Types, wanted: int) -> None:
-    """Raise InputError for another number of inputs."""
-    need(len(types) == wanted, f"takes {wanted} inputs, got {len(types)}")
+    """Raise InputError unless there are `wanted` inputs."""
+    need(len(types) == wanted, f"needs {wanted} inputs, got {len(types)}")
 
 
 def same_device(types: Types) -> int:
-    """The one device of all inputs."""
+    """Return the device of all inputs."""
     devices = sorted({each.device for each in types})
-    need(len(devices) == 1, f"takes inputs from one device, got those of {', '.join(map(str, devices))}")
+    need(len(devices) == 1, f"needs inputs from one device, got devices {', '.join(map(str, devices))}")
     return devices[0]
 
 
 def together(types: Types, wanted: int) -> Types:
-    """The inputs, so many and all on one device."""
+    """Return the inputs, after a check that there are `wanted` of them on one device."""
     count(types, wanted)
     same_device(types)
     return types
 
 
 def part_of(whole: TensorType, parts: int, values: Values) -> TensorType:
-    """One of equal parts along the attribute `axis`."""
+    """Return the type of one of `parts` equal parts along the attribute `axis`."""
     axis = axis_of(values, len(whole.shape))
     size = whole.shape[axis]
     need(size % parts == 0, f"axis {axis} of {whole} does not divide into {parts} equal parts")
@@ -38,48 +38,51 @@ def part_of(whole: TensorType, parts: int, values: Values) -> TensorType:
 
 
 def same(types: Types) -> TensorType:
-    """The one type of all inputs."""
+    """Return the type that all inputs share."""
     same_device(types)
-    need(len(set(types)) == 1, f"takes inputs of one type, got {', '.join(map(str, dict.fromkeys(types)))}")
+    need(len(set(types)) == 1, f"needs inputs of one type, got {', '.join(map(str, dict.fromkeys(types)))}")
     return types[0]
 
 
 def one(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """Shape rule: an output like the only input."""
+    """Shape rule: the output has the type of the only input."""
     count(types, 1)
     return (types[0],)
 
 
 def alike(types: Types, values: Values) -> tuple[TensorType, ...]:
-    """Shape rule: an output like both inputs."""
+    """Shape rule: the output has the type of both inputs."""
     count(types, 2)
     return (same(types),)
 
 
 def broadcast(types: Types) -> tuple[int, ...]:
-    """The shape that several tensors of one device have together, as NumPy broadcasts them."""
+    """Return the broadcast shape of tensors on one device, as NumPy defines it."""
     same_device(types)
     try:
         return tuple(np.broadcast_shapes(*(each.shape for each in types)))
     except ValueError:
-        why = f"takes sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}"
+        why = f"needs sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}"
         raise InputError("", why) from None
 
 
 def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
     """Shape rule: two tensors of one format, broadcast."""
     count(types, 2)
-    need(types[0].dtype == types[1].dtype, f"takes tensors of one dtype, got {types[0]} and {types[1]}")
+    need(types[0].dtype == types[1].dtype, f"needs tensors of one dtype, got {types[0]} and {types[1]}")
     return (types[0].shaped(broadcast(types)),)
 
 
 def passed_on(back: Reverse) -> list[int | None]:
-    """Gradient rule: the gradient of the only input is that of the output."""
+    """Gradient rule: the gradient of the only input is the gradient of the output."""
     return [back.gradient]
 
 
 def summed_to(back: Reverse, gradient: int, place: int) -> int | None:
-    """The gradient of an input that was broadcast, from that of its broadcast form: summed over what was repeated."""
+    """Return the gradient of an input that was broadcast, or None if it is not needed.
+
+    It is `gradient` summed over the repeated axes.
+    """
     if not back.wanted[place]:
         return None
     (made,) = back.made
@@ -95,7 +98,7 @@ def summed_to(back: Reverse, gradient: int, place: int) -> int | None:
 
 
 def kept(back: Reverse, gradient: int) -> int:
-    """A tensor like the output of a reduction, with axes of size 1 where the reduction left axes out."""
+    """Return a reduction's gradient with axes of size 1 where the reduction dropped axes."""
     shape, axes = back.types[0].shape, axes_of(back.values, len(back.types[0].shape))
     if back.values["keep"] or not axes:
         return gradient
@@ -104,7 +107,7 @@ def kept(back: Reverse, gradient: int) -> int:
 
 
 def spread(back: Reverse, gradient: int, axes: tuple[int, ...]) -> int:
-    """A gradient of size 1 along these axes, repeated to the sizes of the first input."""
+    """Return a gradient of size 1 along `axes`, repeated to the sizes of the first input."""
     shape = back.types[0].shape
     if all(shape[axis] == 1 for axis in axes):
         return gradient
@@ -112,19 +115,19 @@ def spread(back: Reverse, gradient: int, axes: tuple[int, ...]) -> int:
 
 
 def free_batch(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape for `reshape` that holds for any size of the first axis, which is usually that of the samples."""
+    """Return a shape for `reshape` that fits any size of the first axis, which is usually the batch."""
     return (-1, *shape[1:]) if shape and 0 not in shape else shape
 
 
 def padded_part(back: Reverse, gradient: int, whole: TensorType, axis: int, start: int, size: int) -> int:
-    """The gradient of a whole of which only `size` numbers along an axis were taken, from place `start` on."""
+    """Return the gradient of a tensor of which `size` numbers along an axis were used, from index `start`."""
     before, after = ([0] * len(whole.shape) for _ in range(2))
     before[axis], after[axis] = start, whole.shape[axis] - start - size
     return back.one("pad", gradient, pads=(*before, *after), value=0.0)
 
 
 def joined_parts(back: Reverse) -> list[int | None]:
-    """Gradient rule: the gradient of a whole from those of its parts along `axis`; unused parts have none."""
+    """Gradient rule: join the gradients of the parts along `axis`. Unused parts have no gradient."""
     axis = axis_of(back.values, len(back.types[0].shape))
     sizes = [each.shape[axis] for each in back.made]
     if None not in back.gradients:
@@ -138,30 +141,30 @@ def joined_parts(back: Reverse) -> list[int | None]:
 
 
 def moved(types: Types, outputs: Types) -> float:
-    """Every input and output, once."""
+    """Return the bytes of all inputs and outputs, each moved once."""
     return float(sum(each.bytes for each in (*types, *outputs)))
 
 
 def elementwise_work(flops: float = 1.0) -> WorkRule:
-    """So many FLOPs per element of the first output; every tensor moved once."""
+    """Return a rule of `flops` per element of the first output, with every tensor moved once."""
     return lambda types, outputs, values: Work(flops * outputs[0].elements, moved(types, outputs))
 
 
 def read_work(flops: float) -> WorkRule:
-    """So many FLOPs per element of the first input; every tensor moved once."""
+    """Return a rule of `flops` per element of the first input, with every tensor moved once."""
     return lambda types, outputs, values: Work(flops * types[0].elements, moved(types, outputs))
 
 
 def no_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Nothing on the device itself."""
+    """Work rule: no work on the device itself."""
     return Work()
 
 
 def copying_part(types: Types, outputs: Types, values: Values) -> Work:
-    """No arithmetic; no more is read than is written."""
+    """Work rule: no arithmetic; it reads as many bytes as it writes."""
     return Work(0.0, moved(outputs, outputs))
 
 
 def copying(types: Types, outputs: Types, values: Values) -> Work:
-    """No arithmetic, every tensor moved once."""
+    """Work rule: no arithmetic; every tensor is moved once."""
     return Work(0.0, moved(types, outputs))

@@ -1,4 +1,4 @@
-"""Operators that change where numbers stand: shapes, orders of axes, parts and rows; only gradients of rows add."""
+"""Operators that move numbers: shapes, orders of axes, parts and rows. Only gradients of rows add."""
 
 from __future__ import annotations
 
@@ -41,9 +41,12 @@ from tessel_core.ir.types import TensorType
 
 
 def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that `wanted` means: 0 is the input's size there, one -1 is what is left."""
+    """Return the sizes that `wanted` means: 0 keeps the input's size, and one -1 is inferred."""
     need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
-    need(all(size or axis < len(shape) for axis, size in enumerate(wanted)), f"shape {wanted} keeps sizes of no axis")
+    need(
+        all(size or axis < len(shape) for axis, size in enumerate(wanted)),
+        f"shape {wanted} has a 0 for an axis that the input lacks",
+    )
     found = [size or shape[axis] for axis, size in enumerate(wanted)]
     elements, known = math.prod(shape), math.prod(size for size in found if size != -1)
     if -1 in found:
@@ -94,16 +97,16 @@ def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, places = together(types, 2)
-    need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
+    need(places.dtype in ("int32", "int64"), f"needs indices as int32 or int64, got {places}")
     axis = axis_of(values, len(x.shape))
     return (x.shaped((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])),)
 
 
 def check_places(places: Array, axis: int, size: int) -> None:
-    """Raise InputError for a place that an axis of that size does not have."""
+    """Raise InputError for an index outside of an axis of that size."""
     outside = places[(places < -size) | (places >= size)]
     if len(outside):
-        raise InputError("take", f"place {int(outside[0])} is not on axis {axis}, which has {size}")
+        raise InputError("take", f"index {int(outside[0])} is not on axis {axis}, which has size {size}")
 
 
 def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -115,7 +118,7 @@ def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take_work(types: Types, outputs: Types, values: Values) -> Work:
-    """No more is read than is written."""
+    """Count the indices, the output, and at most as many input bytes as output bytes."""
     return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
 
 
@@ -124,17 +127,19 @@ def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
     shape = list(types[0].shape)
     axes, counts = axes_of(values, len(shape)), integers(values, "counts", 0)
     starts, steps = integers(values, "starts", 0), integers(values, "steps")
-    need(len(axes) == len(counts) == len(starts) == len(steps), "axes, counts, starts and steps must be as many")
+    need(
+        len(axes) == len(counts) == len(starts) == len(steps), "axes, counts, starts and steps must have equal lengths"
+    )
     for axis, many, start, step in zip(axes, counts, starts, steps, strict=True):
         last = start + step * (many - 1)
         inside = not many or (start < shape[axis] and 0 <= last < shape[axis])
-        need(inside, f"takes {many} from {start} by {step} along axis {axis}, which has {shape[axis]}")
+        need(inside, f"needs {many} numbers from {start} by {step} along axis {axis}, which has size {shape[axis]}")
         shape[axis] = many
     return (types[0].shaped(tuple(shape)),)
 
 
 def _places(start: int, step: int, many: int, x: Array) -> Array:
-    """So many places along an axis, on the tensor's device."""
+    """Return `many` indices along an axis, on the tensor's device."""
     return start + step * namespace(x).arange(many, device=x.device)
 
 
@@ -150,7 +155,7 @@ def _split_at(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     shape, sizes = types[0].shape, integers(values, "sizes", 0)
     axis = axis_of(values, len(shape))
-    need(sum(sizes) == shape[axis], f"sizes {sizes} are not the {shape[axis]} of axis {axis} together")
+    need(sum(sizes) == shape[axis], f"sizes {sizes} must add up to {shape[axis]}, the size of axis {axis}")
     return tuple(types[0].resized(axis, size) for size in sizes)
 
 
@@ -163,7 +168,7 @@ def _pad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     shape, pads = types[0].shape, integers(values, "pads", 0)
     number(values, "value")
-    need(len(pads) == 2 * len(shape), f"pads must be two for each of {len(shape)} axes, got {len(pads)}")
+    need(len(pads) == 2 * len(shape), f"pads must have two entries for each of {len(shape)} axes, got {len(pads)}")
     sizes = zip(shape, pads, pads[len(shape) :], strict=False)
     return (types[0].shaped(tuple(before + size + after for size, before, after in sizes)),)
 
@@ -174,17 +179,17 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def padded(x: Array, before: Sequence[int], after: Sequence[int], value: Any) -> Array:
-    """The tensor with so many numbers of that value before and after it along each axis."""
-    sizes = [size + some + more for size, some, more in zip(x.shape, before, after, strict=True)]
+    """Return the tensor, padded with `before` and `after` numbers of `value` along each axis."""
+    sizes = [first + size + last for size, first, last in zip(x.shape, before, after, strict=True)]
     made = namespace(x).full(sizes, value, dtype=x.dtype, device=x.device)
-    made[tuple(slice(some, some + size) for some, size in zip(before, x.shape, strict=True))] = x
+    made[tuple(slice(start, start + size) for start, size in zip(before, x.shape, strict=True))] = x
     return made
 
 
 def _roll(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axes, shifts = axes_of(values, len(types[0].shape)), integers(values, "shifts")
-    need(len(axes) == len(shifts), f"axes and shifts must be as many, got {axes} and {shifts}")
+    need(len(axes) == len(shifts), f"axes and shifts must have equal lengths, got {axes} and {shifts}")
     return (types[0],)
 
 
@@ -195,10 +200,10 @@ def _roll_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _take_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     places, dz = together(types, 2)
-    need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
+    need(places.dtype in ("int32", "int64"), f"needs indices as int32 or int64, got {places}")
     axis, size, rank = integer(values, "axis"), integer(values, "size"), len(places.shape)
     fits = dz.shape[axis : axis + rank] == places.shape
-    need(fits, f"takes the gradient of what {places} took along axis {axis}, got {dz}")
+    need(fits, f"needs the gradient of numbers taken at {places} along axis {axis}, got {dz}")
     return (dz.shaped((*dz.shape[:axis], size, *dz.shape[axis + rank :])),)
 
 
@@ -211,13 +216,13 @@ def _take_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _put_back(taken: Array, axis: int, places: Array, size: int) -> Array:
-    """An axis of that size, with what was taken from it added up by its places."""
+    """Return the sums of `taken` by their indices along an axis of that size."""
     move = namespace(taken).moveaxis
     return move(summed_rows(move(taken, axis, 0), places, size), 0, axis)
 
 
 def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The whole gradient is filled with zeros; places that are hit are read and written."""
+    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
     places, dz = types
     return Work(float(dz.elements), float(places.bytes + 3 * dz.bytes + outputs[0].bytes))
 
@@ -225,11 +230,11 @@ def _take_grad_work(types: Types, outputs: Types, values: Values) -> Work:
 def _strided_slice_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axes, sizes = axes_of(values, len(types[0].shape)), integers(values, "sizes", 0)
-    need(len(axes) == len(sizes), f"axes and sizes must be as many, got {axes} and {sizes}")
+    need(len(axes) == len(sizes), f"axes and sizes must have equal lengths, got {axes} and {sizes}")
     whole = types[0]
     for axis, size in zip(axes, sizes, strict=True):
         whole = whole.resized(axis, size)
-    need(_strided([whole], values) == tuple(types), f"takes the gradient of a slice of {whole}, got {types[0]}")
+    need(_strided([whole], values) == tuple(types), f"needs the gradient of a slice of {whole}, got {types[0]}")
     return (whole,)
 
 
@@ -262,7 +267,7 @@ def _strided_gradient(back: Reverse) -> list[int | None]:
 
 
 def _pad_gradient(back: Reverse) -> list[int | None]:
-    """The part inside of the pads."""
+    """Return the part between the pads."""
     shape, pads = back.types[0].shape, integers(back.values, "pads")
     axes = tuple(axis for axis, size in enumerate(shape) if back.made[0].shape[axis] != size)
     sizes, starts = tuple(shape[axis] for axis in axes), tuple(pads[axis] for axis in axes)
@@ -316,7 +321,11 @@ SHAPING = (
         ],
     ),
 )
-"""`transpose` copies into another order of axes, `permute` looks at it; `take` copies the places along an axis that its
-second input names, `strided_slice` so many from a start on by a step; `pads` are those before each axis, then those
-after; `roll` shifts along axes, and what leaves at one end comes in at the other.  `sizes` of the gradient of a strided
-slice are those of its input along `axes`."""
+"""Operators whose names do not say it all:
+
+- `transpose` copies into another order of axes, and `permute` returns a view of it.
+- `take` copies the indices along an axis that its second input lists. `strided_slice` copies `counts` numbers from
+  `starts` by `steps`. `sizes` of its gradient are the sizes of its input along `axes`.
+- `pads` lists the pads before each axis, then those after each axis.
+- `roll` shifts along axes. Numbers that leave at one end enter at the other.
+"""

@@ -1,6 +1,6 @@
-"""Operators that say what they cost and hold, and not what they compute, as the blocks of a micro-batch plan do.
+"""Operators that state their cost and memory but not their meaning, such as the blocks of a micro-batch plan.
 
-Bytes are counted as `int8` tensors; a tensor of 0 bytes is a token, which says that something is done.
+Bytes are counted as `int8` tensors. A tensor of 0 bytes is a token, which only signals completion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tessel_core.units import MAGNITUDE
 
 
 def token(device: int) -> TensorType:
-    """Nothing but the news, on a device."""
+    """Return the type of a token on a device."""
     return TensorType("int8", (0,), device)
 
 
@@ -41,17 +41,17 @@ def _seconds(values: Values) -> None:
 def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
     _seconds(values)
     devices, sizes, places = device_list(values), integers(values, "bytes"), integers(values, "on")
-    need(len(types) > 0, "takes at least one input")
-    strange = [each for each in types if each.device not in devices]
-    need(not strange, f"takes inputs from its devices {devices} only, got {', '.join(map(str, strange))}")
-    need(len(sizes) == len(places), f"bytes and on differ in length, {len(sizes)} and {len(places)}")
-    need(set(places) <= set(devices), f"on must name some of its devices {devices}, got {places}")
+    need(len(types) > 0, "needs at least one input")
+    foreign = [each for each in types if each.device not in devices]
+    need(not foreign, f"needs inputs from its devices {devices} only, got {', '.join(map(str, foreign))}")
+    need(len(sizes) == len(places), f"bytes and on must have equal lengths, got {len(sizes)} and {len(places)}")
+    need(set(places) <= set(devices), f"on must list some of its devices {devices}, got {places}")
     held = (TensorType("int8", (size,), device) for size, device in zip(sizes, places, strict=True))
     return token(devices[0]), *held
 
 
 def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    """Zeros without memory of their own: a plan does not say what it computes."""
+    """Return zeros without memory of their own. A plan does not say what a block computes."""
     return [np.broadcast_to(np.int8(0), (size,)) for size in (0, *integers(values, "bytes"))]
 
 
@@ -77,17 +77,17 @@ def _opaque(types: Types, values: Values) -> tuple[TensorType, ...]:
     _text(values, "operator")
     device, dtypes = integer(values, "to"), _text(values, "dtypes").split()
     ranks, sizes = integers(values, "ranks", 0), integers(values, "sizes", 0)
-    strange = [each for each in types if each.device != device]
-    need(not strange, f"takes inputs from its device {device} only, got {', '.join(map(str, strange))}")
+    foreign = [each for each in types if each.device != device]
+    need(not foreign, f"needs inputs from its device {device} only, got {', '.join(map(str, foreign))}")
     fits = len(dtypes) == len(ranks) > 0 and sum(ranks) == len(sizes)
-    need(fits, "dtypes and ranks must be one for each output, and sizes one for each of their axes")
+    need(fits, "needs one dtype and rank per output, and one size per axis of each output")
     ends = list(accumulate(ranks))
     shapes = (sizes[end - rank : end] for rank, end in zip(ranks, ends, strict=True))
     return tuple(TensorType(dtype, shape, device) for dtype, shape in zip(dtypes, shapes, strict=True))
 
 
 def _opaque_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    raise InputError(f"operator {values['operator']}", "is known by its costs only, so the program cannot be executed")
+    raise InputError(f"operator {values['operator']}", "has costs but no meaning, so the program cannot be executed")
 
 
 def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -95,7 +95,7 @@ def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def opaque_attributes(operator: str, flops: float, moved: float, made: Types, device: int) -> Values:
-    """The attributes of an opaque operation that makes outputs of these types."""
+    """Return the attributes of an opaque operation with outputs of these types."""
     return {
         "bytes": moved,
         "dtypes": " ".join(each.dtype for each in made),
@@ -108,9 +108,9 @@ def opaque_attributes(operator: str, flops: float, moved: float, made: Types, de
 
 
 def _opaque_gradients(back: Reverse) -> list[int | None]:
-    """The forward's work for the gradients of weights, and again for those of activations.
+    """Count the forward's work once for gradients of weights, and once for gradients of activations.
 
-    Without weights, the gradients of several activations cost the forward's work twice, as those of a product do.
+    Without weights, gradients of several activations cost the forward's work twice, as in a product.
     """
     found: list[int | None] = [None] * len(back.inputs)
     taken = (*back.inputs, *(each for each in back.gradients if each is not None))
@@ -143,8 +143,12 @@ STATED = (
     Operator("delay", _delay, _delay_compute, no_work, ("seconds", "to"), "delay", stated=True, occupies=False),
     Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE, gradient=_opaque_gradients),
 )
-"""A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
-A `delay` tells a device of something so many seconds later, and keeps no device busy.  An `opaque` operation, for what
-the table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model
-calls it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on
-device `to`."""
+"""The operators of this table:
+
+- A `block` runs on all of `devices` at once. It returns a token on the first device, and tensors of `bytes` on the
+  devices in `on`.
+- A `delay` signals a device after `seconds` and keeps no device busy.
+- An `opaque` operation stands for an operator without an entry in the table. It states its cost and output types.
+  `operator` is its name in the cost model, and `to` is its device. Outputs have `dtypes` and `ranks`. `sizes` lists the
+  sizes of all outputs in turn.
+"""

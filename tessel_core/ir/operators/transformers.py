@@ -1,6 +1,4 @@
-"""Operators of transformers: norm, activation, embedding, loss, and the cache of keys and values.
-
-Narrow formats are computed in fp32 and rounded once at the end, as frameworks do."""
+"""Operators of transformers: norm, activation, embedding, loss, and the cache of keys and values."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ from tessel_core.ir.operators.rules import (
 from tessel_core.ir.types import TensorType, places_here
 
 NORM_EPSILON = 1e-5
-"""Added to the variance [Radford 2019, GPT-2's published code]."""
+"""Number added to the variance [Radford 2019, GPT-2's published code]."""
 
 _GELU_SCALE, _GELU_CUBE = float(np.sqrt(2 / np.pi)), 0.044715
 
@@ -48,7 +46,7 @@ def _is_integer(each: TensorType) -> bool:
 
 
 def _slope_of_tanh(x: Array) -> tuple[Array, Array]:
-    """tanh of the tanh approximation's argument, and the argument's derivative."""
+    """Return the tanh in the approximation of GELU, and the derivative of the tanh's argument."""
     tanh = np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
     return tanh, _GELU_SCALE * (1 + 3 * _GELU_CUBE * x**2)
 
@@ -67,12 +65,12 @@ def _gelu_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, scale, shift = together(types, 3)
     fits = len(x.shape) > 0 and scale == shift == x.shaped(x.shape[-1:])
-    need(fits, f"takes [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
+    need(fits, f"needs [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
     return (x,)
 
 
 def _normal(x: Array) -> tuple[Array, Array]:
-    """Mean 0 and variance 1 along the last axis, and what was divided by."""
+    """Return the tensor with mean 0 and variance 1 along the last axis, and its standard deviation."""
     deviation = np.sqrt(x.var(axis=-1, keepdims=True) + NORM_EPSILON)
     return (x - x.mean(axis=-1, keepdims=True)) / deviation, deviation
 
@@ -85,7 +83,7 @@ def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) ->
 def _layer_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     _layer_norm((types[0], types[1], types[1]), values)
-    need(types[2] == types[0], f"takes the gradient of the output, {types[0]}, got {types[2]}")
+    need(types[2] == types[0], f"needs the gradient of the output, {types[0]}, got {types[2]}")
     return types[0], types[1], types[1]
 
 
@@ -102,25 +100,25 @@ def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) 
 def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
     table, rows = together(types, 2)
     fits = len(table.shape) == 2 and _is_integer(rows)
-    need(fits, f"takes a table [rows, n] and row numbers, got {table} and {rows}")
+    need(fits, f"needs a table [rows, n] and row numbers, got {table} and {rows}")
     if "parts" in values or "index" in values:
-        need({"parts", "index"} <= values.keys(), "takes both index and parts, or none of them")
+        need({"parts", "index"} <= values.keys(), "needs both index and parts, or neither")
         need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
     return (table.shaped((*rows.shape, table.shape[-1])),)
 
 
 def check_rows(rows: Array, size: int) -> Array:
-    """The row numbers; InputError for one that a table of so many rows does not have."""
+    """Return the row numbers. Raises InputError for a row outside of a table of `size` rows."""
     outside = rows[(rows < 0) | (rows >= size)]
     if len(outside):
-        raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size}")
+        raise InputError("embedding", f"row {int(outside[0])} is not in the table, which has {size} rows")
     return rows
 
 
 def rows_here(rows: Array, size: int, values: Values) -> tuple[Array, Array]:
-    """Row numbers of a table of so many rows, which may be part `index` of `parts`, and which of them it has.
+    """Return indices into this device's table, and whether the table has each row.
 
-    Those that it does not have are row 0.
+    The table has `size` rows and may be part `index` of `parts`. Rows that it does not have become row 0.
     """
     xp = namespace(rows)
     if "parts" not in values:
@@ -143,7 +141,7 @@ def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
 def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (out,) = _embedding(types[:2], values)
-    need(types[2] == out, f"takes the gradient of the output, {out}, got {types[2]}")
+    need(types[2] == out, f"needs the gradient of the output, {out}, got {types[2]}")
     return (types[0],)
 
 
@@ -155,7 +153,7 @@ def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """The whole gradient is filled with zeros; rows that are hit are read and written."""
+    """Count a write of the whole gradient (zeros), then a read and a write of the rows that are hit."""
     _, rows, dz = types
     return Work(float(dz.elements), float(rows.bytes + 3 * dz.bytes + outputs[0].bytes))
 
@@ -167,18 +165,21 @@ def _rotary(types: Types, values: Values) -> tuple[TensorType, ...]:
     integer(values, "at")
     need(values.get("inverse", 0) in (0, 1), f"inverse must be 0 or 1, got {values.get('inverse')}")
     fits = len(made.shape) == 3 and made.shape[-1] % head == 0
-    need(fits, f"takes [batch, tokens, columns] of {head} for each head, got {made}")
-    need(size % 2 == 0 and first + size <= head, f"rotates pairs of the {head} columns of a head, got {size} of them")
+    need(fits, f"needs [batch, tokens, columns] with {head} columns per head, got {made}")
+    need(
+        size % 2 == 0 and first + size <= head,
+        f"must rotate an even number of the {head} columns of a head, got {size}",
+    )
     return (made,)
 
 
 def _rotated(values: Values) -> int:
-    """Columns of each head that are rotated."""
+    """Return the number of columns of each head that are rotated."""
     return integer({"size": values["head_size"], **values}, "size", 2)
 
 
 def turns(tokens: int, values: Values) -> Array:
-    """Angles [tokens, pairs of columns] by which positions turn them, in radians, negative for the inverse."""
+    """Return the angles [tokens, pairs of columns] of the rotation, in radians, negative for the inverse."""
     size, parts = _rotated(values), integer({"parts": 1, **values}, "parts", 1)
     speeds = number(values, "base") ** (-np.arange(0, size, 2) / size)
     here = places_here(tokens, integer({"index": 0, **values}, "index"), parts, bool(values.get("balanced", 0)))
@@ -196,7 +197,7 @@ def _rotary_compute(x: Array, values: Values) -> Array:
 
 
 def _rotary_gradient(back: Reverse) -> list[int | None]:
-    """Turned back."""
+    """Rotate the gradient back."""
     inverse = 1 - integer({"inverse": 0, **back.values}, "inverse")
     return [back.one("rotary", back.gradient, **{**back.values, "inverse": inverse})]
 
@@ -204,8 +205,8 @@ def _rotary_gradient(back: Reverse) -> list[int | None]:
 def _predictions(types: Types) -> tuple[TensorType, TensorType]:
     logits, targets, number = together(types, 3)
     fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and _is_integer(targets)
-    need(fits, f"takes [.., n] and a class for each of its rows, got {logits} and {targets}")
-    need(number.shape == () and _is_integer(number), f"takes the number of predictions as int32[], got {number}")
+    need(fits, f"needs logits [.., n] and one class per row, got {logits} and {targets}")
+    need(number.shape == () and _is_integer(number), f"needs the number of predictions as int32[], got {number}")
     return logits, targets
 
 
@@ -233,11 +234,11 @@ def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
 
 
 def _copies_of_logits(types: Types, values: Values) -> float:
-    """As PyTorch's loss holds them for logits of narrow formats: three copies in fp32, 12 bytes a logit in all.
+    """Return the extra bytes of PyTorch's loss: with logits of narrow formats, it holds three fp32 copies.
 
-    These are the log-probabilities and two gradients; the logits are freed by then, and their gradient in 16 bits is
-    not there yet, so both leave 8 of the 12.  A compiled loss makes no copies.  We measured all this on an H100.  In
-    fp32 the gradient takes the place of the log-probabilities.
+    The copies are the log-probabilities and two gradients, together 12 bytes per logit. At that moment the logits are
+    freed and their 16-bit gradient does not exist yet, so 8 of the 12 bytes are extra. A compiled loss makes no copies.
+    In fp32 the gradient takes the memory of the log-probabilities. All this was measured on an H100.
     """
     logits = types[0]
     copied = logits.dtype in ("bf16", "fp16") and FUSED not in values
@@ -248,9 +249,12 @@ def _write(types: Types, values: Values) -> tuple[TensorType, ...]:
     cache, new = together(types, 2)
     axis, at = axis_of(values, len(cache.shape)), integer(values, "at")
     rest = [(each.dtype, each.shape[:axis], each.shape[axis + 1 :]) for each in types]
-    need(rest[0] == rest[1], f"takes what differs along axis {axis} only, got {cache} and {new}")
+    need(rest[0] == rest[1], f"needs tensors that differ along axis {axis} only, got {cache} and {new}")
     room = cache.shape[axis]
-    need(at + new.shape[axis] <= room, f"has room for {room} along axis {axis}, not for {new.shape[axis]} from {at} on")
+    need(
+        at + new.shape[axis] <= room,
+        f"cannot write {new.shape[axis]} from index {at} along axis {axis}, which has size {room}",
+    )
     return (cache,)
 
 
@@ -321,9 +325,14 @@ TRANSFORMERS = (
     ),
     Operator("write", _write, _write_compute, _write_work, ("at", "axis"), in_place=True),
 )
-"""GELU by its tanh approximation [Hendrycks 2016].  `rotary` turns pairs of columns of each head, half a head apart,
-by an angle that grows with the position, counted from `at` on [Su 2021]; of a head only `size` columns from `first` on,
-where these are named; positions may be those of part `index` of `parts` of a sequence.  An `embedding` of part
-`index` of `parts` of a table makes zeros for the rows of other parts.  `cross_entropy` of each prediction over their
-number in the whole batch, so that sums over micro-batches and replicas are the batch's.  `write` puts a tensor into a
-larger one, from place `at` on."""
+"""Operators whose names do not say it all:
+
+- `gelu` is the tanh approximation of GELU [Hendrycks 2016].
+- `rotary` rotates pairs of columns of each head, half a head apart, by an angle that grows with the position [Su 2021].
+  Positions count from `at`, and may be those of part `index` of `parts` of a sequence. `first` and `size` select the
+  columns of a head that are rotated.
+- An `embedding` of part `index` of `parts` of a table returns zeros for rows of other parts.
+- `cross_entropy` divides the loss of each prediction by the number of predictions in the whole batch. So sums over
+  micro-batches and replicas give the loss of the batch.
+- `write` copies a tensor into a larger one, from index `at`.
+"""

@@ -1,8 +1,8 @@
 """The loss of logits whose vocabulary is cut over devices [Shoeybi 2019, section 3].
 
-Each device has the scores of its part of the classes: their largest logit, the sum of exponentials below it, and the
-target's logit where it is among them.  The scores of all devices, gathered, give the loss and every device's gradient,
-so that no logits are moved.  Narrow formats are computed in fp32.
+Each device computes the scores of its classes: the largest logit, the sum of exponentials relative to it, and the
+target's logit if the device has that class. The gathered scores of all devices give the loss and the gradient on every
+device, so no logits are moved.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tessel_core.ir.operators.rules import count, moved, read_work, same_device
 from tessel_core.ir.types import TensorType, check_real
 
 SCORES = 3
-"""Numbers of each prediction: the largest logit, the sum of exponentials, the target's logit."""
+"""Numbers per prediction: the largest logit, the sum of exponentials, the target's logit."""
 
 
 def _check(logits: TensorType, targets: TensorType, values: Values) -> None:
     fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and targets.dtype.startswith("int")
-    need(fits, f"takes [.., n] and a class for each of its rows, got {logits} and {targets}")
+    need(fits, f"needs logits [.., n] and one class per row, got {logits} and {targets}")
     need(integer(values, "index") < integer(values, "parts", 1), f"index must be below {values['parts']}")
 
 
@@ -49,23 +49,23 @@ def _scores(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def local_classes(targets: Array, classes: int, values: Values) -> tuple[Array, Array]:
-    """Targets as classes of the device's part, and whether they are among them; the others are class 0."""
+    """Return targets as classes of this device's part, and whether the part has them. Other targets become class 0."""
     found = targets - integer(values, "index") * classes
-    mine = (found >= 0) & (found < classes)
-    return namespace(targets).where(mine, found, 0), mine
+    is_local = (found >= 0) & (found < classes)
+    return namespace(targets).where(is_local, found, 0), is_local
 
 
 def _scores_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits = wide(arrays[0])
-    xp, (at, mine) = namespace(logits), local_classes(arrays[1], logits.shape[-1], values)
+    xp, (at, is_local) = namespace(logits), local_classes(arrays[1], logits.shape[-1], values)
     largest = xp.max(logits, axis=-1)
     total = xp.exp(logits - largest[..., None]).sum(axis=-1)
-    hit = xp.where(mine, xp.take_along_axis(logits, xp.astype(at[..., None], xp.int64), axis=-1)[..., 0], 0)
+    hit = xp.where(is_local, xp.take_along_axis(logits, xp.astype(at[..., None], xp.int64), axis=-1)[..., 0], 0)
     return [xp.stack((largest, total, hit), axis=-1)]
 
 
 def _joined(scores: Array) -> tuple[Array, Array]:
-    """Of scores [.., parts x 3], the logarithm of all exponentials, and the target's logit."""
+    """Return, from scores [.., parts x 3], the logarithm of the sum of all exponentials, and the target's logit."""
     each = scores.reshape(*scores.shape[:-1], -1, SCORES)
     xp = namespace(scores)
     largest = xp.max(each[..., 0], axis=-1)
@@ -79,7 +79,7 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     scores, number = types
     check_real(str(values["dtype"]))
     fits = len(scores.shape) > 0 and scores.shape[-1] % SCORES == 0 and number.shape == ()
-    need(fits, f"takes scores [.., parts x {SCORES}] and the number of predictions, got {scores} and {number}")
+    need(fits, f"needs scores [.., parts x {SCORES}] and the number of predictions, got {scores} and {number}")
     return (TensorType(str(values["dtype"]), scores.shape[:-1], scores.device),)
 
 
@@ -97,7 +97,7 @@ def _loss_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     wanted = TensorType(
         _wide_format(logits.dtype), (*targets.shape, SCORES * integer(values, "parts", 1)), logits.device
     )
-    need(scores == wanted, f"takes the scores of all parts, {wanted}, got {scores}")
+    need(scores == wanted, f"needs the scores of all parts, {wanted}, got {scores}")
     return (logits,)
 
 
@@ -105,8 +105,8 @@ def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, targets, scores, number = arrays
     xp, classes = namespace(logits), logits.shape[-1]
     slope = xp.exp(wide(logits) - _joined(scores)[0][..., None])
-    at, mine = local_classes(targets, classes, values)
-    hit = (at[..., None] == xp.arange(classes, device=logits.device)) & mine[..., None]
+    at, is_local = local_classes(targets, classes, values)
+    hit = (at[..., None] == xp.arange(classes, device=logits.device)) & is_local[..., None]
     return [in_format((slope - xp.where(hit, 1, 0)) / number, logits)]
 
 
@@ -121,4 +121,4 @@ VOCABULARY = (
     Operator("vocabulary_loss", _loss, _loss_compute, _of_scores, ("dtype",)),
     Operator("vocabulary_loss_grad", _loss_grad, _loss_grad_compute, read_work(4.0), _PLACE, optional=("over",)),
 )
-"""The device is the one with part `index` of `parts`."""
+"""Each operator runs on the device that holds part `index` of `parts`."""

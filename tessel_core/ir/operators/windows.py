@@ -1,7 +1,7 @@
-"""Operators that move windows over tensors [n, channels, sizes ..], as ONNX has them: convolutions and pools.
+"""Sliding windows over tensors [n, channels, sizes ..], as in ONNX: convolutions and pools.
 
-`pads` are those before each spatial axis, then those after.  Narrow formats are computed in fp32 and rounded once at
-the end.  FLOPs as the steps of the definitions."""
+`pads` lists the pads before each spatial axis, then those after.
+"""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ _STEPS = ("dilations", "pads", "strides")
 
 
 def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int, ...]:
-    """How many places a window has along each spatial axis."""
+    """Return the number of positions of a window along each spatial axis."""
     sizes = x.shape[2:]
     dilations, strides, pads = (
         integers(values, name, least) for name, least in (("dilations", 1), ("strides", 1), ("pads", 0))
     )
     fits = len(sizes) == len(kernel) == len(dilations) == len(strides) == len(pads) / 2 > 0 and min(kernel) > 0
-    need(fits, f"takes [n, channels, sizes ..], a kernel, dilations and strides of as many axes, got {x} and {kernel}")
+    need(fits, f"needs [n, channels, sizes ..], a kernel, dilations and strides of equal rank, got {x} and {kernel}")
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
     room = [size + before + after for size, before, after in zip(sizes, pads, pads[len(sizes) :], strict=False)]
     inside = all(a <= b for a, b in zip(reach, room, strict=True))
-    need(inside, f"its window {tuple(reach)} is larger than {x} with pads")
+    need(inside, f"has a window {tuple(reach)} that is larger than {x} with pads")
     return tuple((b - a) // stride + 1 for a, b, stride in zip(reach, room, strides, strict=True))
 
 
 def with_pads(x: Array, values: Values, fill: float = 0.0) -> Array:
-    """The tensor with the attribute `pads` round its spatial axes."""
+    """Return the tensor with the attribute `pads` around its spatial axes."""
     pads, spatial = integers(values, "pads"), x.ndim - 2
     return padded(x, (0, 0, *pads[:spatial]), (0, 0, *pads[spatial:]), fill) if any(pads) else x
 
 
 def without_pads(padded: Array, sizes: Sequence[int], values: Values) -> Array:
-    """The part inside the pads, of these spatial sizes."""
+    """Return the part between the pads, of these spatial sizes."""
     pads = integers(values, "pads")
     inside = tuple(slice(before, before + size) for before, size in zip(pads, sizes, strict=False))
     return copied(padded[(..., *inside)]) if any(pads) else padded
 
 
 def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> Array:
-    """[n, channels, places .., kernel ..]."""
+    """Return the windows as [n, channels, positions .., kernel ..]."""
     dilations, strides = integers(values, "dilations"), integers(values, "strides")
     seen = with_pads(x, values, fill)
     for axis, (size, apart, stride) in enumerate(zip(kernel, dilations, strides, strict=True), 2):
@@ -79,7 +79,7 @@ def _windows(x: Array, kernel: tuple[int, ...], values: Values, fill: float) -> 
 
 
 def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
-    """The way back from windows: a tensor of these spatial sizes, each number the sum over the windows that see it."""
+    """Return a tensor of these spatial sizes in which each number is its sum over the windows that contain it."""
     spatial = len(sizes)
     dilations, strides, pads = (integers(values, name) for name in ("dilations", "strides", "pads"))
     places, kernel = seen.shape[2 : 2 + spatial], seen.shape[2 + spatial :]
@@ -94,13 +94,13 @@ def _folded(seen: Array, sizes: tuple[int, ...], values: Values) -> Array:
 
 
 def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes a tensor, a kernel and perhaps a bias, got {len(types)} inputs")
+    need(len(types) in (2, 3), f"needs a tensor, a kernel and optionally a bias, got {len(types)} inputs")
     same_device(types)
     x, w, *bias = types
     groups = integer(values, "groups", 1)
     fits = len(x.shape) == len(w.shape) > 2 and x.dtype == w.dtype and x.shape[1] == groups * w.shape[1]
     fits = fits and w.shape[0] % groups == 0 and all(each == x.shaped(w.shape[:1]) for each in bias)
-    need(fits, f"takes [n, c, ..], [m, c / {groups}, ..] and perhaps [m], got {', '.join(map(str, types))}")
+    need(fits, f"needs [n, c, ..], [m, c / {groups}, ..] and optionally [m], got {', '.join(map(str, types))}")
     return (x.shaped((x.shape[0], w.shape[0], *_swept(x, w.shape[2:], values))),)
 
 
@@ -117,24 +117,24 @@ def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
 
 def _conv_input_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     w, dz = together(types, 2)
-    need(len(w.shape) == len(dz.shape) > 2, f"takes a kernel [m, c, ..] and a gradient [n, m, ..], got {w} and {dz}")
+    need(len(w.shape) == len(dz.shape) > 2, f"needs a kernel [m, c, ..] and a gradient [n, m, ..], got {w} and {dz}")
     x = dz.shaped((dz.shape[0], integer(values, "groups", 1) * w.shape[1], *integers(values, "sizes", 0)))
-    need(_conv((x, w), values) == (dz,), f"takes the gradient of a convolution of {x} with {w}, got {dz}")
+    need(_conv((x, w), values) == (dz,), f"needs the gradient of a convolution of {x} with {w}, got {dz}")
     return (x,)
 
 
 def _conv_weight_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, dz = together(types, 2)
-    need(len(x.shape) == len(dz.shape) > 2, f"takes [n, c, ..] and a gradient [n, m, ..], got {x} and {dz}")
+    need(len(x.shape) == len(dz.shape) > 2, f"needs [n, c, ..] and a gradient [n, m, ..], got {x} and {dz}")
     groups = integer(values, "groups", 1)
     w = dz.shaped((dz.shape[1], x.shape[1] // groups, *integers(values, "kernel", 1)))
-    need(_conv((x, w), values) == (dz,), f"takes the gradient of a convolution of {x} with {w}, got {dz}")
+    need(_conv((x, w), values) == (dz,), f"needs the gradient of a convolution of {x} with {w}, got {dz}")
     return (w,)
 
 
 def _conv_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
-    need(_conv(types[:2], values) == (types[2],), f"takes the gradient of the convolution, got {types[2]}")
+    need(_conv(types[:2], values) == (types[2],), f"needs the gradient of the convolution, got {types[2]}")
     return types[0], types[1]
 
 
@@ -169,7 +169,7 @@ def _conv_weight_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 
 
 def _conv_gradients(back: Reverse) -> list[int | None]:
-    """Of tensor and kernel at once, unless only one is wanted or the weight's is to be apart."""
+    """Write one operation for both gradients, unless only one is needed or the weight's must be separate."""
     (x, w), dz, (x_type, w_type) = back.inputs[:2], back.gradient, back.types[:2]
     by_bias = [
         back.one_for(2, "reduce_sum", dz, axes=(0, *range(2, len(x_type.shape))), keep=0) if wanted else None
@@ -195,7 +195,7 @@ def _product_flops(dz: TensorType, w: TensorType) -> float:
 
 
 def _conv_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Two products as large as the forward's; each reads the gradient."""
+    """Count two products as large as the forward's, each of which reads the gradient."""
     return Work(2 * _product_flops(types[2], types[1]), moved(types, outputs) + types[2].bytes)
 
 
@@ -205,12 +205,12 @@ def _pool(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _pool_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Each number made looks at a whole window."""
+    """Count one FLOP per number of each window."""
     return Work(float(outputs[0].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
 
 
 def _pool_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Each gradient goes to a whole window."""
+    """Count one FLOP per number of each window."""
     return Work(float(types[-1].elements * math.prod(integers(values, "kernel"))), moved(types, outputs))
 
 
@@ -233,13 +233,13 @@ def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _max_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
-    need(_pool(types[:1], values) == (types[1],), f"takes the gradient of the pool of {types[0]}, got {types[1]}")
+    need(_pool(types[:1], values) == (types[1],), f"needs the gradient of the pool of {types[0]}, got {types[1]}")
     return (types[0],)
 
 
 @rounded
 def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
-    """The first of the largest numbers of a window gets its gradient."""
+    """Give the gradient of a window to the first of its largest numbers."""
     xp, size = namespace(x), math.prod(integers(values, "kernel"))
     seen = _windows(x, integers(values, "kernel"), values, -math.inf)
     first = seen.reshape(*dz.shape, size).argmax(axis=-1)
@@ -250,12 +250,12 @@ def _max_pool_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 def _average_pool_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     x = types[0].shaped((*types[0].shape[:2], *integers(values, "sizes", 0)))
-    need(_average_pool((x,), values) == tuple(types), f"takes the gradient of the pool of {x}, got {types[0]}")
+    need(_average_pool((x,), values) == tuple(types), f"needs the gradient of the pool of {x}, got {types[0]}")
     return (x,)
 
 
 def _counted(like: Array, sizes: tuple[int, ...], values: Values) -> Array:
-    """How many numbers each window takes the mean of."""
+    """Return the number of values in the mean of each window."""
     kernel, inside = (
         integers(values, "kernel"),
         namespace(like).ones((1, 1, *sizes), dtype=like.dtype, device=like.device),
@@ -289,7 +289,7 @@ def _global_max_gradient(back: Reverse) -> list[int | None]:
 
 def _global(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
-    need(len(types[0].shape) > 2, f"takes [n, channels, sizes ..], got {types[0]}")
+    need(len(types[0].shape) > 2, f"needs [n, channels, sizes ..], got {types[0]}")
     return (types[0].shaped((*types[0].shape[:2], *[1] * (len(types[0].shape) - 2))),)
 
 
@@ -348,5 +348,7 @@ WINDOWS = (
     _global_pool("global_average_pool", mean_of, _global_average_gradient),
     _global_pool("global_max_pool", largest_of, _global_max_gradient),
 )
-"""`count_pads` says whether a mean counts the pads; `sizes` of gradients are the spatial sizes of the input, `kernel`
-those of the window."""
+"""`count_pads` says whether a mean counts the pads.
+
+`sizes` of gradients are the spatial sizes of the input. `kernel` is the size of the window.
+"""

@@ -1,4 +1,4 @@
-"""Attention by one fused kernel, or by an operator for each of its steps, which keep its scores in memory."""
+"""Attention as one fused kernel, or as one operator per step, which keep the scores in memory."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ class AttentionKernel(StrEnum):
     """How devices compute attention."""
 
     FUSED = "fused"
-    """One kernel, whose scores never reach memory [Dao 2022, FlashAttention]: the fastest of the device."""
+    """The device's fastest fused kernel, whose scores never reach memory [Dao 2022, FlashAttention]."""
     FLASH2 = FLASH2
-    """FlashAttention 2, one kernel, too [Dao 2023, arXiv 2307.08691].  It makes no use of what GPUs of the Hopper
-    generation have for it [Shah 2024, arXiv 2407.08608].  PyTorch takes it there before cuDNN 9.15."""
+    """FlashAttention 2, also one fused kernel [Dao 2023, arXiv 2307.08691].
+
+    It does not use the features of Hopper GPUs [Shah 2024, arXiv 2407.08608]. PyTorch chooses it there before cuDNN
+    9.15.
+    """
     UNFUSED = "unfused"
-    """Products, softmax and dropout as single kernels, as Megatron-LM without FlashAttention [Korthikanti 2022]."""
+    """Separate kernels of products, softmax and dropout: Megatron-LM without FlashAttention [Korthikanti 2022]."""
 
 
 def with_attention(kernel: AttentionKernel, model: Distributed) -> Distributed:
-    """The forward pass with this kernel for each attention; raises InputError as `UnfusedAttention` does."""
+    """Return the forward pass with this kernel for each attention. Raises InputError as `UnfusedAttention` does."""
     if kernel == AttentionKernel.UNFUSED:
         return UnfusedAttention()(model)
     return _by_flash2(model) if kernel == AttentionKernel.FLASH2 else model
 
 
 def _by_flash2(model: Distributed) -> Distributed:
-    """The same operations; attributes say the kernel of each attention, from which its gradient takes it over."""
+    """Set the kernel as an attribute of each attention. Its gradient copies the attribute."""
     ops = (
         replace(op, attributes=tuple(sorted((*op.attributes, (KERNEL, FLASH2))))) if op.kind in ATTENTIONS else op
         for op in model.program.ops
@@ -44,23 +47,23 @@ def _by_flash2(model: Distributed) -> Distributed:
 
 @dataclass(frozen=True, slots=True)
 class UnfusedAttention:
-    """Rewrites each `attention` into scores, masked softmax, dropout where asked, and the sum of the values.
+    """Rewrites each `attention` into scores, masked softmax, optional dropout, and the sum of the values.
 
-    A cap of the scores becomes a `scale`, a `tanh` and the scale of the softmax.  The operators keep the name of their
-    attention.  The transform comes before `Gradients`.
+    A cap of the scores becomes a `scale`, a `tanh` and the scale of the softmax. The operators keep the name of their
+    attention. This transform comes before `Gradients`.
 
-    Raises InputError for a program that has a backward pass or several devices, and for attention with a bias, which
-    has only a fused kernel.
+    Raises InputError for a program with a backward pass or several devices, and for attention with a bias, which only
+    has a fused kernel.
     """
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model on its one device, with the same meaning."""
+        """Return the model on its one device, with the same meaning."""
         source = model.program
         if len(source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in source.ops):
-            raise InputError("unfused attention", "comes first: it takes the forward pass of one device")
+            raise InputError("unfused attention", "must come first: it needs the forward pass of one device")
         biased = next((op.tag.name for op in source.ops if op.kind == "attention_bias"), None)
         if biased is not None:
-            raise InputError("unfused attention", f"takes attention without a bias, {biased or 'an attention'} has one")
+            raise InputError("unfused attention", f"cannot rewrite {biased or 'an attention'}, because it has a bias")
         build = ProgramBuilder(source.name)
         value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
         for op in source.ops:
@@ -72,7 +75,7 @@ class UnfusedAttention:
 
 
 def _steps(build: ProgramBuilder, op: Op, taken: list[int]) -> int:
-    """Write the operators of one attention; returns what comes of it."""
+    """Write the operators of one attention and return its output."""
     q, k, v = taken
     values = dict(op.attributes)
     size = integer(values, "head_size")

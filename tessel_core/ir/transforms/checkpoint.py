@@ -1,4 +1,4 @@
-"""Activation checkpointing: operations run again for the backward, so that what they make need not be kept."""
+"""Activation checkpointing: the backward pass repeats forward operations instead of keeping their outputs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program, Scope
+from tessel_core.ir.transforms.compiled import FUSIBLE
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 
 _BACK = ("backward", WEIGHT_PHASE)
@@ -21,48 +22,51 @@ PRODUCTS = frozenset(
         *("attention", "attention_bias", "attention_scores", "attention_context"),
     }
 )
-"""Operators that multiply matrices: most of a layer's time."""
+"""Operators that multiply matrices and take most of a layer's time."""
 
 
 class Recompute(StrEnum):
-    """Which operations of a layer run again for its backward."""
+    """Which operations of a layer run again before its backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"
-    """With fused attention, every second product of a layer and all that takes little time: norms, activation
-    functions, sums and views.  Attention is kept, whose kernel keeps no scores, and the other products [torchtitan,
-    selective checkpointing by operator].  With unfused attention, the attention core alone, as in
-    Megatron-LM [Korthikanti 2022, section 5]: scores, softmax and dropout, which are large and take little time.  What
-    the core makes is kept for the projection, so the sum of the values is not repeated."""
+    """Recompute cheap operations only.
+
+    With fused attention, a layer recomputes every second product and all cheap operations: norms, activation functions,
+    sums and views. It keeps the other products, and attention, whose kernel keeps no scores [torchtitan, selective
+    checkpointing by operator]. With unfused attention, it recomputes only the attention core, as in Megatron-LM
+    [Korthikanti 2022, section 5]: scores, softmax and dropout, which are large and cheap. The output of the core is
+    kept for the projection, so the sum of the values is not recomputed.
+    """
     FULL = "full"
-    """All: a layer keeps its input alone."""
+    """Recompute all operations. A layer keeps only its input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Keeps what layers pass on to each other and what some operations make; the rest is made again [Chen 2016].
+    """Keeps tensors that layers pass to each other and outputs that `keeps` selects; recomputes the rest [Chen 2016].
 
-    Before a layer's backward, those of its forward operations are repeated whose results the backward takes.  A layer
-    that ends in a loss keeps everything: its backward follows at once.
+    Before a layer's backward pass, it repeats the forward operations whose results the backward pass uses. A layer that
+    ends in a loss keeps everything, because its backward pass follows at once.
 
-    InputError for a program that is distributed already: checkpointing comes before tensor parallelism and pipelines.
+    Raises InputError for a distributed program. Checkpointing comes before tensor parallelism and pipelines.
     """
 
     keeps: Callable[[Op], bool] = lambda op: False
     """Whether the outputs of a forward operation are kept."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model on its one device, with more to compute and less to keep."""
+        """Return the model on its one device, with more computation and less memory."""
         program = model.program
         if len(program.devices) != 1 or any(op.tag.micro_batch is not None for op in program.ops):
-            raise InputError("checkpointing", "comes first, before the program is distributed")
+            raise InputError("checkpointing", "must come before the program is distributed")
         return replace(model, program=_Recomputing(program, self.keeps).program())
 
 
 def recomputing(how: Recompute, model: Distributed) -> Distributed:
-    """The model on its one device, with these operations run again.
+    """Return the model on its one device, with the operations that `how` selects repeated for the backward pass.
 
-    Raises InputError for a program that is distributed already.
+    Raises InputError for a distributed program.
     """
     if how == Recompute.NONE:
         return model
@@ -76,10 +80,10 @@ def recomputing(how: Recompute, model: Distributed) -> Distributed:
 
 
 def holding_selected(model: Distributed) -> Distributed:
-    """The model on one device whose layers hold all that `SELECTIVE` keeps until their backward, taken or not.
+    """Return the model on one device, with all that `SELECTIVE` keeps held until the layer's backward pass.
 
-    Eager PyTorch stores what selected operators make without a look at who takes it [torch/utils/checkpoint.py,
-    `_CachingTorchDispatchMode`]; a compiler drops it.  Comes after the cuts of a layer.
+    Eager PyTorch stores the outputs of selected operators even if nothing uses them [torch/utils/checkpoint.py,
+    `_CachingTorchDispatchMode`]. A compiler drops them. This transform comes after the cuts of a layer.
     """
     source, build = model.program, ProgramBuilder(model.program.name)
     maker = {value: op for op in source.ops for value in op.outputs}
@@ -97,12 +101,18 @@ def holding_selected(model: Distributed) -> Distributed:
 
 
 def keeping_products(model: Distributed) -> Distributed:
-    """The model on its one device, which keeps what products and attention make and makes the rest again."""
-    return Checkpoint(lambda op: op.kind in PRODUCTS)(model)
+    """Return the model on its one device, which keeps what a compiled layer keeps.
+
+    These are outputs of products and attention, and inputs of backward operators that have kernels of their own.  The
+    rest is recomputed in the kernels that use it [PyTorch, min-cut partitioner, `ban_if_materialized_backward`].
+    """
+    back = (op for op in model.program.ops if op.tag.phase in _BACK and op.kind not in FUSIBLE)
+    taken = {value for op in back for value in op.inputs}
+    return Checkpoint(lambda op: op.kind in PRODUCTS or not taken.isdisjoint(op.outputs))(model)
 
 
 def _every_second_product(program: Program) -> set[int]:
-    """What attention makes, and the first, third … product of each layer."""
+    """Return the outputs of attention, and of the first, third … product of each layer."""
     found, count = set[int](), Counter[Scope]()
     for op in program.ops:
         if op.kind not in PRODUCTS or op.tag.phase in _BACK:
@@ -115,7 +125,7 @@ def _every_second_product(program: Program) -> set[int]:
 
 
 def _attention_cores(program: Program) -> set[int]:
-    """What unfused attentions make on the way from queries and keys to the weights of the values."""
+    """Return the values that unfused attention computes between queries and keys and the attention weights."""
     found = set[int]()
     for op in program.ops:
         inside = not found.isdisjoint(op.inputs) and op.kind != "attention_context" and op.tag.phase not in _BACK
@@ -137,10 +147,10 @@ class _Recomputing:
         return frozenset(value for value, one, other in scopes if one != other or one in ending)
 
     def program(self) -> Program:
-        """The same operations; before the backward of a layer, those of its forward that it needs again."""
+        """Return the program with the forward operations that each layer's backward pass needs repeated before it."""
         source, build = self._source, ProgramBuilder(self._source.name)
         again: dict[Scope, dict[int, int]] = {}
-        """Per layer, what of its forward has been made again."""
+        """Recomputed values of each layer, by the forward value."""
         value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
         for op in source.ops:
             layer = op.tag.scope
@@ -164,7 +174,7 @@ class _Recomputing:
         return again
 
     def _needed(self, layer: Scope) -> set[int]:
-        """Values of a layer's forward that its backward takes, or that are needed to make those from what is kept."""
+        """Return the forward values that must be recomputed for a layer's backward pass."""
         backward = (op for op in self._source.ops if op.tag.phase in _BACK and op.tag.scope == layer)
         waiting, needed = list(self._unkept(backward)), set[int]()
         while waiting:

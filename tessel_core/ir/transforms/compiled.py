@@ -1,4 +1,4 @@
-"""Compiled programs: pointwise operators, norms and reductions that feed each other share kernels, as in Inductor."""
+"""Compiled programs: adjacent pointwise operators, norms and reductions share kernels, as in PyTorch's Inductor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POINTWISE = frozenset(
     {each.kind for each in ELEMENTWISE}
     | {"add", "bias", "residual", "relu", "relu_grad", "gelu", "gelu_grad", "rotary", "loss", "loss_grad", "identity"}
 )
-"""Each number of the output follows from one of each input, so a later kernel may compute it once more."""
+"""Operators whose output element depends on one element of each input, so a later kernel may recompute it."""
 FUSIBLE = (
     POINTWISE
     | {each.kind for each in (*REDUCTIONS, *REDUCTION_GRADIENTS, *NORMALIZATION, *NORMALIZATION_GRADIENTS)}
@@ -26,11 +26,13 @@ FUSIBLE = (
     | {"concat", "split", "split_at", "part", "pad", "expand", "transpose", "roll", "strided_slice", "unpack_qkv"}
     | {"pack_qkv", "strided_slice_grad"}
 )
-"""Operators for which Inductor writes kernels.  Products, attention and the choice of experts have their own."""
+"""Operators for which Inductor writes kernels. Products, attention and the choice of experts have their own kernels."""
 _LOSSES = {"cross_entropy", "cross_entropy_grad", "loss", "loss_grad"}
-MOST_READS = 4
-"""Tensors from which a pointwise value is computed again, at most, rather than kept in memory: Inductor's
-`realize_reads_threshold` [PyTorch, torch/_inductor/config.py]."""
+MAX_READS = 4
+"""Largest number of tensors from which a pointwise value is recomputed instead of kept in memory.
+
+This is Inductor's `realize_reads_threshold` [PyTorch, torch/_inductor/config.py].
+"""
 
 Region = tuple[object, ...]
 """Operations that are compiled together: one layer and phase on one device."""
@@ -40,25 +42,27 @@ Region = tuple[object, ...]
 class Compiled:
     """Fuses operators as torch.compile does, one layer at a time [Ansel 2024, PyTorch 2, section 4.4].
 
-    An operator joins the kernel that makes or reads one of its inputs, unless something outside of that kernel comes
-    between.  A kernel reads what comes from outside once, and writes what is used outside once.  Pointwise values are
-    computed again in a later kernel instead of being written, unless another operator takes them or they follow from
-    more than `MOST_READS` tensors.  Attributes `fused` say this; order and meaning stay.  Operands of FP8 products are
-    cast once for all products of a layer and phase.  Their largest magnitude comes with the kernel that makes them, or
-    is known from the forward pass; else they are read for it.
+    An operator joins the kernel that computes or reads one of its inputs, unless an operation outside of that kernel
+    must run in between. A kernel reads each outside input once, and writes each value that is used outside once. A
+    pointwise value is recomputed in a later kernel instead of written. It is written if an operator without a compiled
+    kernel uses it, or if it follows from more than `MAX_READS` tensors. The attribute `fused` records this; order and
+    meaning stay.
+
+    Factors of FP8 products are cast once for all products of a layer and phase. Their largest magnitude is a by-product
+    of the kernel that computes them, or is known from the forward pass. Otherwise they are read once more to find it.
     """
 
     loss: bool = True
     """Whether the loss is compiled, too."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model on its devices, with attributes that say which operations share a kernel."""
+        """Return the model on its devices, with attributes that describe which operations share a kernel."""
         fusible = FUSIBLE if self.loss else FUSIBLE - _LOSSES
         return replace(model, program=_Fusion(model.program, fusible).program())
 
 
 def kernels_of(program: Program) -> dict[int, int]:
-    """Per operation that a compiler writes a kernel for, by its number, the first operation of that kernel."""
+    """Return the kernel of each compiled operation, both named by index. A kernel is named by its first operation."""
     return _Fusion(program).kernel
 
 
@@ -68,20 +72,20 @@ class _Fusion:
         self._base = _without_views(program)
         self._region = [_region(program, op) for op in program.ops]
         self._maker: dict[int, int] = {}
-        """Per value that a fusible operator makes, its operation."""
+        """Operation that computes each value, for compiled operations."""
         self.kernel: dict[int, int] = {}
-        """Per operation of a fusible operator, its kernel: the number of the kernel's first operation."""
+        """Kernel of each compiled operation: the index of the kernel's first operation."""
         self._stored = self._taken_outside()
         """Values that are written to memory."""
         self._find_kernels()
         self._sources = self._inlined()
-        """Per pointwise value that is not written, the values from which another kernel computes it again."""
+        """Tensors from which another kernel recomputes a pointwise value that is not written."""
         self._store_between_kernels()
 
     def program(self) -> Program:
-        """The same operations with attributes of costs."""
+        """Return the same operations with attributes of costs."""
         known: dict[int, set[int]] = defaultdict(set)
-        """Per kernel, values that it has read or made."""
+        """Values that each kernel has read or computed."""
         cast, scaled = set[tuple[int, Region]](), set[int]()
 
         def priced(i: int, op: Op) -> Op:
@@ -97,7 +101,7 @@ class _Fusion:
         return [self._base[value] for value in op.inputs]
 
     def _taken_outside(self) -> set[int]:
-        """Outputs, and values that operations take which are not compiled with their maker."""
+        """Return program outputs, and values that are used outside of the region that computes them."""
         for i, op in enumerate(self._program.ops):
             if op.kind in self._fusible:
                 self._maker.update(dict.fromkeys(op.outputs, i))
@@ -110,36 +114,36 @@ class _Fusion:
         return found
 
     def _find_kernels(self) -> None:
-        """Greedily, in the order of the program, so that no kernel waits for itself."""
+        """Choose kernels greedily, in the order of the program, so that no kernel waits for itself."""
         readers: dict[tuple[int, Region], dict[int, None]] = defaultdict(dict)
-        """Per value and region, the kernels that read it."""
+        """Kernels that read each value, by value and region."""
         behind: dict[int, frozenset[int]] = {}
-        """Per value that no kernel makes, the kernels of its layer and phase that come before it."""
+        """Kernels of the same layer and phase that come before each value that no kernel computes."""
         before: dict[int, frozenset[int]] = {}
-        """Per kernel, the same."""
-        left = set[int]()
-        """Kernels whose results something else waits for, so they must not wait for more."""
+        """Kernels of the same layer and phase that come before each kernel."""
+        awaited = set[int]()
+        """Kernels whose results an outside operation waits for, so they must not wait for more."""
         for i, op in enumerate(self._program.ops):
             if _is_view(self._program, op):
                 continue
             taken, phase = self._bases(op), self._region[i][1:]
             makers = dict.fromkeys(self.kernel[self._maker[value]] for value in taken if value in self._maker)
-            mine = frozenset(each for each in makers if self._region[each][1:] == phase)
-            passed = frozenset().union(*(before[each] for each in mine), *(behind.get(value, ()) for value in taken))
+            own = frozenset(each for each in makers if self._region[each][1:] == phase)
+            passed = frozenset().union(*(before[each] for each in own), *(behind.get(value, ()) for value in taken))
             passed = frozenset(each for each in passed if self._region[each][1:] == phase)
             if op.kind not in self._fusible:
-                left |= mine
-                behind.update(dict.fromkeys(op.outputs, passed | mine))
+                awaited |= own
+                behind.update(dict.fromkeys(op.outputs, passed | own))
                 continue
-            beside = {each for value in taken for each in readers[value, self._region[i]]} - mine
+            beside = {each for value in taken for each in readers[value, self._region[i]]} - own
             fits = (
                 each
-                for each in (*sorted(mine, reverse=True), *sorted(beside, reverse=True))
-                if each not in passed and (each not in left or (passed | mine) - {each} <= before[each])
+                for each in (*sorted(own, reverse=True), *sorted(beside, reverse=True))
+                if each not in passed and (each not in awaited or (passed | own) - {each} <= before[each])
             )
             kernel = self.kernel[i] = next(fits, i)
-            before[kernel] = before.get(kernel, frozenset()) | (passed | mine) - {kernel}
-            left |= mine - {kernel}
+            before[kernel] = before.get(kernel, frozenset()) | (passed | own) - {kernel}
+            awaited |= own - {kernel}
             for value in taken:
                 readers[value, self._region[i]][kernel] = None
 
@@ -148,7 +152,7 @@ class _Fusion:
         for op in self._program.ops:
             if op.kind in self._fusible & POINTWISE and self._stored.isdisjoint(op.outputs):
                 sources = dict.fromkeys(each for value in self._bases(op) for each in found.get(value, (value,)))
-                if len(sources) <= MOST_READS:
+                if len(sources) <= MAX_READS:
                     found.update(dict.fromkeys(op.outputs, tuple(sources)))
         return found
 
@@ -160,13 +164,13 @@ class _Fusion:
                         self._stored.add(each)
 
     def _sources_in(self, kernel: int, value: int) -> tuple[int, ...]:
-        """What a kernel reads for a value: nothing else where it makes the value itself."""
+        """Return the tensors that a kernel reads for a value: the value itself if the kernel computes it."""
         if value in self._maker and self.kernel[self._maker[value]] == kernel:
             return (value,)
         return self._sources.get(value, (value,))
 
     def _moves(self, i: int, op: Op, known: set[int]) -> tuple[int, ...]:
-        """Launches, then how many times each input is read and each output is written."""
+        """Return the launches, then how often each input is read and each output is written."""
         types, kernel = self._program.types, self.kernel[i]
         reads = list[int]()
         for given, value in zip(op.inputs, self._bases(op), strict=True):
@@ -177,7 +181,7 @@ class _Fusion:
         return int(kernel == i), *reads, *(int(value in self._stored) for value in op.outputs)
 
     def _casts(self, i: int, op: Op, cast: set[tuple[int, Region]], scaled: set[int]) -> tuple[int, ...]:
-        """Bytes moved per number of each input."""
+        """Return the bytes moved per number of each input to cast it."""
         found, region = [0] * len(op.inputs), self._region[i]
         for place in OPERANDS[op.kind]:
             value = self._base[op.inputs[place]]
@@ -194,14 +198,14 @@ def _region(program: Program, op: Op) -> Region:
 
 
 def _is_view(program: Program, op: Op) -> bool:
-    """Whether it makes the same numbers in another shape."""
+    """Return whether an operation returns the same numbers in another shape."""
     if not find_operator(op.kind).view or len(op.outputs) > 1:
         return False
     return program.types[op.inputs[0]].elements == program.types[op.outputs[0]].elements
 
 
 def _without_views(program: Program) -> list[int]:
-    """Per value, itself, or the value that it views."""
+    """Return, for each value, the value that it views, or itself."""
     base = list(range(len(program.types)))
     for op in program.ops:
         if _is_view(program, op):

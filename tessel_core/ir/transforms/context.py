@@ -1,4 +1,4 @@
-"""Context parallelism: devices have some of the tokens of each sample, and meet in the attention."""
+"""Context parallelism: each device has some of the tokens of each sample. Devices communicate in attention."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from tessel_core.ir.transforms.tensor import TOKENS, finished_sums, spread_of_to
 
 
 class ContextMethod(StrEnum):
-    """How devices meet in the attention."""
+    """How devices communicate in attention."""
 
     RING = "ring"
-    """Keys and values go round, block by block [Liu 2023, arXiv 2310.01889]; chunks balance a causal mask."""
+    """Keys and values go around a ring, block by block [Liu 2023, arXiv 2310.01889]. Chunks balance a causal mask."""
     ALL_TO_ALL = "all-to-all"
-    """Each device has all tokens of some heads meanwhile [Jacobs 2023, DeepSpeed Ulysses, arXiv 2309.14509]."""
+    """Each device has all tokens of some heads during attention [Jacobs 2023, DeepSpeed Ulysses, arXiv 2309.14509]."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextParallel:
-    """`degree` devices, each with as many of the tokens of every sample; weights are whole on each.
+    """`degree` devices, each with an equal number of the tokens of every sample and with all weights.
 
     Gradients of weights are sums over the devices.
 
-    Raises InputError where the program has no sequence to cut, or it, or the heads, do not divide.
+    Raises InputError if the program has no sequence to cut, or if the tokens or heads do not divide.
     """
 
     degree: int
     method: ContextMethod = ContextMethod.RING
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model, of one device, on `degree` devices."""
+        """Return the one-device model on `degree` devices."""
         return expanded(finished_sums(self.of_one(model), CONTEXT, self.degree), Degrees(context=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
-        """The program of one of the devices."""
+        """Return the program of one of the devices."""
         check_degree("context parallelism", self.degree)
         if self.degree == 1:
             return model
         one_device(model, "context parallelism")
         program = model.program
         if not any(role.sequence_axis is not None for role in model.roles.values()):
-            raise InputError("context parallelism", f"cuts a sequence of tokens, and {program.name} has none")
+            raise InputError("context parallelism", f"needs a sequence of tokens, and {program.name} has none")
         if any(op.kind == "write" for op in program.ops):
-            raise InputError("context parallelism", "is for whole sequences, not for single tokens after a cache")
+            raise InputError("context parallelism", "needs whole sequences, and this program adds tokens to a cache")
         return (_Ring if self.method is ContextMethod.RING else _AllToAll)(model, self.degree).sharded()
 
 
@@ -66,14 +66,15 @@ class _Context(Sharding):
         return axis
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        """Cut activations along their tokens. Raises InputError for attention with a bias, which cannot be cut."""
         if op.kind in ("attention_bias", "attention_bias_grad"):
-            raise InputError("context parallelism", f"{op.kind} of {op.tag.name} takes biases, which cannot be cut")
+            raise InputError("context parallelism", f"cannot cut the bias of {op.tag.name} ({op.kind})")
         pairs = zip(states, types, strict=True)
         states = [TOKENS if state.how == "part" and len(each.shape) == 3 else state for state, each in pairs]
         return spread_of_tokens(op, states, types, values)
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Of rotary positions, which they are."""
+        """Return which part of the positions a rotary embedding rotates."""
         return self._place if op.kind == "rotary" and needed[0] == TOKENS else {}
 
     @property
@@ -83,11 +84,12 @@ class _Context(Sharding):
 
 class _AllToAll(_Context):
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        """Cut attention by heads, and all other operators by tokens."""
         if op.kind not in ("attention", "attention_grad"):
             return super().spread(op, states, types, values)
         heads = types[1].shape[2] // integer(values, "head_size", 1)
         if heads % self.degree:
-            why = f"{heads} heads of keys and values do not divide among {self.degree} devices, so take the ring"
+            why = f"{heads} heads of keys and values do not divide among {self.degree} devices; choose the ring method"
             raise InputError("context parallelism", why)
         of_heads = State("part", 2)
         return [of_heads] * len(states), [of_heads] * len(op.outputs)
@@ -99,17 +101,17 @@ class _Ring(_Context):
     def __init__(self, model: Distributed, degree: int) -> None:
         super().__init__(model, degree)
         self._found: dict[str, tuple[int, int]] = {}
-        """Per name of an attention, its output and the logarithms of its sums."""
+        """Output of each attention and its log-sum-exp, by the name of the attention."""
 
     def rewritten(self, op: Op) -> bool:
-        """Attention, block by block, and its gradient."""
+        """Write attention and its gradient block by block."""
         if op.kind not in ("attention", "attention_grad"):
             return False
         taken = [self.converted(value, TOKENS, op.tag) for value in op.inputs]
         block = dict(op.attributes) | {"over": self.over, "index": 0, "parts": self.degree}
         made = self._forward(op, taken, block) if op.kind == "attention" else self._backward(op, taken, block)
-        for value, mine in zip(op.outputs, made, strict=True):
-            self.values[value], self.state[value] = mine, TOKENS
+        for value, local in zip(op.outputs, made, strict=True):
+            self.values[value], self.state[value] = local, TOKENS
         return True
 
     def _shift(self, op: Op, values: list[int]) -> list[int]:
@@ -119,7 +121,7 @@ class _Ring(_Context):
         queries, *keys = taken
         found: tuple[int, ...] = ()
         for step in range(self.degree):
-            # The next block is under way while this one is computed.
+            # Send the next block while this one is computed.
             ahead = self._shift(op, keys) if step + 1 < self.degree else []
             made = self.build.add("attention_block", [queries, *keys], op.tag, **block, step=step)
             found = self.build.add("attention_merge", [*found, *made], op.tag) if found else made

@@ -1,4 +1,4 @@
-"""Data parallelism: replicas that each take a part of the batch, and sum their gradients."""
+"""Data parallelism: each replica processes a part of the batch, and the replicas sum their gradients."""
 
 from __future__ import annotations
 
@@ -25,26 +25,35 @@ UPDATE = Tag(phase="update")
 
 @dataclass(frozen=True, slots=True)
 class DataParallel:
-    """`degree` copies on devices of their own, whose weight gradients are all-reduced.
+    """`degree` replicas on devices of their own, whose weight gradients are all-reduced.
 
-    Raises InputError where the batch does not divide.
+    Raises InputError if the batch does not divide.
     """
 
     degree: int
     gather: bool = False
     """Whether outputs that hold samples are gathered on all replicas at the end."""
     bucket_bytes: int = 0
-    """Gradients of a device are reduced together, in the order in which they are made, as soon as they have so many
-    bytes [Li 2020, PyTorch Distributed, section 3.2.3]; with 0 one by one, in the order of the outputs."""
+    """Least bytes of a bucket of gradients, which are reduced together. 0 reduces gradients one by one.
+
+    A bucket of a device is reduced as soon as it is full. It takes gradients in the order in which they are computed
+    [Li 2020, PyTorch Distributed, section 3.2.3].
+    """
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model on `degree` times as many devices; replica d has those of the model plus d times their number."""
+        """Return the model on `degree` times as many devices.
+
+        Replica d's device p is device d * (devices of the model) + p.
+        """
         check_degree("data parallelism", self.degree)
         degrees = Degrees(data=self.degree)
         return expanded(self.of_one(model, degrees), degrees)
 
     def of_one(self, model: Distributed, degrees: Degrees) -> Distributed:
-        """The program of one replica.  Sums of gradients that other dimensions have left are done as well."""
+        """Return the program of one replica.
+
+        It also sums gradients over the dimensions that `Piece.sums` still lists.
+        """
         if degrees.count == 1:
             return model
         source, build, inputs = model.program, ProgramBuilder(model.program.name), list[Piece]()
@@ -85,50 +94,50 @@ class DataParallel:
         return values, pieces
 
     def _reductions(self, model: Distributed, degrees: Degrees) -> list[str]:
-        """The dimensions over which outputs are summed."""
+        """Return the dimensions over which outputs are summed."""
         found = (self._over(model, piece, degrees) for piece in model.outputs)
         return [over for over in dict.fromkeys(found) if over and degrees.of(over) > 1]
 
     def _over(self, model: Distributed, piece: Piece, degrees: Degrees) -> str:
-        """The dimension over which an output is summed; empty for one that is not, or no longer."""
+        """Return the dimension over which an output is summed, or "" if it needs no sum."""
         if model.role_of(piece).batch_axis is not None or sharded_over(piece):
             return ""
         return replicas_of(piece, degrees)
 
     def _buckets(self, model: Distributed, over: str, degrees: Degrees) -> list[list[int]]:
-        """Places of outputs that are summed together, in the order in which buckets are full, others one by one."""
+        """Return groups of output indices that are summed together, in the order in which buckets fill."""
         program = model.program
         outputs = list(zip(program.outputs, model.outputs, strict=True))
-        mine = [
+        summed = [
             i
             for i, (_, piece) in enumerate(outputs)
             if (over in piece.sums if over == TENSOR else self._over(model, piece, degrees) == over)
         ]
         if not self.bucket_bytes:
-            return [[i] for i in mine]
+            return [[i] for i in summed]
         made_at = {value: at for at, op in enumerate(program.ops) for value in op.outputs}
-        full, open_ones = list[list[int]](), dict[tuple[int, bool], list[int]]()
-        held = defaultdict[tuple[int, bool], int](int)
-        for i in sorted(mine, key=lambda i: (made_at[outputs[i][0]], i)):
+        full_buckets, open_buckets = list[list[int]](), dict[tuple[int, bool], list[int]]()
+        held_bytes = defaultdict[tuple[int, bool], int](int)
+        for i in sorted(summed, key=lambda i: (made_at[outputs[i][0]], i)):
             value, piece = outputs[i]
             # Sums over tensor parallelism come last in its stream, and only gradients that need them wait for them.
             key = program.types[value].device, TENSOR in piece.sums
-            open_ones.setdefault(key, []).append(i)
-            held[key] += program.types[value].bytes
-            if held[key] >= self.bucket_bytes:
-                full.append(open_ones.pop(key))
-                held[key] = 0
-        return [*full, *open_ones.values()]
+            open_buckets.setdefault(key, []).append(i)
+            held_bytes[key] += program.types[value].bytes
+            if held_bytes[key] >= self.bucket_bytes:
+                full_buckets.append(open_buckets.pop(key))
+                held_bytes[key] = 0
+        return [*full_buckets, *open_buckets.values()]
 
 
 def replicas_of(piece: Piece, degrees: Degrees) -> str:
-    """The dimension along which devices have the same piece of a weight."""
+    """Return the dimension along which devices have the same piece of a weight."""
     if any(cut.over == EXPERT for cut in piece.cuts):
         return EXPERT_DATA
     return REPLICAS if degrees.context > 1 else DATA
 
 
 def sharded_over(piece: Piece) -> str:
-    """The dimension over whose replicas a piece of a weight or gradient is cut; empty where each has all of it."""
+    """Return the dimension along which the replicas share a weight or gradient, or "" if each has all of it."""
     over = piece.cuts[-1].over if piece.cuts else ""
     return over if over in (DATA, REPLICAS, EXPERT_DATA) else ""

@@ -1,8 +1,9 @@
-"""From the program of one device of several that do the same (SPMD) to the program of all of them.
+"""Expansion of the program of one device (SPMD) to the program of all devices.
 
-Transforms of tensor, context, expert and data parallelism write one device's program.  Its collectives say by `over`
-along which dimension devices take part, and what depends on a device's place there says so too.  So a program of
-thousands of devices is as short as that of one, and is written out only where somebody runs or looks at all of them.
+Transforms of tensor, context, expert and data parallelism write the program of one device. The attribute `over` of its
+collectives names the dimension along which devices take part. Operations that depend on the device's place in that
+dimension have it, too. So the program of thousands of devices is as short as that of one. It is expanded only to run it
+or to look at all devices.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from tessel_core.ir.program import Attributes, AttributeValue
 
 TENSOR, CONTEXT, DATA = "tensor", "context", "data"
 EXPERT, EXPERT_DATA = "expert", "expert+data"
-"""Devices that share the experts of a layer, and those that have the same experts."""
+"""Devices that share the experts of a layer, and devices that have the same experts."""
 REPLICAS = f"{CONTEXT}+{DATA}"
-"""Devices that have the same weights, but for tensor parallelism: each takes other tokens."""
+"""Devices that have the same weights, apart from tensor parallelism, but process other tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """How many devices take part along each dimension of parallelism, pipelines left out.
+    """Number of devices along each dimension of parallelism, without pipelines.
 
-    Ranks are numbered with the tensor dimension innermost, then context, then data.  Expert parallelism takes
-    neighbours of that order, so it spans those dimensions in turn, as in torchtitan and Megatron-LM.
+    Ranks are numbered with the tensor dimension innermost, then context, then data. Expert parallelism uses consecutive
+    ranks, so its groups span those dimensions in this order, as in torchtitan and Megatron-LM.
 
     Raises InputError for a degree below 1, and for an expert degree that does not divide the number of ranks.
     """
@@ -47,11 +48,11 @@ class Degrees:
 
     @property
     def count(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
         return self.tensor * self.context * self.data
 
     def of(self, over: str) -> int:
-        """The number of devices in each group along one or several dimensions."""
+        """Return the number of devices in each group along one or several dimensions."""
         if over in (EXPERT, EXPERT_DATA):
             return self.expert if over == EXPERT else self.count // self.expert
         found = 1
@@ -60,7 +61,7 @@ class Degrees:
         return found
 
     def group(self, rank: int, over: str) -> tuple[int, ...]:
-        """The ranks of a rank's group, in order."""
+        """Return the ranks of a rank's group, in order."""
         if over in (EXPERT, EXPERT_DATA):
             first, step = (rank - rank % self.expert, 1) if over == EXPERT else (rank % self.expert, self.expert)
             return tuple(range(first, first + step * self.of(over), step))
@@ -74,7 +75,7 @@ class Degrees:
         return {TENSOR: 1, CONTEXT: self.tensor, DATA: self.tensor * self.context}[name]
 
     def suffix(self, rank: int) -> str:
-        """Where a rank is, at the end of a name, such as `.h1.d0`."""
+        """Return a suffix of names that gives the place of a rank, such as `.h1.d0`."""
         letters = {TENSOR: "h", CONTEXT: "c", DATA: "d"}
         return "".join(
             f".{letter}{rank // self._stride(name) % getattr(self, name)}"
@@ -85,23 +86,23 @@ class Degrees:
 
 @lru_cache(maxsize=256)
 def groups_of(degrees: Degrees, over: str) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every group along one or several dimensions."""
+    """Return the ranks of every group along one or several dimensions."""
     return tuple(dict.fromkeys(degrees.group(rank, over) for rank in range(degrees.count)))
 
 
 @lru_cache(maxsize=256)
 def _places(degrees: Degrees, over: str) -> dict[int, int]:
-    """Per rank, its place in its group."""
+    """Return the index of each rank in its group."""
     return {rank: place for group in groups_of(degrees, over) for place, rank in enumerate(group)}
 
 
 def over_of(attributes: Attributes) -> str:
-    """The dimension along which an operation takes part or depends on its place; empty where it does neither."""
+    """Return the dimension along which an operation communicates or whose index it depends on, or ""."""
     return next((str(value) for name, value in attributes if name == "over"), "")
 
 
 def expanded(model: Distributed, degrees: Degrees) -> Distributed:
-    """The model on all of its devices: device p of P, on rank r, is r P + p."""
+    """Return the model on all of its devices. Of P devices per rank, device p of rank r becomes device r P + p."""
     if degrees.count == 1:
         return model
     source, width, ranks = model.program, len(model.program.devices), range(degrees.count)
@@ -135,7 +136,7 @@ def expanded(model: Distributed, degrees: Degrees) -> Distributed:
 
 
 class _Attributes:
-    """The attributes of an operation on each rank."""
+    """Attributes of an operation on each rank."""
 
     def __init__(self, attributes: Attributes, width: int) -> None:
         self._attributes, self._width = attributes, width
@@ -143,11 +144,11 @@ class _Attributes:
         self._depend = any(name in ("to", "devices") for name, _ in attributes)
 
     def complete(self) -> Attributes:
-        """Of an operation that names all of its devices."""
+        """Return the attributes of an operation that names all of its devices."""
         return tuple(pair for pair in self._attributes if pair[0] not in ("over", "degree"))
 
     def of(self, rank: int, place: int | None) -> Attributes:
-        """Of what a rank does alone, at this place of its group."""
+        """Return the attributes of an operation of one rank alone, which is at index `place` of its group."""
         key = rank if self._depend else 0, place
         if key not in self._known:
             found = self._attributes
@@ -167,11 +168,14 @@ def _on_rank(piece: Piece, degrees: Degrees, rank: int) -> Piece:
 
 
 def collective(over: str, degree: int, tensors: int = 1) -> dict[str, AttributeValue]:
-    """The attributes of a collective of so many tensors of each device, written for one of `degree` devices."""
+    """Return the attributes of a collective of `tensors` tensors per device, written for one of `degree` devices."""
     return {"over": over, "degree": degree, **tensors_together(tensors)}
 
 
 def along(piece: Piece, axis: int, over: str, degree: int, *, balanced: bool = False, first: bool = False) -> Piece:
-    """The part of a piece that a device has along a dimension; with `first` the whole tensor is cut before the rest."""
+    """Return the part of a piece that a device has along a dimension.
+
+    With `first`, this cut comes before the others.
+    """
     cut = Cut(axis, degree, 0, over, balanced)
     return replace(piece, cuts=(cut, *piece.cuts) if first else (*piece.cuts, cut))

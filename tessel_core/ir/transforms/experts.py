@@ -1,4 +1,4 @@
-"""Expert parallelism: devices have some of the experts of each layer, and send each other tokens that chose them."""
+"""Expert parallelism: each device has some experts of each layer, and devices exchange the tokens that chose them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tessel_core.ir.transforms.expansion import EXPERT, collective
 from tessel_core.ir.transforms.sharding import WHOLE, Sharding, Spread, State, States, one_device
 
 EXPERTS = State("part", 0)
-"""Of weights [experts, ..]: some of the experts."""
+"""State of weights [experts, ..] of which each device has some of the experts."""
 EXCHANGED = State("exchanged")
-"""Rows with the device of their expert, sorted by expert there."""
+"""State of rows that are on the device of their expert, sorted by expert."""
 _GROUPED = {
     "grouped_matmul": ((1, 2), (EXCHANGED,)),
     "grouped_matmul_input_grad": ((1, 0), (EXCHANGED,)),
     "grouped_matmul_weight_grad": ((1, 2), (EXPERTS,)),
     "grouped_matmul_grad": ((1, 2), (EXCHANGED, EXPERTS)),
 }
-"""Places of the choice and the weights among the inputs, and states of the outputs."""
+"""Indices of the choice and of the weights among the inputs, and states of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertParallel:
-    """`degree` devices, each with as many of the experts and with tokens of its own [Lepikhin 2021, GShard].
+    """`degree` devices, each with an equal number of the experts and with tokens of its own [Lepikhin 2021, GShard].
 
-    Rows sorted by expert are exchanged before the experts' products and come back after them, all to all; gradients
-    likewise.  Weights that are no experts' stay whole.
+    All-to-all exchanges move rows that are sorted by expert to the products of the experts, and back. The same holds
+    for gradients. Weights other than those of experts stay whole.
 
-    Raises InputError where the program has no experts, or they do not divide.
+    Raises InputError if the program has no experts, or if they do not divide.
     """
 
     degree: int
 
     def of_one(self, model: Distributed) -> Distributed:
-        """The program of one of the devices."""
+        """Return the program of one of the devices."""
         check_degree("expert parallelism", self.degree)
         if self.degree == 1:
             return model
@@ -53,18 +53,19 @@ class _Experts(Sharding):
     def __init__(self, model: Distributed, degree: int) -> None:
         super().__init__(model, degree)
         self._choice: dict[int, int] = {}
-        """Per value that has rows sorted by expert, the choice that sorts them."""
+        """Choice of experts that sorts the rows of each value."""
         self._attributes: dict[int, dict[str, AttributeValue]] = {}
-        """Per choice, the attributes of exchanges."""
+        """Attributes of the exchanges for each choice."""
 
     def axis_of(self, value: int, role: Role) -> int | None:
         return role.expert_axis
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
+        """Exchange rows for the products of experts. Leave all other operators whole."""
         if op.kind in _GROUPED:
             (choice, weights), made = _GROUPED[op.kind]
             needed = [EXPERTS if place == weights else EXCHANGED for place in range(len(states))]
-            # The gradient of the output, where there is one, has rows too.
+            # The gradient of the output, if there is one, has rows sorted by expert, too.
             sorted_rows = (value for value in (*op.inputs, *op.outputs) if value != op.inputs[weights])
             self._choice |= dict.fromkeys(sorted_rows, op.inputs[choice])
             return needed, list(made)
@@ -80,16 +81,17 @@ class _Experts(Sharding):
         return [WHOLE] * len(states), [WHOLE] * len(op.outputs)
 
     def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
-        mine, choice = self.values[value], self._choice[value]
+        """Write the exchange of rows, or of their choice of experts, between devices."""
+        local, choice = self.values[value], self._choice[value]
         chosen = self.values[choice]
         how = self._exchange(choice)
         if value == choice:
-            return self.build.one("exchange_choice", [mine], tag, **how)
+            return self.build.one("exchange_choice", [local], tag, **how)
         there = self.converted(choice, EXCHANGED, tag)
         if wanted == EXCHANGED:
-            rows = self.build.one("exchange_rows", [mine, chosen], tag, **how)
+            rows = self.build.one("exchange_rows", [local, chosen], tag, **how)
             return self.build.one("dispatch", [rows, there], tag)
-        rows = self.build.one("dispatch_grad", [there, mine], tag)
+        rows = self.build.one("dispatch_grad", [there, local], tag)
         return self.build.one("return_rows", [rows, chosen], tag, **how)
 
     def _exchange(self, choice: int) -> dict[str, AttributeValue]:

@@ -1,4 +1,4 @@
-"""The backward pass of any program, operation by operation, from the gradient rules of the operator table."""
+"""Backward pass of any program, derived from the gradient rules of its operators."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from tessel_core.ir.program import AttributeValue, Op, Tag
 from tessel_core.ir.types import REAL
 
 WEIGHT_PHASE = "weight"
-"""Phase of the gradients of weights where they are apart."""
+"""Phase of weight gradients that are separate from activation gradients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
     """Adds the backward pass to a forward pass that ends in losses [reverse mode, Griewank 2008, section 3.2].
 
-    The gradient of every weight becomes an output, called `d.WEIGHT`, and of every input in `also`.  The gradient of a
-    loss belongs to the forward pass, since it takes the place of the predictions.  Where a value is used several times,
-    its gradients are added up as they are made.  Operations keep the names of those whose gradients they compute.
+    The gradient of every weight becomes an output called `d.WEIGHT`, and so do gradients of the inputs in `also`. The
+    gradient of a loss belongs to the forward pass, since it replaces the predictions in memory. If a value is used
+    several times, its gradients are added as they are computed. Each backward operation keeps the name of its forward
+    operation.
 
-    Raises InputError for a program that has a backward pass or several devices, one that does not end in losses, and an
-    operation on the way to a weight whose operator has no gradient.
+    Raises InputError in these cases:
+
+    - The program has a backward pass or several devices, or does not end in losses.
+    - An operation between a weight and a loss has an operator without a gradient.
     """
 
     also: tuple[str, ...] = ()
     split_weights: bool = False
-    """Whether gradients of weights are operations of their own, of phase `weight`, for which nothing waits."""
+    """Whether gradients of weights are separate operations of phase `weight`, which no other operation waits for."""
     of_outputs: bool = False
-    """Whether the forward pass ends in results instead of losses.  The gradient of each result that nothing else takes
-    is then an input, `d.OUTPUT`, and weights on which no such result depends have no gradient."""
+    """Whether the forward pass ends in results instead of losses.
+
+    The gradient of each result that no operation uses is then an input, `d.OUTPUT`. Weights on which no such result
+    depends have no gradient.
+    """
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model with losses and gradients as its outputs."""
+        """Return the model with losses and gradients as its outputs."""
         return _Backward(model, self).model()
 
 
@@ -46,7 +52,7 @@ class _Backward:
         self._model, self._split, self._of_outputs = model, options.split_weights, options.of_outputs
         self._source = model.program
         if len(self._source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in self._source.ops):
-            raise InputError("gradients", "come first: they take the forward pass of one device")
+            raise InputError("gradients", "must come first: they need the forward pass of one device")
         self._build = ProgramBuilder.resumed(self._source)
         self._asked = {
             value: piece.name for value, piece in model.piece_of.items() if self._is_asked(value, piece, options.also)
@@ -54,20 +60,20 @@ class _Backward:
         self._weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
         self._wanted = self._reached()
         self._found: dict[int, int] = {}
-        """Per value, its gradient so far."""
+        """Gradient of each value so far."""
         self._seeds: dict[int, Piece] = {}
-        """Gradients of results, which are inputs."""
+        """Inputs that are gradients of results."""
 
     def _is_asked(self, value: int, piece: Piece, also: tuple[str, ...]) -> bool:
         role = self._model.role_of(piece)
         return ((role.weight and role.trained) or piece.name in also) and self._is_real(value)
 
     def _is_real(self, value: int) -> bool:
-        """Whether it has a slope: whole numbers and truth values have none."""
+        """Return whether a value is real. Integers and booleans have no gradient."""
         return self._source.types[value].dtype in REAL
 
     def _reached(self) -> set[int]:
-        """Values that depend on what is asked for."""
+        """Return the values that depend on a weight or input whose gradient is asked for."""
         found = set(self._asked)
         for op in self._source.ops:
             if not found.isdisjoint(op.inputs):
@@ -75,7 +81,7 @@ class _Backward:
         return found
 
     def model(self) -> Distributed:
-        """Goes back from the last operation to the first, and writes the gradients of each."""
+        """Write the gradients of each operation, from the last to the first."""
         losses = set() if self._of_outputs else set(self._source.outputs)
         if self._of_outputs:
             self._seed()
@@ -83,7 +89,7 @@ class _Backward:
             op = self._source.ops[number]
             operator, ends = find_operator(op.kind), not losses.isdisjoint(op.outputs)
             if ends and not operator.loss:
-                why = f"operation {number} ({op.kind}) makes an output that is no loss, so nothing says its gradient"
+                why = f"operation {number} ({op.kind}) returns an output that is not a loss, so its gradient is unknown"
                 raise InputError(f"program {self._source.name}", why)
             if ends or any(value in self._found for value in op.outputs):
                 self._reverse(number, op, operator)
@@ -102,7 +108,9 @@ class _Backward:
             return
         if operator.gradient is None:
             where = f"operation {number} ({op.kind}{f' of {op.tag.name}' if op.tag.name else ''})"
-            raise InputError(f"program {self._source.name}", f"{where} has no gradient, so it cannot be trained")
+            raise InputError(
+                f"program {self._source.name}", f"{where} has no gradient rule, so the program cannot be trained"
+            )
         tag = op.tag if operator.loss else replace(op.tag, phase="backward")
         apart = replace(tag, phase=WEIGHT_PHASE) if self._split else tag
         found = operator.gradient(

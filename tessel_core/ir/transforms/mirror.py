@@ -1,4 +1,4 @@
-"""Two copies of a network on the same devices, for pipelines that run both ways at once [Li 2021, Chimera]."""
+"""Two copies of a network on the same devices, for bidirectional pipelines [Li 2021, Chimera]."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tessel_core.ir.program import Tag
 
 
 def mirrored(model: Distributed) -> Distributed:
-    """Both copies, one after the other, each with half of the samples and weights of its own.
+    """Return both copies, one after the other, each with half of the samples and with weights of its own.
 
-    The first half of the operations is the first copy's.  Gradients of a weight are outputs of both copies, and their
-    sum is the batch's.
+    The first half of the operations belongs to the first copy. Both copies return gradients of each weight, whose sum
+    is the gradient of the batch.
 
-    Raises InputError where the batch is odd.
+    Raises InputError if the batch is odd.
     """
     source, build = model.program, ProgramBuilder(model.program.name)
     inputs, outputs, pieces = list[Piece](), list[int](), list[Piece]()
@@ -43,7 +43,7 @@ def _half(model: Distributed, piece: Piece, copy: int) -> Piece:
 
 
 def with_parts_summed(model: Distributed, groups: Sequence[Sequence[int]]) -> Distributed:
-    """The partitioned model with groups of its outputs, each the parts of one sum, as that sum on each device."""
+    """Return the partitioned model with each group of outputs replaced by the sum of the group."""
     build, outputs, update = ProgramBuilder.resumed(model.program), list(model.program.outputs), Tag(phase="update")
     for places in groups:
         of_device: dict[int, int] = {}

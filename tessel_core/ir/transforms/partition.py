@@ -1,4 +1,4 @@
-"""Any schedule of any plan as the program of all its devices: operations in blocks, in the order of their runs."""
+"""Program of all devices for any schedule of any plan: operations in blocks, in the order of the runs."""
 
 from __future__ import annotations
 
@@ -18,55 +18,66 @@ from tessel_core.model import Schedule
 Run = tuple[int, int, int]
 """Start, block and micro-batch."""
 ANYWHERE = -1
-_IN_EXCHANGE = 2
-"""Layers whose gradients are being scattered while the next layers run."""
+_SCATTERING_LAYERS = 2
+"""Number of layers whose gradients are being scattered while the next layers run."""
 ChooseSender = Callable[[Sequence[int], int], int]
-"""Of several devices that have a tensor, the one that sends it to another device."""
+"""Choose one of several devices that have a tensor to send it to another device."""
 
 
 def first_of(senders: Sequence[int], receiver: int) -> int:
-    """The first of the devices that have a tensor."""
+    """Return the first of the devices that have a tensor."""
     return senders[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Every operation on the devices of its block, once for each micro-batch, in the schedule's order.
+    """Every operation on the devices of its block, once per micro-batch, in the schedule's order.
 
-    A tensor that a block on another device takes is sent there after the run that makes it.  Runs that start together
-    are issued together, the transfers after them.  Every device of a block does all of it, unless `shares` says that
-    the model has a share for each.  What every sample shares (gradients) is added up over micro-batches, what belongs
-    to samples is put behind each other; but what is changed in place (caches) stays an output for each micro-batch.
+    A tensor that a block on another device uses is sent after the run that computes it. Runs that start together are
+    issued together, followed by their transfers. Every device of a block does all of the block, unless `shares` is set.
+    Outputs that all samples share (gradients) are added over micro-batches. Outputs per sample are concatenated, except
+    for tensors that are changed in place (caches), which stay one output per micro-batch.
 
-    Raises InputError where the batch does not divide.
+    Raises InputError if the batch does not divide.
     """
 
     schedule: Schedule
     block_of: tuple[int, ...]
-    """Per operation of the model, its block of the schedule's plan; `ANYWHERE` for a view, made where it is taken."""
+    """Block of each operation. `ANYWHERE` for a view, which each device that uses it computes."""
     stage_of: tuple[int, ...]
-    """Per block, the number of its stage, with which its operations are tagged."""
+    """Stage number of each block, for the tags of its operations."""
     as_planned: bool = False
-    """Whether time passes as in the plan.  The model is then of one micro-batch.  A run begins when all that it takes
-    has arrived, on all of its devices together, and sends when it has ended.  Nothing else runs beside its collectives.
-    Gradients are added up by the products that make them, as Megatron-LM's fused accumulation does, and results of
-    samples stay apart."""
+    """Whether time passes as in the plan. The model is then of one micro-batch.
+
+    A run begins on all of its devices together, when all of its inputs have arrived, and sends when it has ended.
+    Nothing else runs beside its collectives. The products that compute gradients add them up, as Megatron-LM's fused
+    accumulation does. Results per sample stay separate.
+    """
     sums_in_place: bool = False
-    """Whether micro-batches are added up in the memory of their sum, as in a buffer for gradients of their own format
-    [Megatron-LM, param_and_grad_buffer.py; PyTorch, _fsdp_param.py]."""
+    """Whether micro-batches are added in the memory of their sum.
+
+    This is what a gradient buffer in the format of the gradients allows [Megatron-LM, param_and_grad_buffer.py;
+    PyTorch, _fsdp_param.py].
+    """
     shares: bool = False
-    """Whether each block is on as many devices as the model has, and device h of the model is the block's h-th one.
-    Device p of the plan is then 1 + p."""
+    """Whether each block has as many devices as the model, and device h of the model is the h-th device of the block.
+
+    Device p of the plan is then device 1 + p.
+    """
     sender: ChooseSender = first_of
-    """Chooses which device of a block sends a tensor, where several have it."""
+    """Chooses which device of a block sends a tensor that several devices have."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model, of devices 1 … H, on those of a plan of P devices each: device (h, p) is 1 + h P + p."""
+        """Return the model on the devices of a plan of P devices.
+
+        Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
+        from 0.
+        """
         return _Partitioning(model, self).distributed()
 
 
 def runs_by_start(schedule: Schedule) -> Iterator[Run]:
-    """All runs in the order of their starts; of those that start together, by device and by what they depend on."""
+    """Yield all runs by start. Runs that start together are sorted by device, micro-batch and dependencies."""
     plan = schedule.plan
     place = {b: i for i, b in enumerate(plan.topological_order)}
     rows = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)
@@ -76,13 +87,13 @@ def runs_by_start(schedule: Schedule) -> Iterator[Run]:
 
 
 class _Pending(NamedTuple):
-    """A value that is still to be added up."""
+    """A value that must still be added to its sum."""
 
     output: int
     micro_batch: int
     made: int
     layer: tuple[Scope, int] | None
-    """Of what is scattered over devices, the layer and the micro-batch."""
+    """Layer and micro-batch of a gradient that is being scattered, else None."""
 
 
 class _Partitioning:
@@ -93,21 +104,21 @@ class _Partitioning:
         self._build = ProgramBuilder(self._source.name)
         self._inputs = list[Piece]()
         self._made: dict[tuple[int, int, int], int] = {}
-        """Per value of the source, micro-batch and device: the value there."""
+        """Value on a device, by value of the source, micro-batch and device."""
         self._given: dict[tuple[int, int, int], int] = {}
-        """The same for the source's inputs; those that all micro-batches share are filed under micro-batch -1."""
+        """The same for inputs. Inputs that all micro-batches share have the micro-batch -1."""
         self._sums: dict[int, dict[int, dict[tuple[int, int], int]]] = defaultdict(lambda: defaultdict(dict))
-        """Per output and device, the sum or the joined parts of the micro-batches from one to before another."""
+        """Sums or joined parts of each output and device, by their first micro-batch and the one after their last."""
         self._pending: dict[int, list[_Pending]] = defaultdict(list)
-        """Per device, what is still to be added up."""
+        """Values on each device that must still be added to their sums."""
         self._arrived: dict[int, set[int]] = defaultdict(set)
-        """Per device, what the next operation there waits for."""
+        """Values for which the next operation of each device waits."""
         self._latest: dict[tuple[int, int, int], int] = {}
-        """Per run and device, what its latest operation has made."""
+        """Latest value that each run computed on each device."""
 
     @cached_property
     def _ops_of(self) -> dict[int, list[Op]]:
-        """Per block."""
+        """Operations of each block."""
         found: dict[int, list[Op]] = defaultdict(list)
         for op, block in zip(self._source.ops, self._how.block_of, strict=True):
             found[block].append(op)
@@ -115,7 +126,7 @@ class _Partitioning:
 
     @cached_property
     def _homes(self) -> dict[int, list[int]]:
-        """Per value, the devices with operations that take it, in order."""
+        """Devices whose operations use each value, in order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
         for op, block in zip(reversed(self._source.ops), reversed(self._how.block_of), strict=True):
             through = [device for value in op.outputs for device in found.get(value, ())]
@@ -125,18 +136,18 @@ class _Partitioning:
 
     @cached_property
     def _maker_of(self) -> dict[int, tuple[Op, int]]:
-        """Per value that an operation makes, the operation and its block; views that are anywhere are left out."""
+        """Operation that computes each value, and its block. Views that are computed anywhere are left out."""
         pairs = zip(self._source.ops, self._how.block_of, strict=True)
         return {value: (op, block) for op, block in pairs for value in op.outputs if block != ANYWHERE}
 
     @cached_property
     def _views(self) -> dict[int, Op]:
-        """Per value, the view that makes it wherever it is taken."""
+        """View that computes each value wherever it is used."""
         pairs = zip(self._source.ops, self._how.block_of, strict=True)
         return {value: op for op, block in pairs for value in op.outputs if block == ANYWHERE}
 
     def _looked_at(self, values: Iterable[int]) -> Iterator[int]:
-        """The values that these are, or are views of."""
+        """Yield the values that these values are, or are views of."""
         for value in values:
             if value in self._views:
                 yield from self._looked_at(self._views[value].inputs)
@@ -144,7 +155,7 @@ class _Partitioning:
                 yield value
 
     def distributed(self) -> Distributed:
-        """The program: inputs, then run after run in the order of starts, then outputs."""
+        """Return the program: inputs, then the runs by start, then outputs."""
         for value, piece in self._model.piece_of.items():
             self._take(value, piece)
         for _, together in groupby(runs_by_start(self._schedule), key=lambda run: run[0]):
@@ -172,7 +183,11 @@ class _Partitioning:
 
     @cached_property
     def _apart(self) -> frozenset[int]:
-        """Outputs that are samples' inputs changed in place, since joining them would copy them; or all of samples."""
+        """Outputs that are not joined over micro-batches.
+
+        As planned, these are all outputs per sample. Otherwise they are the ones changed in place, since joining
+        copies.
+        """
         if self._how.as_planned:
             return frozenset(value for value, axis in self._batch_axis.items() if axis is not None)
         changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
@@ -180,19 +195,19 @@ class _Partitioning:
 
     @cached_property
     def _copies(self) -> list[list[dict[int, int]]]:
-        """Per block and copy of its operations, where the model's devices are."""
+        """Device of the plan for each device of the model, per block and per copy of the block's operations."""
         model = self._source.devices
         if self._how.shares:
             return [[{h: 1 + p for h, p in zip(model, block.devices, strict=True)}] for block in self._blocks]
         return [[{h: 1 + (h - 1) * self._width + p for h in model} for p in block.devices] for block in self._blocks]
 
     def _devices(self, value: int, block: int) -> list[int]:
-        """The devices of a block that have or take a value."""
+        """Return the devices of a block that have or use a value."""
         source = self._source.types[value].device
         return [there[source] for there in self._copies[block]]
 
     def _take(self, value: int, piece: Piece) -> None:
-        """An input on every device that uses it: micro-batch by micro-batch, or once for all."""
+        """Add an input on every device that uses it, per micro-batch or once for all."""
         axis, of_type = self._model.role_of(piece).batch_axis, self._source.types[value]
         count, name = self._schedule.micro_batches, self._source.value_name(value)
         homes = self._homes.get(value, [1 if self._how.shares else 1 + (of_type.device - 1) * self._width])
@@ -248,14 +263,15 @@ class _Partitioning:
                 self._pending[device].append(_Pending(value, micro_batch, made, layer))
 
     def _add_up(self, only: int | None = None, *, last: bool = False) -> None:
-        """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then.
+        """Add finished outputs to their sums, on one device or on all. Their collectives have ended by then.
 
-        But for the last time, what the two latest layers have scattered stays for later, so that nothing waits for it.
+        Except for the last time, gradients that the two latest layers scatter stay pending, so that nothing waits for
+        them.
         """
         for device in [only] if only is not None else list(self._pending):
             every = self._pending.pop(device, [])
             exchanged = list(dict.fromkeys(each.layer for each in every if each.layer is not None))
-            latest = [] if last or self._how.as_planned else exchanged[-_IN_EXCHANGE:]
+            latest = [] if last or self._how.as_planned else exchanged[-_SCATTERING_LAYERS:]
             waiting = [each for each in every if each.layer in latest]
             if waiting:
                 self._pending[device] = waiting
@@ -265,11 +281,11 @@ class _Partitioning:
 
     @cached_property
     def _place_of(self) -> dict[int, int]:
-        """Per output its place among them."""
+        """Index of each output."""
         return {value: i for i, value in enumerate(self._source.outputs)}
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:
-        """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
+        """Add an output to the sum of the earlier micro-batches, or join it with neighbouring micro-batches."""
         op, block = self._maker_of[value]
         axis = self._batch_axis[value]
         tag = Tag(self._how.stage_of[block], micro_batch, self._last_phase, op.tag.name)
@@ -277,7 +293,7 @@ class _Partitioning:
         if value in self._apart:
             parts[micro_batch, micro_batch + 1] = made
             return
-        shared = not self._how.as_planned or self._source.uses[value]  # else nothing but the sum takes it
+        shared = not self._how.as_planned or self._source.uses[value]  # otherwise only the sum uses it
         if not parts and self._schedule.micro_batches > 1 and shared:
             made = self._build.one("identity", [made], tag)
         elif axis is None and parts:
@@ -294,7 +310,7 @@ class _Partitioning:
 
     @cached_property
     def _last_phase(self) -> str:
-        """The phase in which outputs are finished: inference has no backward."""
+        """Phase in which outputs are finished. Inference has no backward pass."""
         return "backward" if any(op.tag.phase == "backward" for op in self._source.ops) else "forward"
 
     @cached_property
@@ -303,7 +319,7 @@ class _Partitioning:
         return {value: self._model.role_of(piece).batch_axis for value, piece in pairs}
 
     def _send(self, block: int, micro_batch: int) -> None:
-        """What a run has made, to the other devices that take it."""
+        """Send the values that a run computed to the other devices that use them."""
         for op in self._ops_of[block]:
             for value in op.outputs:
                 for other in self._homes.get(value, []):
@@ -325,14 +341,14 @@ class _Partitioning:
         return Tag(self._how.stage_of[block], micro_batch, op.tag.phase, op.tag.name)
 
     def _await(self, block: int, micro_batch: int) -> None:
-        """Has the first operation of a run on each device wait for all that the run takes from elsewhere."""
+        """Make the first operation of a run on each device wait for all inputs from other devices."""
         for value, device in self._lacked[block]:
             self._arrived[device].add(self._value(value, micro_batch, device))
         self._meet(block, micro_batch)
 
     @cached_property
     def _lacked(self) -> dict[int, dict[tuple[int, int], None]]:
-        """Per block, the values that its devices take from others, each with the device."""
+        """Values that the devices of each block receive from other devices, each with its device."""
         found: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)
         for op, block in zip(self._source.ops, self._how.block_of, strict=True):
             for value in self._looked_at(op.inputs) if block != ANYWHERE else ():
@@ -344,12 +360,12 @@ class _Partitioning:
         return found
 
     def _when_arrived(self, value: int, tag: Tag) -> int:
-        """A value, as soon as all is there that its device waits for."""
+        """Return a value that is available as soon as its device has all that it waits for."""
         arrived = self._arrived.pop(self._build.type_of(value).device, set()) - {value}
         return self._build.one("after", [value, *sorted(arrived)], tag) if arrived else value
 
     def _meet(self, block: int, micro_batch: int) -> None:
-        """Has the devices of a block begin together: the first hears from the others, then they from it."""
+        """Make the devices of a block begin together: the first device waits for all others, then they wait for it."""
         first, *others = (1 + device for device in self._blocks[block].devices)
         if not others or not self._ops_of[block]:
             return
@@ -360,7 +376,7 @@ class _Partitioning:
             self._tell(ready, other, block, micro_batch)
 
     def _ready(self, block: int, micro_batch: int, device: int) -> int:
-        """A value that is there when a device has ended what it did before, and has all that a run takes."""
+        """Return a value that is available when a device has ended its earlier work and has all inputs of a run."""
         op, value = next(
             (op, value) for op in self._ops_of[block] for value in op.inputs if device in self._devices(value, block)
         )
@@ -369,6 +385,6 @@ class _Partitioning:
         return self._build.one("after", [there, *(sorted(arrived) or [there])], self._tag(op, block, micro_batch))
 
     def _tell(self, ready: int, to: int, block: int, micro_batch: int) -> None:
-        """Has the next operation of a device wait until another one is ready."""
+        """Make the next operation of a device wait until another device is ready."""
         tag = self._tag(self._ops_of[block][0], block, micro_batch)
         self._arrived[to].add(self._build.one("delay", [ready], tag, seconds=0.0, to=to))

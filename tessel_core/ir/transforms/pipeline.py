@@ -1,4 +1,4 @@
-"""Pipeline parallelism: layers cut into stages, the batch into micro-batches, run in the order of any schedule."""
+"""Pipeline parallelism: layers become stages, the batch becomes micro-batches, and they run in any schedule's order."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 Run = tuple[int, int, BlockKind, int]
 """Start, stage, kind and micro-batch."""
 _KINDS = {"backward": BlockKind.BACKWARD, WEIGHT_PHASE: BlockKind.WEIGHT}
-"""Kinds of blocks by phase; operations of any other one are in forward blocks."""
+"""Kind of block for each phase. Operations of other phases are in forward blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The stages of a chain, each on the device that the schedule's plan gives it, in the schedule's order.
+    """The stages of a network on the devices of a schedule's plan, in the schedule's order.
 
-    The plan's forward blocks are the stages in order, its backward blocks the same in reverse; weight blocks, where it
-    has them, follow backward blocks of their stage.  Without them, gradients of weights that are apart are computed in
-    the backward blocks.  Where the plan is two chains, each runs a copy of the network on half of the samples, and the
-    copies' gradients are summed at the end.  Operations are issued as `Partition` says.
+    The plan's forward blocks are the stages in order, and its backward blocks are the stages in reverse. Weight blocks
+    follow the backward blocks of their stage. If the plan has none, separate gradients of weights are computed in the
+    backward blocks. If the plan is two chains, each runs a copy of the network on half of the samples, and the
+    gradients of the copies are summed at the end. `Partition` says in which order operations are issued.
 
-    Raises InputError where the plan is no chain of stages, there are more stages than layers, or the batch does not
-    divide.
+    Raises InputError if the plan is not a chain of stages, if there are more stages than layers, or if the batch does
+    not divide.
     """
 
     schedule: Schedule
     layout: tuple[int, ...] = ()
-    """Layers of each stage; empty for `layers_of_stages`."""
+    """Number of layers of each stage. Empty for `layers_of_stages`."""
     sums_in_place: bool = False
-    """As of `Partition`."""
+    """The same as in `Partition`."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model, of devices 1 … H, on those of P stages each: device (h, p) is 1 + h P + p."""
+        """Return the model on the devices of a plan of P devices.
+
+        Each of the model's devices 1 … H becomes P devices: device (h, p) has the number 1 + h P + p, with h counted
+        from 0.
+        """
         plan = self.schedule.plan
         chains, stage_of = chains_of(plan), stages_of_blocks(plan)
         if len(chains) == 1:
@@ -51,7 +55,7 @@ class Pipeline:
         return with_parts_summed(found, _parts(both, found))
 
     def _blocks_of(self, model: Distributed, chain: list[int], stage_of: tuple[int, ...]) -> tuple[int, ...]:
-        """Per operation, its block."""
+        """Return the block of each operation."""
         plan, ops = self.schedule.plan, model.program.ops
         stage_of_layer = stages_of_layers(model, 1 + max(stage_of), self.layout)
         found = {(stage_of[b], plan.blocks[b].kind): b for b in chain}
@@ -65,9 +69,9 @@ class Pipeline:
 
 
 def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed:
-    """The model with gradients of weights that several stages take, as tied embeddings, in parts: one per stage.
+    """Return the model with gradients of shared weights in parts, one per stage that uses the weight.
 
-    Each part is an output of the same name, and their sum is the gradient.
+    Tied embeddings are such weights. Each part is an output of the same name, and the gradient is the sum of the parts.
     """
     program, outputs = model.program, list(zip(model.program.outputs, model.outputs, strict=True))
     maker, dropped = {value: op for op in program.ops for value in op.outputs}, set[int]()
@@ -90,7 +94,7 @@ def with_parts_apart(model: Distributed, stage_of: Sequence[int]) -> Distributed
 
 
 def _parts(before: Distributed, found: Distributed) -> list[list[int]]:
-    """Places of outputs of the partitioned model that are parts of one gradient on one device of the model before."""
+    """Return groups of indices of outputs that are parts of one gradient on one device of the model before."""
     gradients = [place for place, piece in enumerate(found.outputs) if found.role_of(piece).gradient_of]
     pairs = zip(before.program.outputs, before.outputs, strict=True)
     keys = [(piece, before.program.types[v].device) for v, piece in pairs if before.role_of(piece).gradient_of]
@@ -101,7 +105,7 @@ def _parts(before: Distributed, found: Distributed) -> list[list[int]]:
 
 
 def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
-    """Blocks that depend on each other, predecessors first; InputError where these are more than two chains."""
+    """Return chains of dependent blocks, predecessors first. Raises InputError if there are more than two chains."""
     chain_of = list(range(len(plan.blocks)))
     for b in plan.topological_order:
         for before, _ in plan.predecessors[b]:
@@ -112,15 +116,16 @@ def chains_of(plan: MicroBatchPlan) -> list[list[int]]:
         chains.setdefault(chain_of[b], []).append(b)
     if len(chains) > 2:
         raise InputError(
-            f"plan {plan.name}", f"is {len(chains)} chains, where a pipeline is one, or two that mirror it"
+            f"plan {plan.name}",
+            f"has {len(chains)} chains of blocks, but a pipeline has one, or two that mirror each other",
         )
     return list(chains.values())
 
 
 def stages_of_layers(model: Distributed, stages: int, layout: tuple[int, ...] = ()) -> list[int]:
-    """Per layer, its stage, by the layers of each stage that `layout` says, else by `layers_of_stages`.
+    """Return the stage of each layer, from the number of layers per stage in `layout`, or else by `layers_of_stages`.
 
-    Raises InputError where there are more stages than layers.
+    Raises InputError if there are more stages than layers.
     """
     layers = 1 + max((op.tag.stage or 0 for op in model.program.ops), default=0)
     if stages > layers:
@@ -129,7 +134,7 @@ def stages_of_layers(model: Distributed, stages: int, layout: tuple[int, ...] = 
 
 
 def stages_of_blocks(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The stage of each block; raises InputError where the plan is no chain of stages there and back, nor two."""
+    """Return the stage of each block. Raises InputError unless the plan is one or two chains of stages and back."""
     found: dict[int, int] = {}
     for chain in chains_of(plan):
         found |= _stages_of(plan, chain)
@@ -151,19 +156,19 @@ def _stages_of(plan: MicroBatchPlan, members: list[int]) -> dict[int, int]:
     ]
     complete = len(stage_of) + len(of_weight) == len(members) and len(weight) == len(of_weight)
     if not forward or not single or not complete or any(each != devices[0] for each in devices):
-        why = "a pipeline needs a chain of stages, one forward and one backward block each"
+        why = "must be a chain of stages with one forward and one backward block each, to serve as a pipeline"
         raise InputError(f"plan {plan.name}", why)
     return stage_of | of_weight
 
 
 def stage_runs(schedule: Schedule) -> Iterator[Run]:
-    """The runs of a chain of stages, in the order of their starts, then of the plan's devices."""
+    """Yield the runs of a chain of stages, sorted by start and then by device."""
     stage_of = stages_of_blocks(schedule.plan)
     for start, b, micro_batch in runs_by_start(schedule):
         yield start, stage_of[b], schedule.plan.blocks[b].kind, micro_batch
 
 
 def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
-    """The number of layers of each stage, equal or one more for the first ones."""
+    """Return the number of layers of each stage: equal, with one more for the first stages."""
     few, more = divmod(layers, stages)
     return tuple(few + (stage < more) for stage in range(stages))

@@ -1,4 +1,4 @@
-"""Linear layers in FP8: their products are marked, and the cost model times them in that format."""
+"""FP8 linear layers: their products are marked, and the cost model times them in that format."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ _WEIGHT_OF = {
     **dict.fromkeys((_GROUPED, f"{_GROUPED}_grad", f"{_GROUPED}_weight_grad"), 2),
     **dict.fromkeys(("matmul_input_grad", f"{_GROUPED}_input_grad"), 0),
 }
-"""Per product, which of its inputs is the weight of a linear layer."""
-_KEPT = ("head", "router")
-"""Steps of names of products that keep their format: projections to the vocabulary, and choices of experts."""
+"""Index of the linear layer's weight among the inputs of each product."""
+_UNMARKED = ("head", "router")
+"""Parts of names whose products keep their format: projections to the vocabulary, and choices of experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Linears:
-    """Marks the products of linear layers, forward and backward, as computed in FP8 with scales per tensor.
+    """Marks the products of linear layers, forward and backward, as computed in FP8 with one scale per tensor.
 
-    Weights, activations and what devices send keep their format: operands are scaled by their largest magnitude and
-    cast as each product starts [torchao, float8 dynamic tensorwise scaling].  Attention, embeddings, routers and the
-    projection to the vocabulary keep theirs.  The mark changes costs alone: the rounding of FP8 is not modelled, so
-    the program means what it meant.
+    Weights, activations and messages between devices keep their format. Factors are scaled by their largest magnitude
+    and cast before each product [torchao, float8 dynamic tensorwise scaling]. Attention, embeddings, routers and the
+    projection to the vocabulary are not marked. The mark only changes costs. FP8's rounding is not modelled, so the
+    meaning of the program stays the same.
 
-    Raises InputError for a program of several devices: tensor parallelism comes after.
+    Raises InputError for a program of several devices. Tensor parallelism comes after this transform.
     """
 
     experts: bool = True
-    """Whether products of experts are marked as well [DeepSeek-AI 2024, arXiv 2412.19437, section 3.3]."""
+    """Whether products of experts are marked, too [DeepSeek-AI 2024, arXiv 2412.19437, section 3.3]."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model on its one device, with `format` on these products."""
+        """Return the model on its one device, with the attribute `format` on these products."""
         program = model.program
         if len(program.devices) != 1:
-            raise InputError("FP8", f"takes a program of one device, got {len(program.devices)}")
+            raise InputError("FP8", f"needs a program of one device, got {len(program.devices)}")
         weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
         ops = tuple(_marked(op) if self._is_linear(op, weights) else op for op in program.ops)
         return replace(model, program=replace(program, ops=ops))
@@ -47,7 +47,7 @@ class Fp8Linears:
     def _is_linear(self, op: Op, weights: set[int]) -> bool:
         if op.kind not in _WEIGHT_OF or (op.kind.startswith(_GROUPED) and not self.experts):
             return False
-        return op.inputs[_WEIGHT_OF[op.kind]] in weights and not set(_KEPT) & set(op.tag.name.split("/"))
+        return op.inputs[_WEIGHT_OF[op.kind]] in weights and not set(_UNMARKED) & set(op.tag.name.split("/"))
 
 
 def _marked(op: Op) -> Op:

@@ -1,6 +1,6 @@
-"""The axes of samples in a forward program, found by following the batch axis of its inputs through every operation.
+"""Finds the axes of samples in a forward program, by following the batch axis of its inputs through every operation.
 
-A program may be divided into replicas only where no operation mixes samples.
+A program can be divided into replicas only if no operation mixes samples.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import TensorType
 
 Axis = int | None
-"""Along which samples lie; None where there are none.  A size along it is the same number for each sample."""
+"""Axis of the samples, or None. The size along it is the same number for each sample."""
 Axes = Sequence[Axis]
 Rule = Callable[[Axes, Types, Types, Values], Axis]
-"""The axis of all outputs from those of the inputs, at least one of which has samples; InputError where they mix."""
+"""Return the axis of all outputs, given the axes of the inputs, of which at least one is not None.
+
+Raises InputError if the operation mixes samples.
+"""
 
 
 class _HoldsSamplesError(Exception):
-    """An input that is said to be the same for all samples holds something for each of them, along an axis."""
+    """An input that was assumed to be the same for all samples has samples along an axis."""
 
     def __init__(self, position: int, axis: int) -> None:
         super().__init__(position, axis)
@@ -34,12 +37,12 @@ class _HoldsSamplesError(Exception):
 
 
 def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
-    """The model with roles that say where samples lie, from the batch axes of some inputs.
+    """Return the model with the sample axes in its roles, given the batch axes of some inputs.
 
-    An input that is as long as the batch where it meets it is divided too, as a mask that was made for so many samples.
+    An input is divided, too, if it is as long as the batch where it meets the batch, such as a mask of that size.
 
-    InputError names the first operation that mixes samples, or is not known to keep them apart, or an output without
-    samples.
+    Raises InputError, naming the operation, for the first operation that mixes samples or has no rule. Raises
+    InputError for an output without samples.
     """
     found = dict(batch)
     axes = _followed(model, found)
@@ -48,13 +51,13 @@ def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
         roles[name] = replace(roles[name], batch_axis=axis)
     for value, piece in zip(model.program.outputs, model.outputs, strict=True):
         if axes[value] is None:
-            raise InputError(f"output {piece.name}", "holds no samples, so it cannot be divided among replicas")
+            raise InputError(f"output {piece.name}", "has no axis of samples, so it cannot be divided among replicas")
         roles[piece.name] = replace(roles[piece.name], batch_axis=axes[value])
     return replace(model, roles=roles)
 
 
 def _followed(model: Distributed, batch: dict[str, int]) -> list[Axis]:
-    """Per value; inputs that turn out to hold samples are added to `batch`, each after another walk."""
+    """Return the sample axis of each value, and add inputs that turn out to have samples to `batch`."""
     while True:
         axes: list[Axis] = [None] * len(model.program.types)
         for value, piece in model.piece_of.items():
@@ -76,11 +79,11 @@ def _followed(model: Distributed, batch: dict[str, int]) -> list[Axis]:
 
 
 def _follow(program: Program, op: Op, axes: list[Axis]) -> None:
-    """The axes of an operation's outputs."""
+    """Set the axes of an operation's outputs."""
     taken = [axes[value] for value in op.inputs]
     if all(axis is None for axis in taken):
         return
-    need(op.kind in _RULES, "is not known to keep samples apart")
+    need(op.kind in _RULES, "has no rule that keeps samples apart")
     values = dict(op.attributes)
     made = _RULES[op.kind](taken, program.types_of(op.inputs), program.types_of(op.outputs), values)
     for value in op.outputs:
@@ -95,7 +98,7 @@ def _apart(condition: bool) -> None:
 
 
 def _only(axes: Axes) -> int:
-    """The axis of the first input, where no other has samples."""
+    """Return the axis of the first input, if no other input has samples."""
     first, *rest = axes
     _apart(first is not None and all(axis is None for axis in rest))
     assert first is not None
@@ -103,7 +106,7 @@ def _only(axes: Axes) -> int:
 
 
 def _broadcast(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Counted from the last axis, samples lie alike; what has none is the same for all of them."""
+    """Require the same sample axis, counted from the last axis. Inputs without samples are the same for all samples."""
     behind = {len(each.shape) - axis for axis, each in zip(axes, types, strict=True) if axis is not None}
     _apart(len(behind) == 1)
     last = behind.pop()
@@ -114,7 +117,7 @@ def _broadcast(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis
 
 
 def _matmul(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Rows of the left factor, columns of the right one, or products of both."""
+    """Follow rows of the left factor, columns of the right one, or a batch of products."""
     (x, y), rank = axes, len(outputs[0].shape)
     if y is None and x == len(types[0].shape) - 2:
         return rank - 2
@@ -126,7 +129,7 @@ def _matmul(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 
 def _gemm(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Rows of the product."""
+    """Follow rows of the product."""
     _apart(axes[0] == values["trans_a"] and axes[1] is None)
     for axis, each in zip(axes[2:], types[2:], strict=True):
         _apart(axis == 0 if len(each.shape) == 2 and each.shape[0] > 1 else axis is None)
@@ -140,7 +143,7 @@ def _not_along_axes(axes: Axes, types: Types, outputs: Types, values: Values) ->
 
 
 def _normalized(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Scale and shift are the same for all samples."""
+    """Require the same scale and shift for all samples."""
     _not_along_axes(axes, types, outputs, values)
     return _broadcast(axes, types, outputs, values)
 
@@ -158,7 +161,7 @@ def _first(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 
 def _along(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Parts along another axis."""
+    """Follow parts along an axis other than the samples."""
     found = {axis for axis in axes if axis is not None}
     _apart(len(found) == 1)
     made = found.pop()
@@ -173,7 +176,7 @@ def _transposed(axes: Axes, types: Types, outputs: Types, values: Values) -> Axi
 
 
 def _reshaped(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """The new axis has as many numbers before it, and more samples make it longer, whatever the attribute says."""
+    """Return the new axis with as many numbers before it, if it grows with the number of samples."""
     axis, shape, made = _only(axes), types[0].shape, outputs[0].shape
     before = math.prod(shape[:axis])
     more = types[0].shaped((*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]))
@@ -195,12 +198,12 @@ def _makes(given: TensorType, values: Values) -> TensorType | None:
 def _expanded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
     last = len(types[0].shape) - _only(axes)
     shape = integers(values, "shape")
-    need(len(shape) < last or shape[-last] == 1, "says how many samples there are")
+    need(len(shape) < last or shape[-last] == 1, "fixes the number of samples in its shape")
     return len(outputs[0].shape) - last
 
 
 def _taken(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """Samples of the tensor or of the places, not of both."""
+    """Follow samples of the tensor or of the indices, but not of both."""
     (x, places), along = axes, axis_of(values, len(types[0].shape))
     if x is None:
         assert places is not None

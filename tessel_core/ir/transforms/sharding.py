@@ -1,8 +1,8 @@
-"""How values lie on devices that share a program, propagated operation by operation [Xu 2021, GSPMD].
+"""Layout of values on devices that share a program, propagated operation by operation [Xu 2021, GSPMD].
 
-Each value is whole on every device, cut along an axis, or a sum that is still spread.  A dimension of parallelism says
-how inputs lie, what each operator needs and makes, and where sums go; conversions between the two are collectives.
-What comes out is the program of one of the devices (`expansion.py`).
+Each value is whole on every device, cut along an axis, or a sum whose terms are spread over devices. A dimension of
+parallelism gives the layout of inputs, the layouts that each operator needs and returns, and the layout of finished
+sums. Collectives convert between layouts. The result is the program of one device (`expansion.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a value: "whole" on every device, a "part" along an axis on each, or a "sum" of what each has.
+    """Layout of a value: "whole" on every device, a "part" along an axis on each, or a "sum" with a term on each.
 
-    What is "own" is of each device alone, which no other device asks for.
+    A value that is "own" belongs to one device, and no other device uses it.
     """
 
     how: str
@@ -36,18 +36,18 @@ WHOLE, SUM, OWN = State("whole"), State("sum"), State("own")
 
 States = Sequence[State]
 Spread = tuple[list[State], list[State]]
-"""States that the inputs need, and those of the outputs."""
+"""States that the inputs need, and states of the outputs."""
 
 
 class Sharding(ABC):
     """One dimension of parallelism, written into the program of one device."""
 
     over: str
-    """The dimension's name."""
+    """Name of the dimension."""
     balanced = False
-    """Whether cut inputs take balanced chunks (`Cut.balanced`)."""
+    """Whether cut inputs are balanced chunks (`Cut.balanced`)."""
     gathers_again = False
-    """Whether the backward pass gathers once more what the forward pass gathered, so that it need not be kept."""
+    """Whether the backward pass repeats the gathers of the forward pass, so that their results need not be kept."""
 
     def __init__(self, model: Distributed, degree: int) -> None:
         self.model, self.degree = model, degree
@@ -56,40 +56,40 @@ class Sharding(ABC):
         self.values: dict[int, int] = {}
         self.state: dict[int, State] = {}
         self._made_with: dict[int, Tag] = {}
-        """Per value, the tag of the operation that makes it."""
+        """Tag of the operation that computes each value."""
         self._converted: dict[tuple[int, State, bool], tuple[int, str]] = {}
-        """Conversions, and the phases in which they are made."""
+        """Converted values, with the phases in which they are converted."""
         outputs = zip(self.source.outputs, model.outputs, strict=True)
         taken = self.source.uses
         self._summed_later = {v for v, piece in outputs if model.role_of(piece).gradient_of and not taken[v]}
-        """Gradients that only the optimizer takes: their sums wait for the last micro-batch."""
+        """Gradients that only the optimizer uses. Their sums wait for the last micro-batch."""
 
     @abstractmethod
     def axis_of(self, value: int, role: Role) -> int | None:
-        """The axis along which an input is cut; None for one that is whole on every device."""
+        """Return the axis along which an input is cut, or None if it is whole on every device."""
 
     @abstractmethod
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        """How an operator works on inputs in these states; raises InputError where it has no rule."""
+        """Return the states that an operator needs and returns. Raises InputError if it has no rule."""
 
     def grain_of(self, role: Role) -> int:
-        """How many neighbours along the axis stay together."""
+        """Return the number of neighbours along the axis that stay together."""
         return 1
 
     def landing(self, value: int) -> State:
-        """The state that a sum is brought to."""
+        """Return the state of a finished sum."""
         return WHOLE
 
     def rewritten(self, op: Op) -> bool:
-        """Writes an operation in another way; False where it is written as it is."""
+        """Write an operation in another way and return True, or return False to leave it as it is."""
         return False
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Attributes that an operation has besides on one of the devices."""
+        """Return additional attributes of an operation on one of the devices."""
         return {}
 
     def sharded(self) -> Distributed:
-        """The program of one of the devices."""
+        """Return the program of one of the devices."""
         inputs = [self._input(value, piece) for value, piece in self.model.piece_of.items()]
         for op in self.source.ops:
             if not self.rewritten(op):
@@ -104,7 +104,7 @@ class Sharding(ABC):
         return Distributed(program, tuple(inputs), tuple(pieces), self.model.roles)
 
     def _cut_like_weights(self) -> None:
-        """Takes a device's part of gradients that are whole, where it has a part of the weight."""
+        """Cut gradients that are whole if the device has only a part of the weight."""
         weights = {piece.name: value for value, piece in self.model.piece_of.items()}
         for value, piece in zip(self.source.outputs, self.model.outputs, strict=True):
             weight = weights.get(self.model.role_of(piece).gradient_of)
@@ -134,7 +134,7 @@ class Sharding(ABC):
     def _add(self, op: Op) -> None:
         types, values = self.source.types_of(op.inputs), dict(op.attributes)
         if op.kind == "add" and {self.state[value] for value in op.inputs} == {SUM} and len(set(types)) == 1:
-            # Sums are added up before they are summed over devices.
+            # Add the terms on each device before they are summed over devices.
             (value,) = op.outputs
             self.values[value] = self.build.one("add", [self.values[each] for each in op.inputs], op.tag)
             self.state[value], self._made_with[value] = SUM, op.tag
@@ -147,11 +147,11 @@ class Sharding(ABC):
         if more := self.placed(op, needed, made):
             attributes = tuple(sorted((dict(attributes) | more).items()))
         each = self.build.append(op.kind, taken, attributes, op.tag)
-        for value, mine, state in zip(op.outputs, each, made, strict=True):
-            self.values[value], self.state[value], self._made_with[value] = mine, state, op.tag
+        for value, local, state in zip(op.outputs, each, made, strict=True):
+            self.values[value], self.state[value], self._made_with[value] = local, state, op.tag
 
     def land(self, value: int) -> None:
-        """Adds up a value that is a sum, before the first operation that is no sum itself."""
+        """Sum a value over devices before the first operation that needs the finished sum."""
         if self.state[value] != SUM:
             return
         state, tag = self.landing(value), self._made_with[value]
@@ -159,12 +159,12 @@ class Sharding(ABC):
         self.values[value] = self._together(kind, self.values[value], tag, state)
         self.state[value] = state
 
-    def _together(self, kind: str, mine: int, tag: Tag, state: State) -> int:
+    def _together(self, kind: str, local: int, tag: Tag, state: State) -> int:
         axis: dict[str, AttributeValue] = {} if state.how != "part" else {"axis": state.axis}
-        return self.build.one(kind, [mine], tag, **axis, **collective(self.over, self.degree))
+        return self.build.one(kind, [local], tag, **axis, **collective(self.over, self.degree))
 
     def _of_one_device(self, op: Op, made: States) -> Attributes:
-        """The attributes of what one device does: a reshape names the size of its part."""
+        """Return the attributes on one device. A reshape names the size of its part."""
         if op.kind != "reshape" or made[0].how != "part":
             return op.attributes
         shape, axis = list(integers(dict(op.attributes), "shape")), made[0].axis
@@ -173,7 +173,7 @@ class Sharding(ABC):
         return (("shape", tuple(shape)),)
 
     def converted(self, value: int, wanted: State, tag: Tag) -> int:
-        """The value in the wanted state."""
+        """Return the value in the wanted state."""
         state = self.state[value]
         if wanted in (state, OWN) or state == OWN:
             return self.values[value]
@@ -183,17 +183,17 @@ class Sharding(ABC):
         return self._converted[key][0]
 
     def convert(self, value: int, state: State, wanted: State, tag: Tag) -> int:
-        """Writes the conversion of a value: gathered, cut, or cut along another axis."""
-        mine = self.values[value]
-        if state.how == wanted.how == "part" and self._divides(mine, wanted.axis):
+        """Write the conversion of a value: gather it, cut it, or cut it along another axis."""
+        local = self.values[value]
+        if state.how == wanted.how == "part" and self._divides(local, wanted.axis):
             return self.build.one(
-                "alltoall", [mine], tag, axis=wanted.axis, joined=state.axis, **collective(self.over, self.degree)
+                "alltoall", [local], tag, axis=wanted.axis, joined=state.axis, **collective(self.over, self.degree)
             )
         if state.how == "part":
-            mine = self._together("allgather", mine, tag, state)
+            local = self._together("allgather", local, tag, state)
         if wanted.how == "part":
-            mine = self.build.one("part", [mine], tag, axis=wanted.axis, parts=self.degree, index=0, over=self.over)
-        return mine
+            local = self.build.one("part", [local], tag, axis=wanted.axis, parts=self.degree, index=0, over=self.over)
+        return local
 
     def _divides(self, value: int, axis: int) -> bool:
         return self.build.type_of(value).shape[axis] % self.degree == 0
@@ -202,4 +202,4 @@ class Sharding(ABC):
 def one_device(model: Distributed, what: str) -> None:
     """Raise InputError for a program of several devices."""
     if len(model.program.devices) != 1:
-        raise InputError(what, f"takes a program of one device, got {len(model.program.devices)}")
+        raise InputError(what, f"needs a program of one device, got {len(model.program.devices)}")

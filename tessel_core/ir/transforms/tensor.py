@@ -1,4 +1,4 @@
-"""Tensor parallelism: weights cut by columns or rows over devices that compute each layer together."""
+"""Tensor parallelism: weights are cut by columns or rows over devices that compute each layer together."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from tessel_core.ir.transforms.sharding import OWN, SUM, WHOLE, Sharding, Spread
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel:
-    """`degree` devices that share every layer; weights are cut along the axis that their role says.
+    """`degree` devices that share every layer. Each weight is cut along the axis in its role.
 
     Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]: after a product with a weight cut by rows
-    forward, and with one cut by columns backward.  With sequence parallelism they are scattered along the tokens
-    instead, which are gathered again before the next product; norms, dropouts and sums between are cut with them
-    [Korthikanti 2022, arXiv 2205.05198, section 4.2.2].  Embedding, projection and loss are then cut by the vocabulary.
+    in the forward pass, and after one with a weight cut by columns in the backward pass. With sequence parallelism,
+    sums are scattered along the tokens instead, and tokens are gathered before the next product. Norms, dropouts and
+    sums in between are cut along the tokens, too [Korthikanti 2022, arXiv 2205.05198, section 4.2.2]. Embedding,
+    projection and loss are then cut along the vocabulary.
 
-    Raises InputError where a weight, or the heads of an attention, do not divide.
+    Raises InputError if a weight, or the heads of an attention, do not divide.
     """
 
     degree: int
     sequence: bool = False
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model, of one device, on `degree` devices: device d of the group is the model's plus d."""
+        """Return the one-device model on `degree` devices. Device d of the group is the model's device plus d."""
         return expanded(finished_sums(self.of_one(model), TENSOR, self.degree), Degrees(tensor=self.degree))
 
     def of_one(self, model: Distributed) -> Distributed:
-        """The program of one of the devices."""
+        """Return the program of one of the devices."""
         check_degree("tensor parallelism", self.degree)
         if self.degree == 1:
             return _with_scores(model) if self.sequence else model
@@ -50,7 +51,7 @@ class TensorParallel:
 
 
 def _with_scores(model: Distributed) -> Distributed:
-    """The model with its loss from scores of the only part of the vocabulary, as Megatron-LM computes it."""
+    """Return the model with its loss computed from scores of one part, the whole vocabulary, as Megatron-LM does."""
     source, build = model.program, ProgramBuilder(model.program.name)
     value_of = {value: build.input(source.value_name(value), source.types[value]) for value in source.inputs}
     scores: dict[tuple[int, int], int] = {}
@@ -73,7 +74,7 @@ def _with_scores(model: Distributed) -> Distributed:
 
 
 def finished_sums(model: Distributed, over: str, degree: int) -> Distributed:
-    """The model of one device with outputs that are still sums along a dimension added up."""
+    """Return the model of one device with an all-reduce of each output that is still a sum along a dimension."""
     if not any(over in piece.sums for piece in model.outputs):
         return model
     build, outputs = ProgramBuilder.resumed(model.program), list[int]()
@@ -98,14 +99,14 @@ class _Tensor(Sharding):
 
 
 class _WithSequence(_Tensor):
-    """Activations [batch, tokens, channels] lie cut along their tokens where no product needs all of them."""
+    """Cuts activations [batch, tokens, channels] along their tokens, unless a product needs all tokens."""
 
     gathers_again = True
 
     def __init__(self, model: Distributed, degree: int) -> None:
         super().__init__(model, degree)
         self._scores: dict[tuple[int, int], int] = {}
-        """Per logits and targets, the scores of all parts of the vocabulary."""
+        """Scores of all parts of the vocabulary, by logits and targets."""
         self._experts_apart = any(cut.over == EXPERT for piece in model.inputs for cut in piece.cuts)
 
     def axis_of(self, value: int, role: Role) -> int | None:
@@ -118,8 +119,9 @@ class _WithSequence(_Tensor):
         return 1 if role.vocabulary_axis is not None else role.shard_grain
 
     def spread(self, op: Op, states: States, types: Types, values: Values) -> Spread:
-        if op.kind in _APART and self._experts_apart:
-            return _APART[op.kind](op, states, types)
+        """Return the states by the rules of sequence parallelism, or else by those of tensor parallelism."""
+        if op.kind in _EXPERT_RULES and self._experts_apart:
+            return _EXPERT_RULES[op.kind](op, states, types)
         if op.kind in _WITH_SEQUENCE:
             return _WITH_SEQUENCE[op.kind](states, types, values)
         return super().spread(op, states, types, values)
@@ -129,13 +131,13 @@ class _WithSequence(_Tensor):
         return TOKENS if len(shape) == 3 and shape[1] % self.degree == 0 else WHOLE
 
     def placed(self, op: Op, needed: States, made: States) -> dict[str, AttributeValue]:
-        """Of an embedding, which part of the table a device has."""
+        """Return which part of the table a device has, for an embedding."""
         if op.kind in ("embedding", "embedding_grad") and needed[0] == _ROWS:
             return {"over": self.over, "index": 0, "parts": self.degree}
         return {}
 
     def rewritten(self, op: Op) -> bool:
-        """The loss of logits that are cut by the vocabulary, and its gradient."""
+        """Write the loss of logits that are cut along the vocabulary, and its gradient."""
         if op.kind not in ("cross_entropy", "cross_entropy_grad"):
             return False
         logits, targets, number = op.inputs
@@ -143,10 +145,10 @@ class _WithSequence(_Tensor):
         last = State("part", len(self.source.types[logits].shape) - 1)
         if self.state[logits] != last:
             return False
-        mine, at = self.values[logits], self.converted(targets, WHOLE, op.tag)
+        local, at = self.values[logits], self.converted(targets, WHOLE, op.tag)
         place: dict[str, AttributeValue] = {"over": self.over, "index": 0, "parts": self.degree}
         if (logits, targets) not in self._scores:
-            scores = self.build.one("vocabulary_scores", [mine, at], op.tag, **place)
+            scores = self.build.one("vocabulary_scores", [local, at], op.tag, **place)
             along = State("part", last.axis)
             self._scores[logits, targets] = self._together("allgather", scores, op.tag, along)
         scores, count = self._scores[logits, targets], self.converted(number, WHOLE, op.tag)
@@ -154,7 +156,7 @@ class _WithSequence(_Tensor):
             dtype = self.source.types[logits].dtype
             made, state = self.build.one("vocabulary_loss", [scores, count], op.tag, dtype=dtype), WHOLE
         else:
-            taken = [mine, at, scores, count]
+            taken = [local, at, scores, count]
             made, state = self.build.one("vocabulary_loss_grad", taken, op.tag, **place), last
         (value,) = op.outputs
         self.values[value], self.state[value] = made, state
@@ -162,27 +164,27 @@ class _WithSequence(_Tensor):
 
 
 def spread(kind: str, states: States, types: Types, values: Values, outputs: int) -> Spread:
-    """How an operator works on inputs in these states; raises InputError where it has no rule."""
+    """Return the states that an operator needs and returns. Raises InputError if it has no rule."""
     if kind in _ALL_ALIKE:
         state = _ALL_ALIKE[kind](states, types, values)
         return [state] * len(states), [state] * outputs
     if kind in _RULES:
         return _RULES[kind](states, types, values)
-    raise InputError(f"operator {kind}", "cannot be spread over a tensor-parallel group")
+    raise InputError(f"operator {kind}", "has no rule for tensor parallelism")
 
 
 def _first_cut(states: States, types: Types, values: Values) -> State:
-    """All inputs cut as the first one that is cut."""
+    """Return the state of the first input that is not whole."""
     return next((each for each in states if each != WHOLE), WHOLE)
 
 
 def _elementwise(states: States, types: Types, values: Values) -> State:
-    """Element by element: cut as the first input that is cut, unless one is broadcast."""
+    """Cut elementwise operators like their first cut input, unless an input is broadcast."""
     return _first_cut(states, types, values) if len({each.shape for each in types}) == 1 else WHOLE
 
 
 def _sum(states: States, types: Types, values: Values) -> State:
-    """Cut where all inputs are cut alike; a residual stream that is whole stays whole, as what is broadcast does."""
+    """Cut a sum if all inputs are cut alike. A whole residual stream stays whole, and so do broadcast inputs."""
     return states[0] if len(set(states)) == len({each.shape for each in types}) == 1 else WHOLE
 
 
@@ -191,19 +193,19 @@ def _whole(states: States, types: Types, values: Values) -> State:
 
 
 def _along(states: States, types: Types, values: Values) -> State:
-    """Along one axis: cut along another axis, or whole."""
+    """Cut an operator along one axis if the cut is along another axis."""
     state = _first_cut(states, types, values)
     return WHOLE if state.axis == axis_of(values, len(types[0].shape)) else state
 
 
 def _off_axes(states: States, types: Types, values: Values) -> State:
-    """Along some axes: cut along another axis, or whole."""
+    """Cut an operator along some axes if the cut is along another axis."""
     state = _first_cut(states, types, values)
     return WHOLE if state.axis in axes_of(values, len(types[0].shape)) else state
 
 
 def _channels(states: States, types: Types, values: Values) -> State:
-    """Samples and channels, or heads, of [n, channels, ..] are independent of each other."""
+    """Cut by sample or by channel (or head): they are independent of each other in [n, channels, ..]."""
     state = _first_cut(states, types, values)
     return state if state.axis < 2 else WHOLE
 
@@ -215,7 +217,7 @@ def _rows_alike(states: States, types: Types, values: Values) -> State:
 
 
 def _heads(states: States, types: Types, values: Values) -> State:
-    """Samples and heads are independent of each other; tokens are not."""
+    """Cut by sample or head, which are independent of each other, but not by token."""
     return next((each for each in states if each.how == "part" and each.axis != 1), WHOLE)
 
 
@@ -226,13 +228,13 @@ def _matmul(states: States, types: Types, values: Values) -> Spread:
         return [WHOLE, states[1]], [State("part", last)]
     if states[1] == State("part", rows):
         return [State("part", last), states[1]], [SUM]
-    # An input that is cut along its rows stays so; one that is cut along the sum is gathered.
+    # An input that is cut along its rows stays so. One that is cut along the contracted axis is gathered.
     state = states[0] if states[0].how == "part" and states[0].axis < last and len(w.shape) == 2 else WHOLE
     return [state, WHOLE], [state]
 
 
 def _matmul_transposed(states: States, types: Types, values: Values) -> Spread:
-    """A table cut by rows makes columns, one cut by columns a sum."""
+    """Return columns for a table cut by rows, and a sum for one cut by columns."""
     last = State("part", len(types[0].shape) - 1)
     if states[1] == _ROWS:
         return [WHOLE, _ROWS], [last]
@@ -266,7 +268,7 @@ def _matmul_weight_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _linear(states: States, types: Types, values: Values) -> Spread:
-    """The rule of a product; a bias beside a sum that is spread would count on each device."""
+    """Apply the rule of a product. A bias added to the terms of a sum would count once per device."""
     needed, made = _matmul(states[:2], types[:2], values)
     if made == [SUM]:
         raise InputError("operator linear", "cannot be cut by rows, because each device would add the bias")
@@ -280,7 +282,7 @@ def _residual(states: States, types: Types, values: Values) -> Spread:
 
 
 def _bias(states: States, types: Types, values: Values) -> Spread:
-    """The bias is cut as the tensor is, where it has the axis."""
+    """Cut the bias like the tensor, if it has the axis."""
     before = len(types[0].shape) - len(types[1].shape)
     x, b = states
     if x == WHOLE and b.how == "part":
@@ -290,7 +292,7 @@ def _bias(states: States, types: Types, values: Values) -> Spread:
 
 
 def _bias_grad(states: States, types: Types, values: Values) -> Spread:
-    """Cut along an axis that stays; along one that is summed over, a sum."""
+    """Return a part if the cut axis stays, or a sum if it is summed over."""
     (state,), before = states, len(types[0].shape) - integer(values, "axes")
     if state.how == "part":
         return [state], [State("part", state.axis - before) if state.axis >= before else SUM]
@@ -298,11 +300,11 @@ def _bias_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 TOKENS = State("part", 1)
-"""Of [batch, tokens, channels]: some of the tokens."""
+"""State of [batch, tokens, channels] of which each device has some of the tokens."""
 
 
 def _embedding(states: States, types: Types, values: Values) -> Spread:
-    """Columns of the table are columns of the rows looked up; rows of it make a sum."""
+    """Return a sum for a table cut by rows. A table cut by columns gives the same columns of its output."""
     if states[0] == _ROWS:
         return [_ROWS, WHOLE], [SUM]
     cut = states[0] == State("part", 1)
@@ -315,7 +317,10 @@ def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _by_heads(*cut: State) -> Callable[[States, Types, Values], Spread]:
-    """The rule of an operator and its gradient that are cut by heads: so are the inputs, and last the output."""
+    """Return the rule of an operator and its gradient that are cut by heads.
+
+    `cut` lists the inputs, then the output.
+    """
     inputs = len(cut) - 1
 
     def rule(states: States, types: Types, values: Values) -> Spread:
@@ -332,7 +337,7 @@ def _permuted(states: States, types: Types, values: Values) -> Spread:
 
 
 def _reshaped(states: States, types: Types, values: Values) -> Spread:
-    """Cut along the axis of the result that has as many numbers before it, where there is one."""
+    """Cut along the axis of the result that has as many numbers before it, if there is one."""
     (state,), shape = states, types[0].shape
     if state.how == "part":
         made, before = reshaped(shape, integers(values, "shape")), math.prod(shape[: state.axis])
@@ -344,7 +349,7 @@ def _reshaped(states: States, types: Types, values: Values) -> Spread:
 
 
 def _reduce_sum(states: States, types: Types, values: Values) -> Spread:
-    """Cut along an axis that stays; along one that is summed over, a sum."""
+    """Return a part if the cut axis stays, or a sum if it is summed over."""
     (state,), axes = states, axes_of(values, len(types[0].shape))
     if state.how != "part":
         return [state], [state]
@@ -362,15 +367,15 @@ def _expand(states: States, types: Types, values: Values) -> Spread:
 
 
 _ROWS = State("part", 0)
-"""Of weights: the channels that a convolution makes."""
+"""State of weights cut by the output channels of a convolution."""
 _MADE = State("part", 1)
-"""Of [n, channels, ..]: channels; of scores [batch, heads, ..]: heads."""
+"""State of [n, channels, ..] cut by channels, or of scores [batch, heads, ..] cut by heads."""
 _COLUMNS = State("part", 2)
-"""Of [batch, tokens, columns]: those of whole heads."""
+"""State of [batch, tokens, columns] cut by whole heads."""
 
 
 def _conv(states: States, types: Types, values: Values) -> Spread:
-    """Each device makes some of the channels from all of those before [Dryden 2019, filter parallelism]."""
+    """Each device computes some output channels from all input channels [Dryden 2019, filter parallelism]."""
     if states[1] != _ROWS or values["groups"] != 1:
         return [WHOLE] * len(states), [WHOLE]
     return [WHOLE, *[_ROWS] * (len(states) - 1)], [_MADE]
@@ -389,14 +394,14 @@ def _conv_input_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _conv_weight_grad(states: States, types: Types, values: Values) -> Spread:
-    """The gradient says how the weight is cut."""
+    """Infer the cut of the weight from the cut of the gradient."""
     rows = _ROWS if states[1] == _MADE else WHOLE
     (x, _, dz), made = _conv_grad([WHOLE, rows, states[1]], types, values)
     return [x, dz], made[1:]
 
 
 def _grouped_matmul(states: States, types: Types, values: Values) -> Spread:
-    """Weights [experts, k, m] of each expert cut by columns or rows, as those of a product."""
+    """Cut the weights [experts, k, m] of each expert by columns or rows, like the weight of a product."""
     w, rows = states[2], State("part", 1)
     if w == State("part", 2):
         return [WHOLE, WHOLE, w], [rows]
@@ -421,7 +426,7 @@ def _grouped_matmul_weight_grad(states: States, types: Types, values: Values) ->
 
 
 def _rms_norm(states: States, types: Types, values: Values) -> Spread:
-    """Rows are independent of each other; the gradient of the scale is a sum over them."""
+    """Cut by rows, which are independent of each other. The gradient of the scale is a sum over rows."""
     state, last = _first_cut(states, types, values), len(types[0].shape) - 1
     state = state if state.how == "part" and state.axis < last else WHOLE
     if len(types) == 2:
@@ -430,7 +435,7 @@ def _rms_norm(states: States, types: Types, values: Values) -> Spread:
 
 
 def _batch_norm(states: States, types: Types, values: Values) -> Spread:
-    """Channel by channel; the gradient takes the scale alone and makes that of the shift too."""
+    """Cut by channel. The gradient takes only the scale and returns the gradient of the shift, too."""
     is_gradient = len(types[2].shape) > 1
     cut = _MADE in (states[0], states[2]) or states[1] == _ROWS
     x, scale = (_MADE, _ROWS) if cut else (WHOLE, WHOLE)
@@ -454,7 +459,7 @@ _ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
     **dict.fromkeys(("allreduce", "alltoall", "shift"), _first_cut),
     "add": _sum,
 }
-"""Operators whose inputs and outputs are all in one state."""
+"""Operators whose inputs and outputs all have the same state."""
 _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "linear": _linear,
     "residual": _residual,
@@ -489,26 +494,26 @@ _RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
 
 
 def _cut_by_rows(states: States, types: Types) -> State:
-    """The first activation's cut along another axis than its last; whole where there is none."""
+    """Return the state of the first activation that is cut along an axis other than its last, or else whole."""
     pairs = zip(states, types, strict=True)
     found = (state for state, each in pairs if state.how == "part" and 2 < len(each.shape) > state.axis + 1)
     return next(found, WHOLE)
 
 
 def _layer_norm(states: States, types: Types, values: Values) -> Spread:
-    """Rows are independent of each other."""
+    """Cut by rows, which are independent of each other."""
     state = _cut_by_rows(states, types)
     return [state, WHOLE, WHOLE], [state]
 
 
 def _layer_norm_grad(states: States, types: Types, values: Values) -> Spread:
-    """Gradients of scale and shift are sums over rows."""
+    """Sum the gradients of scale and shift over rows."""
     state = _cut_by_rows(states, types)
     return [state, WHOLE, state], [state, *[WHOLE if state == WHOLE else SUM] * 2]
 
 
 def _prefer_tokens(states: States, types: Types, values: Values) -> State:
-    """Cut along tokens where one input is."""
+    """Cut along the tokens if an input is."""
     alike = len({each.shape for each in types}) == 1
     return TOKENS if alike and TOKENS in states else _sum(states, types, values)
 
@@ -519,9 +524,13 @@ def _residual_of_tokens(states: States, types: Types, values: Values) -> Spread:
 
 
 def _by_rows(rule: Callable[[States, Types, Values], Spread], weight: int) -> Callable[[States, Types, Values], Spread]:
-    """The rule of a product's gradient; a whole weight leaves activations cut by rows, and its gradient is a sum."""
+    """Return the rule of a product's gradient for activations that are cut by rows.
+
+    If the weight is whole, the activations stay cut, and the gradient of the weight is a sum.
+    """
 
     def found(states: States, types: Types, values: Values) -> Spread:
+        """Keep activations cut by rows if the weight is whole."""
         needed, made = rule(states, types, values)
         state = _cut_by_rows(states, types)
         if states[weight] != WHOLE or state == WHOLE:
@@ -533,7 +542,7 @@ def _by_rows(rule: Callable[[States, Types, Values], Spread], weight: int) -> Ca
 
 
 _OF_WEIGHT = {(1, 3): (False, True), (0, 2): (False,)}
-"""Per place of the weight and number of inputs, whether each gradient is the weight's."""
+"""Whether each output is the weight's gradient, by the index of the weight and the number of inputs."""
 
 
 def _weight_grad_by_rows(states: States, types: Types, values: Values) -> Spread:
@@ -554,16 +563,21 @@ _WITH_SEQUENCE: dict[str, Callable[[States, Types, Values], Spread]] = {
     "matmul_input_grad": _by_rows(_matmul_input_grad, 0),
     "matmul_weight_grad": _weight_grad_by_rows,
 }
-"""Rules of operators that keep tokens apart."""
+"""Rules of operators that process each token on its own."""
 
 ROWS = State("part", 0)
-"""Of rows [n, channels] that tokens have sent to experts: those of some of the tokens."""
+"""State of rows [n, channels], sent to experts, of which each device has those of some of the tokens."""
 
 
 def _of_experts(weights: int | None, gradients: tuple[int, ...] = ()) -> Callable[[Op, States, Types], Spread]:
-    """Operators of experts on some of the tokens; `gradients` are those outputs that are the weight's."""
+    """Return the rule of experts' operators on some of the tokens.
+
+    `gradients` are the outputs that are weight gradients.
+    """
 
     def found(op: Op, states: States, types: Types) -> Spread:
+        """Cut activations by token or row. A weight gradient is a sum, or the device's own."""
+
         def cut(rank: int) -> State:
             return TOKENS if rank == 3 else ROWS
 
@@ -585,7 +599,7 @@ _MAKING_ROWS = frozenset(
     {"dispatch", "grouped_matmul", "grouped_matmul_input_grad", "grouped_matmul_grad", "combine_grad", "exchange_rows"}
     | {"exchange_choice", "return_rows"}
 )
-_APART: dict[str, Callable[[Op, States, Types], Spread]] = {
+_EXPERT_RULES: dict[str, Callable[[Op, States, Types], Spread]] = {
     **dict.fromkeys(("route", "route_grad", "dispatch", "dispatch_grad", "combine", "combine_grad"), _of_experts(None)),
     **dict.fromkeys(("exchange_choice", "exchange_rows", "return_rows"), _of_experts(None)),
     "grouped_matmul": _of_experts(2),
@@ -593,17 +607,17 @@ _APART: dict[str, Callable[[Op, States, Types], Spread]] = {
     "grouped_matmul_weight_grad": _of_experts(2, (0,)),
     "grouped_matmul_grad": _of_experts(2, (1,)),
 }
-"""Rules of mixtures of experts where each device has some of the tokens."""
+"""Rules of mixtures of experts if each device has some of the tokens."""
 
 
 def _loss_of_tokens(states: States, types: Types, values: Values) -> Spread:
-    """Predictions are independent of each other."""
+    """Cut by predictions, which are independent of each other."""
     rows = TOKENS if TOKENS in states[:2] else WHOLE
     return [rows, rows, WHOLE], [rows]
 
 
 def _embedding_of_tokens(states: States, types: Types, values: Values) -> Spread:
-    """Rows are looked up one by one."""
+    """Cut by rows, which are looked up one by one."""
     return [WHOLE, states[1]], [states[1]]
 
 
@@ -616,13 +630,13 @@ _OF_TOKENS: dict[str, Callable[[States, Types, Values], Spread]] = {
     "embedding": _embedding_of_tokens,
     "embedding_grad": _embedding_grad_of_tokens,
 }
-"""Rules where weights are whole and each device has some of the tokens."""
+"""Rules for whole weights if each device has some of the tokens."""
 
 
 def spread_of_tokens(op: Op, states: States, types: Types, values: Values) -> Spread:
-    """How an operator works where weights are whole and activations are cut along their tokens."""
-    if op.kind in _APART:
-        return _APART[op.kind](op, states, types)
+    """Return the states of an operator if weights are whole and activations are cut along their tokens."""
+    if op.kind in _EXPERT_RULES:
+        return _EXPERT_RULES[op.kind](op, states, types)
     if op.kind in _OF_TOKENS:
         return _OF_TOKENS[op.kind](states, types, values)
     if op.kind in ("rotary", "unpack_qkv", "pack_qkv"):

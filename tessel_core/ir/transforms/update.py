@@ -1,4 +1,4 @@
-"""The optimizer's step, at the end of a training program."""
+"""Optimizer steps at the end of a training program."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from tessel_core.ir.transforms.expansion import TENSOR, along, collective, over_
 from tessel_core.ir.types import TensorType
 
 Output = tuple[int, Piece]
-"""A value, and which piece of which tensor it is."""
+"""A value, and the piece of a tensor that it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A weight, or a part of one, on a device, and its gradient there."""
+    """A weight, or a part of a weight, on one device, and its gradient there."""
 
     weight: int
     gradient: int
     piece: Piece
     name: str
     part: Cut | None = None
-    """The part of the weight that its gradient is of, where it is not of all of it."""
+    """Part of the weight to which the gradient belongs. None for the whole weight."""
 
 
 class Draft:
-    """A model to which a step is added: more operations, and the optimizer's state as more inputs."""
+    """A model that gets an optimizer step: more operations, and the optimizer's state as more inputs."""
 
     def __init__(self, model: Distributed) -> None:
         self.build = ProgramBuilder.resumed(model.program)
         self._inputs, self._roles = list(model.inputs), dict(model.roles)
 
     def state(self, of: Parameter, suffix: str) -> tuple[int, Piece]:
-        """An input for each number of a parameter, in its format or, where that is narrow, in fp32."""
+        """Add an input like a parameter, in the parameter's format or, if that is narrow, in fp32."""
         piece = replace(of.piece, name=f"{of.piece.name}.{suffix}")
         self._roles[piece.name] = self._roles[of.piece.name]
         weight = self.build.type_of(of.weight)
@@ -49,36 +49,35 @@ class Draft:
         return value, piece
 
     def step_number(self, device: int) -> int:
-        """The number of the step, as an input."""
+        """Add the number of the step as an input."""
         self._roles["step"] = Role()
         return self.given(f"step.{device}", Piece("step"), TensorType("int32", (), device))
 
     def given(self, name: str, piece: Piece, of_type: TensorType) -> int:
-        """One more input."""
+        """Add an input."""
         self._inputs.append(piece)
         return self.build.input(name, of_type)
 
     def finish(self, outputs: Sequence[Output]) -> Distributed:
-        """The model with these outputs."""
+        """Return the model with these outputs."""
         program = self.build.finish([value for value, _ in outputs])
         return Distributed(program, tuple(self._inputs), tuple(piece for _, piece in outputs), self._roles)
 
 
 class Optimizer(ABC):
-    """An optimizer makes new weights of weights and gradients; called with a model, it adds one step to it.
+    """Base of optimizers, which compute new weights from weights and gradients. A call adds one step to a model.
 
-    The updated weights and the optimizer's updated state become outputs, under the names that they have as inputs; the
-    gradients cease to be.
+    The updated weights and state replace the gradients as outputs, under the names that they have as inputs.
 
-    Raises InputError where no output is a gradient.
+    Raises InputError if no output is a gradient.
     """
 
     @abstractmethod
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """The new values of parameters of one device, and the new state, updated in place by one operation."""
+        """Update parameters of one device and the state in place. Return the new parameters and the new state."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model with the step added."""
+        """Return the model with the step added."""
         outputs, parameters = parameters_of(model)
         draft = Draft(model)
         for device in sorted(parameters):
@@ -89,9 +88,9 @@ class Optimizer(ABC):
 
 
 def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Parameter]]]:
-    """Outputs that are no gradients, and per device its parameters, in the order of the weights.
+    """Return the outputs that are no gradients, and the parameters of each device in the order of the weights.
 
-    Raises InputError where there are none.
+    Raises InputError if there are none.
     """
     program, outputs = model.program, list[Output]()
     found: dict[int, list[Parameter]] = defaultdict(list)
@@ -101,20 +100,20 @@ def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Para
         if not of:
             outputs.append((value, piece))
         else:
-            mine, part = replace(piece, name=of, sums=()), None
-            if (mine, device) not in weights:
-                mine, part = replace(mine, cuts=mine.cuts[:-1]), mine.cuts[-1]
-            weight = weights[mine, device]
-            found[device].append(Parameter(weight, value, mine, program.value_name(weight), part))
+            weight_piece, part = replace(piece, name=of, sums=()), None
+            if (weight_piece, device) not in weights:
+                weight_piece, part = replace(weight_piece, cuts=weight_piece.cuts[:-1]), weight_piece.cuts[-1]
+            weight = weights[weight_piece, device]
+            found[device].append(Parameter(weight, value, weight_piece, program.value_name(weight), part))
     if not found:
         raise InputError("update", f"program {program.name} has no gradients among its outputs")
-    return outputs, {device: sorted(those, key=lambda each: each.weight) for device, those in found.items()}
+    return outputs, {device: sorted(group, key=lambda each: each.weight) for device, group in found.items()}
 
 
 def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
-    """A model to which an optimizer's step was added, with the gradients of before among its outputs again.
+    """Return an updated model with the gradients of the model before among its outputs.
 
-    Where the optimizer is sharded, each replica has its part.
+    If the optimizer is sharded, each replica has its part.
     """
     made_by = {value: op for op in updated.program.ops for value in op.outputs}
     outputs = list(zip(updated.program.outputs, updated.outputs, strict=True))
@@ -134,22 +133,22 @@ def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
 
 @dataclass(frozen=True, slots=True)
 class SgdUpdate(Optimizer):
-    """Stochastic gradient descent: one operation a device updates all of its weights in place."""
+    """Stochastic gradient descent: one operation per device updates all of its weights in place."""
 
     rate: float = 0.01
 
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """Weights less rate times gradients; no state."""
+        """Subtract rate times gradient from the weights. There is no state."""
         taken = [each.weight for each in parameters] + [each.gradient for each in parameters]
         return draft.build.add("sgd", taken, UPDATE, rate=self.rate), []
 
 
 @dataclass(frozen=True, slots=True)
 class AdamUpdate(Optimizer):
-    """Adam [Kingma 2015]: two moments, and a master copy of weights in fp16 or bf16, all of these in fp32.
+    """Adam [Kingma 2015]: two moments, and a master copy of weights in fp16 or bf16, all in fp32.
 
-    The state is inputs that are updated in place, under the weights' names with `.master`, `.mean` and `.square`; the
-    number of the step, from 1, is the input `step`.
+    The state consists of inputs that are updated in place. Their names are the weights' names with `.master`, `.mean`
+    and `.square`. The number of the step, from 1, is the input `step`.
     """
 
     rate: float = 1e-4
@@ -158,7 +157,7 @@ class AdamUpdate(Optimizer):
     epsilon: float = 1e-8
 
     def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
-        """Weights and state after one more step."""
+        """Return weights and state after one more step."""
         build, first = draft.build, draft.build.type_of(parameters[0].weight)
         masters = first.dtype in NARROW
         names = ("master", "mean", "square") if masters else ("mean", "square")
@@ -173,12 +172,12 @@ class AdamUpdate(Optimizer):
 
 @dataclass(frozen=True, slots=True)
 class GradientFormat:
-    """Gradients of weights in another format, in which micro-batches and replicas are summed: usually fp32."""
+    """Sums gradients of weights over micro-batches and replicas in another format, usually fp32."""
 
     dtype: str
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model, of one device, with its gradients in that format."""
+        """Return the model, of one device, with its gradients in that format."""
         source, build = model.program, ProgramBuilder(model.program.name)
         pairs = zip(source.outputs, model.outputs, strict=True)
         gradients = {value for value, piece in pairs if model.role_of(piece).gradient_of}
@@ -196,19 +195,19 @@ class GradientFormat:
 
 @dataclass(frozen=True, slots=True)
 class ShardedOptimizer:
-    """ZeRO [Rajbhandari 2020, section 5], in the program of one replica, in place of a plain optimizer.
+    """ZeRO [Rajbhandari 2020, section 5], in the program of one replica, instead of a plain optimizer.
 
-    In its first stage the all-reduce of a gradient becomes a reduce-scatter along the first axis that the replicas
-    divide; each updates its part of the weight, with state for that part alone, and the parts are gathered into the
-    weights.  Where no axis divides, the gradient stays all-reduced and every replica updates the whole weight.
-    Gradients that are scattered already (stage 2) and weights of which there is only a part (stage 3) are taken as they
-    are.  The state's names are those of `optimizer`.
+    In stage 1, the all-reduce of a gradient becomes a reduce-scatter along the first axis that the replicas divide.
+    Each replica updates its part of the weight and has state for that part only. Then the parts are gathered into the
+    weights. If no axis divides, the gradient stays all-reduced and every replica updates the whole weight. Gradients
+    that are already scattered (stage 2) and weights that are already cut (stage 3) stay as they are. The names of the
+    state are those of `optimizer`.
     """
 
     optimizer: Optimizer
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model with the step added.  Raises InputError where no output is a gradient."""
+        """Return the model with the step added. Raises InputError if no output is a gradient."""
         scattered, together = _scattered(model)
         outputs, parameters = parameters_of(scattered)
         draft = Draft(scattered)
@@ -224,20 +223,20 @@ class ShardedOptimizer:
 
 
 def scatter_axis(shape: tuple[int, ...], parts: int) -> int | None:
-    """The axis along which a weight of that shape is cut; None where it stays whole."""
+    """Return the axis along which a weight of that shape is cut, or None if it stays whole."""
     return next((axis for axis, size in enumerate(shape) if size % parts == 0), None)
 
 
 def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
-    """The shape of the part of such a weight that one of so many replicas updates."""
+    """Return the shape of the part of a weight that one of `parts` replicas updates."""
     axis = scatter_axis(shape, parts)
     return shape if axis is None else (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
 
 
 def _scattered(model: Distributed) -> tuple[Distributed, dict[int, int]]:
-    """The model whose gradients are scattered, and per part of one the operation that made it, by its place.
+    """Return the model with scattered gradients, and the index of the operation that scatters each gradient.
 
-    Values keep their numbers; those of gradients are parts now.
+    Values keep their numbers, but those of gradients are parts now.
     """
     program = model.program
     piece_of = dict(zip(program.outputs, model.outputs, strict=True))
@@ -267,14 +266,14 @@ def _scattered(model: Distributed) -> tuple[Distributed, dict[int, int]]:
 
 
 def _of_tensors(op: Op, some: Sequence[int], over: str, degree: int, **attributes: AttributeValue) -> Op:
-    """The same operation of some of the tensors."""
+    """Return the operation restricted to some of its tensors."""
     inputs, outputs = (tuple(values[place] for place in some) for values in (op.inputs, op.outputs))
     found = {**attributes, **collective(over, degree, len(some))}
     return replace(op, inputs=inputs, outputs=outputs, attributes=tuple(sorted(found.items())))
 
 
 def _part(draft: Draft, whole: Parameter) -> Parameter:
-    """The part of the weight that goes with the part of the gradient."""
+    """Return the part of the weight that belongs to the part of the gradient."""
     if whole.part is None:
         return whole
     cut = whole.part
@@ -283,16 +282,19 @@ def _part(draft: Draft, whole: Parameter) -> Parameter:
 
 
 def _gather(draft: Draft, updated: dict[int, int], parameters: Sequence[Parameter], together: dict[int, int]) -> None:
-    """Replaces the updated parts of the weights by the whole, those that were reduced together at once."""
+    """Replace the updated parts of the weights by whole weights.
+
+    Weights that were reduced together are gathered together.
+    """
     groups: dict[object, list[Parameter]] = defaultdict(list)
     for each in parameters:
         if each.part is not None:
             device = draft.build.type_of(each.weight).device
             groups[together.get(each.gradient, (device, each.part.over))].append(each)
-    for those in groups.values():
-        cuts = [each.part for each in those if each.part is not None]
+    for group in groups.values():
+        cuts = [each.part for each in group if each.part is not None]
         axis = cuts[0].axis if len(cuts) == 1 else tuple(cut.axis for cut in cuts)
         attributes = {"axis": axis, **collective(cuts[0].over, cuts[0].parts, len(cuts))}
-        taken = [updated[each.weight] for each in those]
+        taken = [updated[each.weight] for each in group]
         whole = draft.build.add("allgather_in_place", taken, UPDATE, **attributes)
-        updated |= zip((each.weight for each in those), whole, strict=True)
+        updated |= zip((each.weight for each in group), whole, strict=True)

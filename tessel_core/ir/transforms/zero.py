@@ -1,4 +1,4 @@
-"""ZeRO's second and third stage: gradients and weights of which each replica has a part [Rajbhandari 2020]."""
+"""ZeRO stages 2 and 3: each replica has a part of the gradients and weights [Rajbhandari 2020]."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from tessel_core.ir.transforms.update import scatter_axis
 from tessel_core.ir.types import TensorType
 
 Unit = tuple[Scope, int, bool]
-"""A layer, the stage of the pipeline it is in, and whether its backward runs."""
+"""Layer, stage of the pipeline, and whether it is the backward pass."""
 Key = tuple[Scope, bool]
-"""A layer, or the root of a stage, and whether weights are gathered again for the backward."""
+"""Layer, or root of a stage, and whether weights are gathered again for the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedReplicas:
-    """Stage 2: gradients are scattered over the replicas as soon as a layer's are there.  Stage 3: weights, too.
+    """ZeRO stage 2 scatters gradients over the replicas as soon as a layer has them. Stage 3 cuts weights, too.
 
-    A layer's weights are gathered together before it runs, while the layer before it runs, and again before its
-    backward unless they are kept (`reshard`) [Zhao 2023, PyTorch FSDP, arXiv 2304.11277].  They are copied out of the
-    buffer that they were gathered into [PyTorch, torch/distributed/fsdp/_fully_shard].  What comes before and behind
-    all layers, as embedding and head, is gathered together and kept, as the root's weights are there.  Comes after the
-    other cuts of a layer and before the pipeline, so that every micro-batch gathers and scatters.
+    A layer's weights are gathered together while the layer before it runs. They are gathered again before its backward
+    pass, unless they are kept (`reshard`) [Zhao 2023, PyTorch FSDP, arXiv 2304.11277]. They are copied out of the
+    buffer into which they were gathered [PyTorch, torch/distributed/fsdp/_fully_shard]. Weights before and after all
+    layers, such as embedding and head, are gathered together and kept, like the root's weights in FSDP.
+
+    This transform comes after the other cuts of a layer and before the pipeline, so every micro-batch gathers and
+    scatters.
     """
 
     degrees: Degrees
     weights: bool = True
-    """Whether weights are cut: stage 3."""
+    """Whether weights are cut (stage 3)."""
     reshard: bool = True
-    """Whether gathered weights are freed after a layer's forward and gathered again for its backward."""
+    """Whether gathered weights are freed after a layer's forward pass and gathered again for its backward pass."""
     stage_of: Callable[[int], int] = lambda layer: 0
-    """Per layer, its stage of the pipeline: nothing is gathered ahead across stages."""
+    """Stage of each layer. Nothing is gathered ahead across stages."""
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The program of one device."""
+        """Return the program of one device."""
         return _Sharded(model, self).model()
 
 
@@ -52,11 +54,11 @@ class _Sharded:
         self._build = ProgramBuilder(self._source.name)
         self._value: dict[int, int] = {}
         self._cut: dict[int, tuple[int, str, int]] = {}
-        """Per weight that is cut, the axis, the dimension and the number of parts."""
+        """Axis, dimension and number of parts of each weight that is cut."""
         self._gathered: dict[Key, dict[int, int]] = {}
-        """Per layer and direction, the buffers of its whole weights."""
+        """Buffers of the whole weights of each layer and direction."""
         self._whole: dict[Key, dict[int, int]] = {}
-        """Per layer and direction, its whole weights."""
+        """Whole weights of each layer and direction."""
 
     def _axis(self, value: int, piece: Piece) -> tuple[int, str, int] | None:
         over = replicas_of(piece, self._how.degrees)
@@ -65,7 +67,7 @@ class _Sharded:
         return None if axis is None else (axis, over, parts)
 
     def model(self) -> Distributed:
-        """The model with its weights cut and gathered, and its gradients scattered."""
+        """Return the model with its weights cut and gathered, and its gradients scattered."""
         inputs = [self._input(value, piece) for value, piece in self._model.piece_of.items()]
         runs = self._runs()
         outputs = dict(zip(self._source.outputs, self._model.outputs, strict=True))
@@ -91,7 +93,7 @@ class _Sharded:
         return piece
 
     def _copied_out(self, unit: Unit, ops: list[Op]) -> dict[int, int]:
-        """Per weight that a layer takes, the whole of it, out of the buffer that it was gathered into."""
+        """Return the whole weights that a layer uses, copied out of the buffers into which they were gathered."""
         key, tag = self._key(unit), replace(_first(ops).tag, name=f"{unit[0]}/copy_out")
         whole = self._whole.setdefault(key, {})
         for value, buffer in self._gathered.get(key, {}).items():
@@ -100,13 +102,13 @@ class _Sharded:
         return whole
 
     def _key(self, unit: Unit) -> Key:
-        """For what weights are gathered together; the root's are gathered once for both directions."""
+        """Return the key of weights that are gathered together. The root's are gathered once for both directions."""
         scope, stage, backward = unit
         return (f"/{stage}", False) if unit[:2] in self._roots else (scope, backward and self._how.reshard)
 
     @cached_property
     def _roots(self) -> set[tuple[Scope, int]]:
-        """What comes before and behind all layers: the first and the last, where no other has weights like them."""
+        """First and last unit, before and after all layers, if no other unit has weights of the same types."""
         weights: dict[tuple[Scope, int], dict[int, TensorType]] = defaultdict(dict)
         for op in self._source.ops:
             if op.tag.phase == "forward":
@@ -119,7 +121,7 @@ class _Sharded:
         return op.tag.scope, self._how.stage_of(op.tag.stage or 0), op.tag.phase != "forward"
 
     def _runs(self) -> list[tuple[Unit, list[Op]]]:
-        """Operations in their order, those of a layer and direction that follow each other together."""
+        """Return the operations in order, grouped into consecutive runs of one layer and direction."""
         found = list[tuple[Unit, list[Op]]]()
         for op in self._source.ops:
             unit = self._unit(op)
@@ -129,19 +131,20 @@ class _Sharded:
         return found
 
     def _gather_ahead(self, runs: list[tuple[Unit, list[Op]]], number: int) -> None:
-        """Before a layer runs: its weights, unless they are there, and those of the next layer of the stage."""
+        """Gather the weights of a layer, unless they are present, and those of the next layer of its stage."""
         self._gather(*runs[number], None)
         if number + 1 < len(runs) and runs[number + 1][0][1] == runs[number][0][1]:
             before = runs[number - 1] if number and runs[number - 1][0][1] == runs[number][0][1] else None
             if runs[number + 1][0][0] == runs[number][0][0]:
-                # The last layer's backward follows its forward at once, so its weights are still there.
+                # The backward pass of the last layer follows its forward pass at once, so its weights are still
+                # present.
                 forward, backward = self._key(runs[number][0]), self._key(runs[number + 1][0])
                 self._whole[backward] = self._copied_out(*runs[number])
                 self._gathered[backward] = self._gathered[forward]
             self._gather(*runs[number + 1], before)
 
     def _gather(self, unit: Unit, ops: list[Op], after: tuple[Unit, list[Op]] | None) -> None:
-        """The weights of a layer, once what came `after` which it comes has ended."""
+        """Gather the weights of a layer, once the run `after` has ended."""
         scope, key = unit[0], self._key(unit)
         known = self._gathered.setdefault(key, {})
         if unit[:2] in self._roots:
@@ -161,7 +164,7 @@ class _Sharded:
             known |= zip(values, whole, strict=True)
 
     def _scatter(self, ops: list[Op], outputs: dict[int, Piece]) -> None:
-        """Gradients that are complete, those of a layer together."""
+        """Scatter complete gradients, together for each layer."""
         by_group: dict[tuple[str, int, str], list[tuple[int, int]]] = defaultdict(list)
         for op in ops:
             for value in op.outputs:
@@ -182,10 +185,10 @@ class _Sharded:
                 )
 
     def _left(self, piece: Piece) -> tuple[str, ...]:
-        """Sums that are still to be done: those over tensor parallelism."""
+        """Return the sums that are still to be done: those over tensor parallelism."""
         return tuple(name for name in piece.sums if name == "tensor")
 
 
 def _first(ops: list[Op]) -> Op:
-    """The first operation of a layer that does not run in a later block, as gradients of weights that are apart do."""
+    """Return the first operation of a layer that does not run in a later block. Separate weight gradients do."""
     return next((op for op in ops if op.tag.phase != WEIGHT_PHASE), ops[0])
