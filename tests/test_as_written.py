@@ -225,7 +225,7 @@ def test_the_command_times_a_file_either_way_and_names_the_receives(tessel: Tess
     assert "rank 1 waits 1 step at 0 for 1RECV_F0, and 1F0 after it" in ended.out
     tessel("samples", "v-shape-4", "--out", "plan.json")
     for words, complaint in (
-        (["plan.json", "--receives", "stream"], "plan.json: is a plan; --receives needs PyTorch's CSV"),
+        (["plan.json", "--receives", "stream"], "plan.json: is a plan, but --receives needs a PyTorch CSV file"),
         (["early.csv", "--receives", "line"], "'line' is not one of 'stream', 'in-order'"),
         (["early.csv", "--receives", "stream", "--memory", "3"], "--memory: has no effect with --receives"),
         (["early.csv", "--receives", "stream", "--time-limit", "3"], "--time-limit: has no effect with --receives"),

@@ -346,7 +346,7 @@ def test_bad_kernels_are_refused(tessel: Tessel) -> None:
     assert tessel("simulate", "gpt", "--attention", "flash")[0] == 2
     Path("p.txt").write_text("program p\n%x: fp32[4]@1\nreturn %x\n")
     code, _, err = tessel("simulate", "p.txt", "--attention", "unfused")
-    assert (code, err.startswith("error: --attention: is for families")) == (2, True)
+    assert (code, err.startswith("error: --attention: is for networks")) == (2, True)
     code, _, err = tessel("simulate", "swin", "--attention", "unfused")
     assert (code, err.startswith("error: unfused attention: cannot rewrite")) == (2, True)
 

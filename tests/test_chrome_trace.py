@@ -129,7 +129,7 @@ def test_a_schedule_of_centuries_is_refused_in_one_sentence() -> None:
     slow = tuple(replace(block, duration=2**48) for block in plan.blocks)
     schedule = scheduled(replace(plan, blocks=slow, time_unit="s"), 1)
     assert schedule is not None
-    with pytest.raises(InputError, match="export chrome-trace: the schedule lasts more than the 292 years"):
+    with pytest.raises(InputError, match="export chrome-trace: the schedule lasts more than 292 years"):
         traced(schedule)
 
 

@@ -553,7 +553,7 @@ def test_a_process_with_a_full_stdout_adds_nothing_when_it_ends(unbuffered: str)
 def test_a_closed_stdout_is_one_line_and_a_closed_stderr_is_silence():
     command = f"{sys.executable} -m tessel_core.cli schedule v-shape-4 --json"
     ended = subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (2, "error: stdout: is closed, and answers go there\n")
+    assert (ended.returncode, ended.stderr) == (2, "error: stdout: is closed, so the answer cannot be printed\n")
     ended = subprocess.run(["bash", "-c", f"{command} --no 2>&-"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
 

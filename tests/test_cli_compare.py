@@ -95,7 +95,7 @@ def test_jitter_adds_quantiles_and_chances(tessel, monkeypatch: pytest.MonkeyPat
 
 def test_draws_are_as_many_as_large_schedules_allow(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where large begins at 40 runs for 10,000 draws, so that nobody waits a second for them."""
-    monkeypatch.setattr(jitter, "_RUNS_DRAWN", 400_000)
+    monkeypatch.setattr(jitter, "_MAX_RUNS_DRAWN", 400_000)
     words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b", "--micro-batches", 100, "--jitter", 0.1]
     assert "Draws are fewer than 10,000 because the schedules have 800 runs together." in tessel(*words)[1]
     assert json.loads(tessel(*words, "--json")[1])[0]["jitter"]["draws"] == 500
@@ -116,10 +116,10 @@ def test_after_control_c_no_other_pair_begins(tessel, monkeypatch: pytest.Monkey
     code, out, _ = tessel(*command)
     assert (code, len(made)) == (0, 2)
     assert re.findall(r"^(\d) .*not started", out, re.MULTILINE) == ["3", "4", "5", "6"]
-    assert "6: cancelled before its turn" in out
+    assert "6: cancelled before it began" in out
     made.clear()
     rows = json.loads(tessel(*command, "--json")[1])
-    assert [(row["status"], row["reason"]) for row in rows[2:]] == [(None, "cancelled before its turn")] * 4
+    assert [(row["status"], row["reason"]) for row in rows[2:]] == [(None, "cancelled before it began")] * 4
 
 
 def test_a_search_that_was_cancelled_says_so_in_the_table() -> None:
@@ -141,7 +141,7 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
     [
         (["--schedulers", "foo"], "error: --schedulers: 'foo' is not known"),
         (["--rule", "zzz"], "error: --rule: must be one of advanced, "),
-        (["--schedulers", ","], "error: --schedulers: names none"),
+        (["--schedulers", ","], "error: --schedulers: is empty"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
         ([plan("v-shape-4")], "is already in the list"),
         (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
@@ -193,17 +193,17 @@ def test_a_network_s_missing_forms_are_noted(tessel) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ([], "error: compare: needs either plans or a --network"),
-        ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or a --network"),
+        ([], "error: compare: needs either plans or --network"),
+        ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or --network"),
         (["--network", "foo"], "error: --network: 'foo' is not known"),
         (
             ["--network", "mt5-xxl", "--memory", 150],
-            "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with a --network, got 150",
+            "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with --network, got 150",
         ),
         (["--network", "mt5-xxl", "--devices", 65], "error: --devices: must be between 2 and 64, got 65"),
         (
             ["--network", "mt5-xxl", "--schedulers", "list-scheduling"],
-            "none of list-scheduling runs on a form of mt5-xxl",
+            "none of list-scheduling applies to mt5-xxl",
         ),
     ],
 )

@@ -207,7 +207,7 @@ def test_operators_of_a_published_file_answer_to_its_names_too(tessel: Tessel) -
         assert document(tessel(*place, "--pin", words))["assignment"]["8"] == "cpu1"
     assert document(tessel(*place, "--forbid", "host op=cpu0"))["assignment"]["8"] == "cpu1"
     for words, why in (
-        ("twin=cpu1", "'twin' are several operators, say which by its id: 9, 10"),
+        ("twin=cpu1", "several operators are called 'twin'; use an id: 9, 10"),
         ("5=cpu1", "unknown"),
     ):
         code, _, err = tessel(*place, "--pin", words)
@@ -224,13 +224,13 @@ MIXED = ("place", "chain.json", "--mesh", "pair.json")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*MIXED, "--accelerators", "2"), "--mesh: says what the devices are, so leave out --accelerators"),
+        ((*MIXED, "--accelerators", "2"), "--mesh: already determines the devices, so leave out --accelerators"),
         ((*MIXED, "--cpus", "0"), "so leave out --cpus"),
         ((*MIXED, "--memory", "5"), "so leave out --memory"),
-        (("place", "p.json", "--mesh", "pair.json"), "--mesh: is for a tessel-graph: the times of a published one are"),
-        (("place", "chain.json"), "--accelerators: is missing: the graph does not say how many devices there are"),
-        (("place", "p.json", "--in-flight", "2"), "--in-flight: is for costs on a mesh, so give --mesh too"),
-        (("place", "p.json", "--communication", "blocking"), "--communication: is for costs on a mesh"),
+        (("place", "p.json", "--mesh", "pair.json"), "--mesh: needs a tessel-graph: a published graph has times"),
+        (("place", "chain.json"), "--accelerators: is missing: the graph has no devices of its own"),
+        (("place", "p.json", "--in-flight", "2"), "--in-flight: is an option of costs on a mesh, so give --mesh too"),
+        (("place", "p.json", "--communication", "blocking"), "--communication: is an option of costs on a mesh"),
         ((*MIXED[:2], "--mesh", "h20-8"), "--mesh: 'h20-8' is neither a file nor the name of a mesh, did you mean"),
         ((*MIXED[:2], "--mesh", "h200-9"), "mesh h200-9: 9 devices do not fill nodes of 8"),
         ((*MIXED[:2], "--per-node", "4"), "--per-node: is for a --mesh named KIND-COUNT"),

@@ -127,7 +127,7 @@ def test_a_model_is_checked_and_what_it_leaves_open_is_noted(tessel: Tessel) -> 
         (("place", "p.json", "--memory", "-1"), "must not be negative"),
         (("place", "p.json", "--cpus", "0"), "operator 8: fits nowhere"),
         (("place", "none.json"), "No such file"),
-        (("place", "m.onnx", "--accelerators", "2"), "operator fc1: has no time, nor has any other one"),
+        (("place", "m.onnx", "--accelerators", "2"), "operator fc1: has no time, nor has any other operator"),
         (("schedule", "m.onnx"), "is an ONNX model, but a plan or a schedule is needed"),
         (("place", "p.json", "--out", "p.json"), "is the input file"),
         (("schedule", "p.json"), "is an operator graph, but a plan or a schedule is needed"),
@@ -217,10 +217,10 @@ def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
     code, _, err = tessel("place", "p.json", "--split", "split.json", "--placer", "dp")
     assert (code, err) == (
         2,
-        "error: --placer: dp searches, and --split and --layout say where all goes: leave it out\n",
+        "error: --placer: dp searches, but --split and --layout already place all operators: leave it out\n",
     )
     code, _, err = tessel("place", "p.json", "--split", "p.json")
-    assert (code, err) == (2, "error: p.json: is no split: its parts are to be in `fpgas` and `cpus`\n")
+    assert (code, err) == (2, "error: p.json: is not a split; a split lists its parts in `fpgas` and `cpus`\n")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
         (("--placer", "dp", "--non-contiguous"), "placer dp: is for contiguous placements only"),
         (("--placer", "local-search"), "placer local-search: is for non-contiguous placements only"),
         (("--placer", "dp", "--objective", "forward-backward"), "does not support the objective forward-backward"),
-        (("--placer", "expert"), "--placer: expert judges a placement made by hand, which --split or --layout names"),
+        (("--placer", "expert"), "--placer: expert evaluates a placement made by hand, so give --split or --layout"),
         (("--placer", "cp-sat", "--workers", "0"), "--workers: must be between 1 and 64, got 0"),
     ],
 )
@@ -259,7 +259,7 @@ def test_replicas_are_asked_for_written_and_checked(tessel: Tessel) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--accelerators", "2", "--reduce-every", "2"), "--reduce-every: is for replicated stages"),
+        (("--accelerators", "2", "--reduce-every", "2"), "--reduce-every: is an option of replicated stages"),
         (("--accelerators", "2", "--replicate", "--reduce-every", "0"), "--reduce-every: must be between"),
         (("--mesh", "h200-8", "--replicate", "--reduction-bandwidth", "2"), "--reduction-bandwidth: is for identical"),
         (("--accelerators", "2", "--replicate", "--non-contiguous"), "replicas: need a contiguous placement"),

@@ -94,7 +94,10 @@ def test_people_see_a_row_a_device(tessel: Tessel) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("plan chain.json placed.json", "error: --mesh: is missing: placed.json is a placement on a mesh\n"),
+        (
+            "plan chain.json placed.json",
+            "error: --mesh: is missing: placed.json is a placement on a mesh, so name that mesh\n",
+        ),
         ("plan chain.json pair.json", "error: pair.json: is a device mesh, but a placement is needed\n"),
         ("plan t.json placed.json --mesh pair.json", "error: placed.json: graph: "),
         ("plan chain.json placed.json --mesh h200-8", "error: placed.json: mesh: "),

@@ -89,7 +89,7 @@ def test_groups_of_devices(tessel: Tessel, degree: int) -> None:
     ("words", "complaint"),
     [
         (("mlp", *ASKED[2:]), "error: hidden: is no option here, known are"),
-        (("program", "gpt", *ASKED[-4:]), "error: p.json: is of another graph than gpt with these options"),
+        (("program", "gpt", *ASKED[-4:]), "error: p.json: belongs to another graph than gpt with these options"),
         ((*ASKED[:-1], "plan.json"), "error: plan.json: is a plan, but a schedule is needed"),
         ((*ASKED[:-3], "s.json", *ASKED[-2:]), "error: s.json: is a schedule, but a placement is needed"),
         ((*ASKED, "--optimizer", "lion"), "error: --optimizer: 'lion' is not known"),
@@ -135,5 +135,5 @@ def test_a_placed_model_has_a_program(
     program = read_program(Path("step.txt").read_text(), "step.txt")
     assert len(program.ops) == found["operations"]
     other = run("program", "m.onnx", *asked)
-    assert (other.code, other.err.splitlines()[-1][:41]) == (2, "error: p.json: is of another graph than t")
+    assert (other.code, other.err.splitlines()[-1][:39]) == (2, "error: p.json: belongs to another graph")
     assert run("program", "m.onnx", "--preset", "x", *asked).err.startswith("error: --preset: is for networks")

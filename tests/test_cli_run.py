@@ -71,13 +71,13 @@ def test_numpy_runs_without_pytorch(tessel: Tessel) -> None:
         (("mlp", "--out", "no/o.npz"), "no/o.npz: cannot be written: its folder is missing or not writable"),
         (("mlp", "--steps", 0), "--steps: must be between 1 and 1,000,000, got 0"),
         (("mlp", "--tensor", 3), "strategy 1/3/1/1 pipedream: a width of 512 does not divide among 3 devices"),
-        (("mlp", "--set", "n=2"), "--n: is no size of mlp, which has layers, width, batch, dtype"),
+        (("mlp", "--set", "n=2"), "--n: is not a size of mlp, which has layers, width, batch, dtype"),
         (
             ("nothing",),
             "nothing: is neither a sample nor a file, `tessel samples` lists all samples; families are mlp, gpt",
         ),
         (("gone.onnx",), "gone.onnx: No such file or directory"),
-        (("step.txt", "--tensor", 2), "--tensor: is for families; of files, "),
+        (("step.txt", "--tensor", 2), "--tensor: is for networks; a file takes only "),
         (("step.txt", "--measure"), "--measure: is for schedules, and step.txt is a program"),
         (("v-shape-4", "--steps", 2), "--steps: is for networks and programs, and v-shape-4 is neither"),
         (("v-shape-4", "--set", "n=2"), "--set: is for networks and programs, and v-shape-4 is neither"),
@@ -111,10 +111,10 @@ def test_both_engines_write_the_same_file(tessel: Tessel) -> None:
     for words in asked:
         ran = [tessel("run", *words, "--engine", each, "--out", f"{each}.npz") for each in ("torch", "numpy")]
         assert [each.code for each in ran] == [0, 0]
-        noted = f"note: {words[0]}: all inputs, weights too, are numbers drawn from the seed\n"
+        noted = f"note: {words[0]}: all inputs, including weights, are drawn from the seed\n"
         assert (noted in ran[0].err) == ("." in words[0])
         assert "2 devices, on PyTorch, 2 processes" in ran[0].out
-        assert "peak memory of values by device: " in ran[0].out
+        assert "peak memory per device: " in ran[0].out
         with np.load("torch.npz") as found, np.load("numpy.npz") as wanted:
             assert set(found) == set(wanted)
             for name, array in wanted.items():

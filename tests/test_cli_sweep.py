@@ -96,7 +96,7 @@ def test_the_same_words_go_on_and_a_csv_is_written_anew(tessel: Tessel) -> None:
 def test_people_see_the_best_first_and_why_others_have_none(tessel: Tessel) -> None:
     ended = tessel(*WORDS, "--scheduler", "tessel,zb-v", "--memory", "1e9,8e10", "--out", "r.sqlite")
     lines = ended.out.splitlines()
-    assert lines[:2] == ["4 points of network on h200-2", "4 of 4 points answered; all in r.sqlite"]
+    assert lines[:2] == ["4 points of network on h200-2", "4 of 4 points answered; all answers are in r.sqlite"]
     assert lines[2].split() == ["time", "per"]
     assert lines[3].split() == ["memory", "scheduler", "samples/s", "micro-batch", "idle", "peak", "answer"]
     assert lines[4].split()[:3] == ["80", "GB", "tessel"]
@@ -202,23 +202,23 @@ def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
     assert (process.returncode, out.count("\n")) == (0, 1)
     lines = Path("r.csv").read_text().count("\n") - 1
     assert 5 <= lines < LONGER
-    assert err == f"note: stopped at {lines} of {LONGER:,} points; the same command goes on\n"
+    assert err == f"note: stopped at {lines} of {LONGER:,} points; the same command continues\n"
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         ("--out r.txt", "r.txt: must end in .sqlite, .sqlite3, .db or .csv"),
-        ("--out taken.csv", "taken.csv: exists, and is not the table of taken.sqlite; choose another name"),
+        ("--out taken.csv", "taken.csv: exists and was not written from taken.sqlite; choose another name"),
         ("--out no/r.sqlite", "no/r.sqlite: cannot be written: its folder is missing or not writable"),
         ("--out other.sqlite", "other.sqlite: holds another sweep (1 point of network on h200-2); choose another name"),
         (
             "--out other.csv",
-            "other.csv: keeps its results in other.sqlite beside it, which holds another sweep (1 point ",
+            "other.csv: stores its results in other.sqlite, which holds another sweep (1 point ",
         ),
-        ("--out r.sqlite --micro-batches 2,x", "--micro-batches: must be whole numbers with commas between, got '2,x'"),
-        ("--out r.sqlite --memory 1.5", "--memory: must be whole numbers with commas between, got '1.5'"),
-        ("--out r.sqlite --memory inf", "--memory: must be whole numbers with commas between, got 'inf'"),
+        ("--out r.sqlite --micro-batches 2,x", "--micro-batches: must be whole numbers separated by commas, got '2,x'"),
+        ("--out r.sqlite --memory 1.5", "--memory: must be whole numbers separated by commas, got '1.5'"),
+        ("--out r.sqlite --memory inf", "--memory: must be whole numbers separated by commas, got 'inf'"),
         ("--out r.sqlite --micro-batches ,", "numbers of micro-batches: a sweep needs at least one"),
         ("--out r.sqlite --dtype fp7", "--dtype: must be one of"),
         ("--out r.sqlite --mesh h20-3", "--mesh: 'h20-3' is neither a file nor the name of a mesh"),
@@ -313,10 +313,10 @@ def test_what_all_strategies_have_is_said_once(tessel: Tessel, config: str) -> N
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("network.json", "network.json: is no Hugging Face config; strategies are swept of a family, a preset or a "),
+        ("network.json", "network.json: is not a Hugging Face config; a sweep needs a family, a preset or a "),
         ("llama-4", "tessel sweep: No such command 'llama-4'"),
-        ("config.json --set color=1", "--color: is no size of llama, which has "),
-        ("config.json --set window", "--set: wants NAME=VALUE, got 'window'"),
+        ("config.json --set color=1", "--color: is not a size of llama, which has "),
+        ("config.json --set window", "--set: must be NAME=VALUE, got 'window'"),
         ("config.json --set style=gemma3", "--set style: must be one of llama, gemma2, got 'gemma3'"),
         ("config.json --layers 0", "--layers: must be between 1 and 1000, got 0"),
     ],

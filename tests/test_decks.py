@@ -19,7 +19,7 @@ from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.learning import find_deck, list_decks
 from tessel_core.learning.decks import ideals, programs, strategies, zero_bubble
-from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.learning.level import MAX_WORDS_PER_SENTENCE, sentences
 from tessel_core.learning.levels import repetend
 from tessel_core.learning.own_deck import OwnDeckQuestion
 from tessel_core.learning.questions import DeckQuestion
@@ -43,7 +43,7 @@ def test_a_deck_is_solved_and_says_it_shortly(name: str) -> None:
     assert [each["title"] for each in data["slides"]] == [slide.title for slide in deck.slides]
     for each, slide in zip(data["slides"], deck.slides, strict=True):
         assert not re.search(r"[{}]", " ".join(each["lines"]))
-        assert all(len(sentence.split()) <= MOST_WORDS for sentence in sentences(each["lines"]))
+        assert all(len(sentence.split()) <= MAX_WORDS_PER_SENTENCE for sentence in sentences(each["lines"]))
         frames = timeline_frames(base64.b64decode(each["data"]))
         assert len(frames) == len(slide.shown()) + (slide.traced is not None)
         assert frames or each["picture"].startswith("<svg")

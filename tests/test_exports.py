@@ -45,7 +45,7 @@ def test_a_file_s_name_leads_back_to_its_export(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["plan.json", "plan", "html", "plan.html.zip", ""])
 def test_a_name_that_says_nothing_is_asked_back(name: str) -> None:
-    with pytest.raises(InputError, match="does not say which file to make; give --to, or a name that ends in "):
+    with pytest.raises(InputError, match="has no known suffix; give --to, or a name that ends in "):
         export_for(name)
 
 

@@ -282,15 +282,21 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
     ("words", "error"),
     [
         ("--size gpt5", "--size: 'gpt5' is not known, known are gpt2, "),
-        ("--width 512", "--width: is no size of gpt, which has size, layers, hidden"),
+        ("--width 512", "--width: is not a size of gpt, which has size, layers, hidden"),
         ("--heads 7", "heads: hidden size 768 does not divide into 7 equal heads"),
         ("--tensor 5", "12 heads do not divide among 5 devices"),
         ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
         ("--mode decode --tokens-before 1024", "--tokens-before: decode takes 1 to 1023 tokens, got 1024"),
         ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
         ("--recompute some", "'some' is not one of 'none', 'selective', 'full'"),
-        ("--recompute", "error: --recompute: takes a value; without one it meant full, so say --recompute full"),
-        ("--recompute --zero", "error: --recompute: takes a value; without one it meant full"),
+        (
+            "--recompute",
+            "error: --recompute: needs a value; the earlier meaning of a bare --recompute is --recompute full",
+        ),
+        (
+            "--recompute --zero",
+            "error: --recompute: needs a value; the earlier meaning of a bare --recompute is --recompute full",
+        ),
         ("--mode decode --recompute full", "inference has neither a backward"),
     ],
 )

@@ -99,13 +99,13 @@ def test_what_takes_more_devices_than_there_are_is_counted(tessel: Tessel) -> No
     assert (code, json.loads(out)["configurations"], json.loads(out)["too_large"]) == (0, 12, 12)
     assert Grid(data=(1, 2, 3), tensor=(1, 2), micro_batches=(1, 5)).too_large(3) == 2 * 2
     code, out, _ = tessel(*["sweep", "mlp", "--data", "32", "--mesh", "h200-16"])
-    assert (code, out.splitlines()[-1]) == (1, "150 left out: they take more devices than the 16 there are")
+    assert (code, out.splitlines()[-1]) == (1, "150 left out: they need more than 16 devices")
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--micro-batch-size 4 --micro-batches 2", "takes the place of --micro-batches, give one of them"),
+        ("--micro-batch-size 4 --micro-batches 2", "replaces --micro-batches, so give only one of them"),
         ("--micro-batch-size 0", "micro_batch_size: must be at least 1, got 0"),
         ("--micro-batch-size x", "--micro-batch-size: must be numbers and ranges"),
     ],
@@ -176,7 +176,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
     ("words", "error"),
     [
         ("--zero 4", "--zero: must be one of 0, 1, 2, 3, got 4"),
-        ("--zero", "--zero: takes a value; without one it meant 0,1, so say --zero 0,1"),
+        ("--zero", "--zero: needs a value; the earlier meaning of a bare --zero is --zero 0,1"),
         ("--attention flash", "--attention: 'flash' is not known, known are fused, flash2, unfused"),
         ("--context-method star", "--context-method: 'star' is not known, known are ring, all-to-all"),
         ("--grad-dtype int8", "--grad-dtype: must be one of fp32, bf16, fp16, got 'int8'"),
@@ -184,7 +184,7 @@ def test_experts_are_shared_in_a_sweep(tessel: Tessel) -> None:
         ("--tokens-before 5", "--tokens-before: training takes whole sequences, got 5"),
         (
             "--width 5",
-            "--width: is no size of gpt, which has size, layers, hidden, heads, vocabulary, sequence, batch, ",
+            "--width: is not a size of gpt, which has size, layers, hidden, heads, vocabulary, sequence, batch, ",
         ),
     ],
 )
@@ -377,11 +377,14 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
         ("mlp --data 8 --mesh h200-4", "it takes 8 devices, the mesh has 4"),
         ("mlp --uniform-mesh 1e13,1e12,0 --data 2", "a link: bandwidth must be above 0, got 0"),
         ("mlp --uniform-mesh 1e13,1e12", "--uniform-mesh: must be FLOPS,BYTES_PER_S,GBPS, got '1e13,1e12'"),
-        ("mlp --uniform-mesh 1,1,1 --mesh h200-4", "--mesh: says what the devices are, so leave out --uniform-mesh"),
-        ("mlp --compat other", "--compat: 'other' is not known, known is distir"),
+        (
+            "mlp --uniform-mesh 1,1,1 --mesh h200-4",
+            "--mesh: already determines the devices, so leave out --uniform-mesh",
+        ),
+        ("mlp --compat other", "--compat: unknown semantics 'other'; the only one is distir"),
         ("mlp --schedule zb-v", "ZB-V needs two stages a device"),
         ("mlp --dtype fp7", "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'fp7'"),
-        ("nothing", "nothing: is no network and no file, families are mlp, gpt"),
+        ("nothing", "nothing: is neither a network nor a file, families are mlp, gpt"),
     ],
 )
 def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:

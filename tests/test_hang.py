@@ -348,10 +348,10 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
         "note: hang.csv: Ranks that do what the file says wait forever. Circle: rank 0 at position 1"
     )
     for words, complaint in (
-        (["m.json", "--capacity", "1"], "--capacity: is of queues, so it needs --channels"),
+        (["m.json", "--capacity", "1"], "--capacity: is the capacity of queues, so it needs --channels"),
         (["m.json", "--channels", "pair", "--capacity", "-1"], "--capacity: must be at least 0, got -1"),
         (["m.json", "--channels", "tube"], "'tube' is not one of 'rank', 'pair', 'direction', 'edge'"),
-        (["plan.json", "--channels", "rank"], "plan.json: --channels: needs an order"),
+        (["plan.json", "--channels", "rank"], "plan.json: --channels: needs a schedule, a program or a PyTorch CSV"),
     ):
         tessel("samples", "m-shape-4", "--out", "plan.json")
         ended = tessel("check", *words)

@@ -201,5 +201,5 @@ def test_a_device_without_a_hole() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(3, 3), (4, 2), (-1, 2), (0, 9)])
 def test_a_range_outside_is_refused(start: int, end: int) -> None:
-    with pytest.raises(InputError, match="range: must begin before it ends and lie within 0 and 8"):
+    with pytest.raises(InputError, match="range: must begin before it ends and be within 0 and 8"):
         span_of(SCHEDULE, start, end)

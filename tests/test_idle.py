@@ -228,7 +228,7 @@ def test_a_schedule_that_does_not_fit_has_no_bound() -> None:
 
 def test_a_bound_above_the_length_is_refused() -> None:
     schedule = Schedule.from_starts(TWO, np.array([[0, 2, 3, 5]]))
-    with pytest.raises(InputError, match="bound: is 8, more than the length of 7"):
+    with pytest.raises(InputError, match="bound: is 8, which is more than the length of the schedule, 7"):
         IdleSplit.of(schedule, 8)
 
 

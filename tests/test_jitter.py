@@ -105,7 +105,7 @@ def test_the_seed_decides_and_chunks_do_not(monkeypatch: pytest.MonkeyPatch, of:
     np.testing.assert_array_equal(makespans(graph, varied), drawn)
     assert not (makespans(graph, replace(varied, seed=2)) == drawn).any()
     np.testing.assert_array_equal(makespans(graph, replace(varied, draws=20)), drawn[:20])
-    for most in ("_IN_CACHE", "_HELD"):
+    for most in ("_CACHED_DURATIONS", "_MAX_DURATIONS"):
         monkeypatch.setattr(jitter, most, 3 * len(graph.schedule.start))
     np.testing.assert_array_equal(makespans(graph, varied), drawn)
 

@@ -86,9 +86,9 @@ def test_any_sets_are_shown_with_their_circles() -> None:
 
 
 def test_what_has_no_table_says_why() -> None:
-    with pytest.raises(InputError, match="is of placements for throughput"):
+    with pytest.raises(InputError, match="needs the objective throughput"):
         Lattice.of(replace(problem(network()), objective=FORWARD_BACKWARD))
-    with pytest.raises(InputError, match="all alike"):
+    with pytest.raises(InputError, match="needs equal devices"):
         Lattice.of(PlacementProblem.on_pool(random_graph(1), DevicePool(2, 1)))
     with pytest.raises(InputError, match="more than 200 ideals"):
         Lattice.of(Placing(graph=GraphFile.of(load_graph("resnet50-training"))).problem)

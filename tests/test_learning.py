@@ -33,7 +33,7 @@ from tessel_core.learning import (
 )
 from tessel_core.learning.assignment import judge_assignment
 from tessel_core.learning.coach import Coaching
-from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.learning.level import MAX_WORDS_PER_SENTENCE, sentences
 from tessel_core.learning.levels import (
     causal_ring,
     gathered_weights,
@@ -46,7 +46,7 @@ from tessel_core.learning.levels import (
 )
 from tessel_core.learning.solved import idle, searched
 from tessel_core.learning.stamping import judge_stamp, least_period
-from tessel_core.learning.task import MOST_RUNS
+from tessel_core.learning.task import MAX_PUZZLE_RUNS
 from tessel_core.learning.verdict import judge, orders_like, schedule_of, target_of
 from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -95,7 +95,7 @@ def test_what_a_level_says_is_short_and_filled_in(level: Level) -> None:
     if isinstance(task := level.task(), Assignment):
         said += [*task.parts, *(judge_assignment(task, given).sentence for given in (task.start, task.best))]
     assert not re.search(r"[{}]", " ".join(said))
-    assert [each for each in sentences(said) if len(each.split()) > MOST_WORDS] == []
+    assert [each for each in sentences(said) if len(each.split()) > MAX_WORDS_PER_SENTENCE] == []
 
 
 @pytest.mark.parametrize("level", PUZZLES, ids=named)
@@ -118,7 +118,7 @@ def test_a_puzzle_is_proved_and_solved_by_its_coach(level: Level) -> None:
     assert schedule is not None
     judged = judge(schedule, best)
     assert judged.reached
-    assert judged.sentence.endswith("proved: nobody can do better.")
+    assert judged.sentence.endswith("proved optimal.")
     target = target_of(puzzle, best)
     assert target is not None
     assert judge(target, best, puzzle.order).reached, "where an order is asked for, it is one of the shortest"
@@ -169,9 +169,9 @@ def test_the_best_block_is_the_bound_and_others_are_told_how_far_they_are() -> N
         assert least_period(found) == found.period
         moved = schedule.starts[unroll:] - schedule.starts[:-unroll]
         assert np.unique(moved).tolist() == [found.period], "the block is stamped"
-    assert judge_stamp(task, best).sentence.startswith("16 steps for 3 micro-batches, 16/3 steps each: proved")
+    assert judge_stamp(task, best).sentence.startswith("16 steps for 3 micro-batches, 16/3 steps each. Proved")
     late = judge_stamp(task, Repetend(task.plan, 20, best.first_start))
-    assert late.sentence.endswith("This block may be stamped every 16 steps already.")
+    assert late.sentence.endswith("This block can already repeat every 16 steps.")
     with pytest.raises(InputError, match=r"stamped every 15: .*memory|stamped every 15: .*overlap"):
         judge_stamp(task, Repetend(task.plan, 15, best.first_start))
     with pytest.raises(InputError, match="has no run 9 of micro-batch 0"):
@@ -191,7 +191,7 @@ def test_an_assignment_is_solved_by_its_coach_and_by_nothing_slower(level: Level
     assert (first.reached, found.reached) == (False, True)
     assert task.helped(given) == given == task.best
     longer = first.traced[0].latency / found.traced[0].latency - 1
-    assert f"this takes {longer:.1%} longer than it has to." in first.sentence
+    assert f"this takes {longer:.1%} longer than necessary." in first.sentence
     for trace, _ in (first.traced, found.traced):
         idle_of_it = idle_of(trace)
         assert idle_of_it is not None
@@ -206,9 +206,9 @@ def test_an_assignment_is_complete_fits_and_is_one_of_the_parts() -> None:
     chunks, experts = (find_level(name).task() for name in ("18", "17"))
     assert isinstance(chunks, Assignment)
     assert isinstance(experts, Assignment)
-    with pytest.raises(InputError, match="gpu0: has 3 parts, and room for 2"):
+    with pytest.raises(InputError, match="gpu0: has 3 parts, but room for only 2"):
         judge_assignment(chunks, ((0,), *chunks.start[1:2], (0,), *chunks.start[3:]))
-    with pytest.raises(InputError, match="Chunk 1: attends to 1 of 8: is on no device"):
+    with pytest.raises(InputError, match="Chunk 1: attends to 1 of 8: is not on any device"):
         judge_assignment(chunks, ((), *chunks.start[1:]))
     for wrong in ((), ((0,),), ((9,),) * 8, ((0, 1),) * 8):
         assert chunks.given_of(wrong) == chunks.start
@@ -346,7 +346,7 @@ def test_tensors_that_are_mistaken_for_others_are_said_before_the_circle_behind_
     found = task.check(order)
     assert task.crossed(order, found).keys() == {(0, 0), (1, 0)}, "neither is ticked as done"
     assert task.says(order, found) == (
-        "Mismatched: gpu1 is to receive activations 0 where gpu0 is to send activations 1, "
+        "Mismatched: gpu1 would receive activations 0 while gpu0 would send activations 1, "
         "so the wrong tensor would arrive."
     )
     assert not task.crossed(task.start, task.check(task.start))
@@ -355,7 +355,7 @@ def test_tensors_that_are_mistaken_for_others_are_said_before_the_circle_behind_
 def test_lists_are_moved_only_where_that_makes_sense() -> None:
     task = find_level("15").task()
     assert isinstance(task, Ordering)
-    with pytest.raises(InputError, match="gpu1: cannot send gradients 0 before it has done: receive activations 0"):
+    with pytest.raises(InputError, match="gpu1: cannot send gradients 0 before this action: receive activations 0"):
         task.moved(task.start, (1, 0))
     kept = task.moved(task.start, (0, 1))
     assert task.order_of(kept) == kept
@@ -393,11 +393,11 @@ def test_only_what_is_least_and_valid_is_reached() -> None:
     assert slow is not None
     judged = judge(slow, best)
     assert not judged.reached
-    assert "longer than it has to be" in judged.sentence
+    assert "longer than necessary" in judged.sentence
     assert idle(slow) > idle(best.solution)
     other = judge(best.solution, best, "gpipe")
     assert not other.reached
-    assert other.sentence.endswith("What is asked for is another order, GPipe.")
+    assert other.sentence.endswith("The task asks for another order, GPipe.")
     broken = slow.starts.copy()
     broken[0, 1] = 0
     with pytest.raises(InputError, match=r"dependency|no overlap"):
@@ -427,6 +427,6 @@ def test_every_word_has_numbers_for_every_shape(shape: str) -> None:
 
 def test_a_puzzle_has_its_limits() -> None:
     plan = build_shape("v-shape", ShapeParameters(devices=4))
-    assert len(plan.blocks) * (MOST_RUNS // len(plan.blocks)) <= MOST_RUNS
-    with pytest.raises(InputError, match="puzzle: has 408 runs, more than the 400"):
+    assert len(plan.blocks) * (MAX_PUZZLE_RUNS // len(plan.blocks)) <= MAX_PUZZLE_RUNS
+    with pytest.raises(InputError, match="puzzle: has 408 runs, more than 400"):
         Puzzle(plan, 51)

@@ -118,14 +118,14 @@ def gap() -> Schedule:
 @pytest.mark.parametrize(
     ("schedule", "why"),
     [
-        (lambda: once("zb-v", "zb-v"), "stage 4 is on gpu3, and Megatron's stages go round the ranks in loops"),
+        (lambda: once("zb-v", "zb-v"), "stage 4 is on gpu3, but Megatron-LM assigns stages to ranks in loops"),
         (
             lambda: sequential("mt5-v-4"),
-            'block F0 runs "encoder_embedding, encoders 0–14", and Megatron knows one row of layers, an ',
+            'block F0 runs "encoder_embedding, encoders 0–14", but Megatron-LM needs an embedding first, ',
         ),
         (lambda: sequential("v-shape-4"), 'block F0 has no label that names its layers, such as "layers 0–7"'),
-        (lambda: sequential("gpt-1m-vocab-m-4"), "block E is on 4 devices, and a stage is on one"),
-        (gap, "block F2 begins with layer 17, where layer 16 is next"),
+        (lambda: sequential("gpt-1m-vocab-m-4"), "block E is on 4 devices, but a stage must be on one"),
+        (gap, "block F2 begins with layer 17, but layer 16 is next"),
     ],
     ids=["zb-v", "mt5", "unlabelled", "sharded", "gap"],
 )
@@ -133,7 +133,7 @@ def test_what_a_layout_cannot_say_is_refused_with_what_works(schedule, why: str)
     objection = EXPORTS["megatron"].objection(schedule())
     assert objection.startswith(why)
     assert objection.endswith(
-        "; a V or a loop of a GPT's layers can be said, and a PyTorch CSV says any chain of stages"
+        "; this export needs a V or a loop of GPT layers; a PyTorch CSV can express any chain of stages"
     )
 
 
@@ -163,7 +163,7 @@ def test_a_layout_becomes_a_placement_a_plan_and_the_same_layout_again(tessel: T
             "--layout: the layout: has layers of multi-token prediction, m, but the graph has none",
         ),
         (["--layout", "Et*12x|L"], "--layout: position 6: 'x' is none of"),
-        (["--layout", "Et*12L", "--split", "g.json"], "g.json: is no split"),
+        (["--layout", "Et*12L", "--split", "g.json"], "--layout: places all operators, and so does --split"),
     ):
         ended = tessel("place", "g.json", *mesh, *words)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
@@ -215,13 +215,13 @@ def test_a_searched_v_is_a_v_in_its_plan(tessel: Tessel) -> None:
     ("words", "complaint"),
     [
         (("--layout-shape", "v"), "--layout-shape: is for --stages-per-device 2 or more"),
-        (("--to", "megatron"), "--to: writes a layout with several stages per device, so give --stages-per-device"),
-        (("--stages-per-device", "2", "--to", "onnx"), "--to: 'onnx' is unknown, known is megatron"),
+        (("--to", "megatron"), "--to: needs several stages per device, so give --stages-per-device"),
+        (("--stages-per-device", "2", "--to", "onnx"), "--to: unknown format 'onnx'; the only format is megatron"),
         (
             ("--stages-per-device", "2", "--layout-shape", "v", "--to", "megatron"),
-            "--to: writes what Megatron-LM runs, which is a loop of stages",
+            "--to: needs a loop of stages, because Megatron-LM runs no --layout-shape v",
         ),
-        (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: says its stages itself"),
+        (("--stages-per-device", "2", "--layout", "Et|tL"), "--layout: has stages of its own"),
         (("--stages-per-device", "2", "--non-contiguous"), "several stages per device: need a contiguous placement"),
         (("--stages-per-device", "2", "--placer", "dp"), "placer dp: places one stage per device"),
     ],

@@ -134,7 +134,7 @@ def test_every_kind_of_file_is_loaded(tmp_path: Path) -> None:
         (lambda: tessel.place(tessel.load("mlp"), "h200-3000000"), "more than"),
         (lambda: tessel.simulate("mlp", "h200-1", depth=3), "depth: is no size of mlp, known are layers, width"),
         (lambda: tessel.export(tessel.schedule(tessel.load("v-shape-4"), 9, "gpipe"), "a.csv"), "contains no schedule"),
-        (lambda: tessel.export(tessel.schedule(tessel.load("m-shape-4"), 4), "a.unknown"), "its name does not say"),
+        (lambda: tessel.export(tessel.schedule(tessel.load("m-shape-4"), 4), "a.unknown"), "has no known suffix"),
     ],
 )
 def test_wrong_input_is_one_sentence(call, why: str) -> None:

@@ -191,13 +191,13 @@ WORDS: list[tuple[tuple[object, ...], str]] = [
     (("mlp.onnx", "--set", "bach=8"), "mlp.onnx: sizes: no tensor has an open size 'bach', known are batch"),
     (("mlp.onnx", "--set", "batch=0"), "mlp.onnx: sizes: batch must be at least 1, got 0"),
     (("mlp.onnx", "--set", "batch"), "--set: wants NAME=N, with a whole number, got 'batch'"),
-    (("mlp.onnx", "--tensor", 2), "--tensor: is for families"),
-    (("mlp.onnx", "--batch", 2), "--batch: is for families"),
+    (("mlp.onnx", "--tensor", 2), "--tensor: is for networks"),
+    (("mlp.onnx", "--batch", 2), "--batch: is for networks"),
     (("text.txt", "--data", 2), "text.txt: is a program's text, which already fixes its sizes and devices"),
     (("text.onnx",), "text.onnx: No such file or directory"),
     (
         ("mlp", "--layers", 2, "--width", 8, "--batch", 2, "--set", "a=1"),
-        "--a: is no size of mlp, which has layers, width, batch, dtype",
+        "--a: is not a size of mlp, which has layers, width, batch, dtype",
     ),
 ]
 

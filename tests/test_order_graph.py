@@ -87,6 +87,6 @@ def test_many_runs_are_timed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = solve_schedule("1f1b", load_sample("gpt-6.7b-v-4"), 12).drawable
     assert found is not None
     whole = OrderGraph.of(found).savings()
-    monkeypatch.setattr("tessel_core.inspection.order._MOST_WAYS", 3 * len(found.start))
+    monkeypatch.setattr("tessel_core.inspection.order._MAX_PATH_LENGTHS", 3 * len(found.start))
     assert OrderGraph.of(found).savings() == whole
     assert any(whole)

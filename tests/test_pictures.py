@@ -105,7 +105,8 @@ def test_an_svg_says_title_devices_and_micro_batches_and_fetches_nothing() -> No
 @pytest.mark.extras
 @pytest.mark.usefixtures("kaleido")
 @pytest.mark.parametrize(
-    ("program", "why"), [(None, "which is no file; install chromium"), ("#!/bin/sh\nexit 3\n", "did not draw it: ")]
+    ("program", "why"),
+    [(None, "which is not a file; install chromium"), ("#!/bin/sh\nexit 3\n", "could not draw it: ")],
 )
 def test_a_browser_that_is_not_there_or_does_not_work_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, why: str

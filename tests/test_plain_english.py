@@ -1,4 +1,4 @@
-"""Documents are read once: short sentences, measured over every page and every document at the root."""
+"""Sentences of documents are short, on every page and in every document at the root."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if path.name != "CHANGELOG.md")
-"""The changelog is a list of what was, and is not rewritten."""
-LONGEST_SENTENCE = 35
-LONGEST_MEDIAN = 16
-SHORTEST_SENTENCE = 3
-"""Fewer words are a label, which says nothing of how long sentences are."""
+"""Documents to check. The changelog is a list of past changes, and is not checked."""
+MAX_SENTENCE_WORDS = 35
+MAX_MEDIAN_WORDS = 16
+MIN_SENTENCE_WORDS = 3
+"""Texts with fewer words are labels, and are not counted."""
 
 BLOCKS = re.compile(r"^(```|~~~).*?^\1|^---\n.*?^---\n|<!--.*?-->", re.DOTALL | re.MULTILINE)
 NO_PROSE = re.compile(r"^\s*(#|:::|!\[|\|[\s:|-]+\|$|<)|^ {4,}\S.*:\s*$")
@@ -25,7 +25,10 @@ END = re.compile(r"(?<=[.!?])[)\"*_]*\s+(?=[\"*_(\[`]*[A-Z0-9`])")
 
 
 def paragraphs(text: str, *, cells: bool) -> Iterator[str]:
-    """Paragraphs, list items and, if asked for, cells of tables, each on one line; no code, headings or pictures."""
+    """Yield paragraphs, list items and, with `cells`, table cells, each as one line.
+
+    Skip code, headings and pictures.
+    """
     lines: list[str] = []
     for line in [*BLOCKS.sub("", text).splitlines(), ""]:
         item = re.match(r"\s*([-*+]|\d+\.)\s+(.*)", line)
@@ -40,21 +43,21 @@ def paragraphs(text: str, *, cells: bool) -> Iterator[str]:
 
 
 def sentences(text: str, *, cells: bool = True) -> list[str]:
-    """The sentences of a document; code in a line counts as one word, and a link as its text."""
+    """Return the sentences of a document. Inline code counts as one word, and a link as its text."""
     found = []
     for paragraph in paragraphs(text, cells=cells):
         plain = LINK.sub(r"\1", CODE.sub("`code`", paragraph))
-        found += [each for each in END.split(plain) if len(each.split()) >= SHORTEST_SENTENCE]
+        found += [each for each in END.split(plain) if len(each.split()) >= MIN_SENTENCE_WORDS]
     return found
 
 
 def words(sentence: str) -> int:
-    """How many words a sentence has; signs between numbers are none."""
+    """Count the words of a sentence, without signs between numbers."""
     return sum(any(sign.isalnum() for sign in word) for word in sentence.split())
 
 
 def lengths(path: Path, *, cells: bool) -> list[int]:
-    """The words of each sentence of a document."""
+    """Return the number of words of each sentence of a document."""
     return [words(each) for each in sentences(path.read_text(encoding="utf-8"), cells=cells)]
 
 
@@ -73,11 +76,11 @@ def test_there_are_documents() -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_sentences_of_a_document_are_short(path: Path) -> None:
-    long = [each for each in sentences(path.read_text(encoding="utf-8")) if words(each) > LONGEST_SENTENCE]
+    long = [each for each in sentences(path.read_text(encoding="utf-8")) if words(each) > MAX_SENTENCE_WORDS]
     assert long == []
-    assert median([0, *lengths(path, cells=False)]) <= LONGEST_MEDIAN
+    assert median([0, *lengths(path, cells=False)]) <= MAX_MEDIAN_WORDS
 
 
 def test_half_of_all_sentences_are_short() -> None:
-    """Outside of tables, whose cells are seldom sentences."""
-    assert median(each for path in DOCUMENTS for each in lengths(path, cells=False)) <= LONGEST_MEDIAN
+    """Table cells do not count, because they are rarely sentences."""
+    assert median(each for path in DOCUMENTS for each in lengths(path, cells=False)) <= MAX_MEDIAN_WORDS

@@ -89,17 +89,17 @@ def test_micro_batches_are_numbered_as_the_last_stage_runs_them() -> None:
 @pytest.mark.parametrize(
     ("sample", "why"),
     [
-        ("m-shape-4", "block E is on 4 devices, and a stage is on one"),
-        ("x-shape-4", "blocks dF3 and uF0 are on branches, and stages form a chain"),
-        ("v-shape-4-inference", "plan v-shape-4-inference is for inference, and each stage needs a backward block"),
-        ("evoformer-4", "plan evoformer-4 has 12 forward and 4 backward blocks, and each stage needs one of both"),
+        ("m-shape-4", "block E is on 4 devices, but a stage must be on one"),
+        ("x-shape-4", "blocks dF3 and uF0 are on branches, but stages must form a chain"),
+        ("v-shape-4-inference", "plan v-shape-4-inference is for inference, but each stage needs a backward block"),
+        ("evoformer-4", "plan evoformer-4 has 12 forward and 4 backward blocks, but each stage needs one of both"),
     ],
 )
 def test_what_has_no_stages_is_refused_with_what_works(sample: str, why: str) -> None:
     schedule = solve_schedule("sequential", load_sample(sample), 2).drawable
     assert schedule is not None
     assert EXPORTS["pytorch-csv"].objection(schedule) == (
-        f"{why}; tessel run runs any schedule, and V, split V, loop and ZB-V forms can be said"
+        f"{why}; this export supports V, split V, loop and ZB-V shapes; tessel run runs any schedule"
     )
 
 
@@ -116,14 +116,14 @@ def test_stages_lie_whole_on_one_rank_and_talk_with_neighbours() -> None:
         return {"blocks": tuple(replace(b, devices=(device,)) if b.name == name else b for b in free)}
 
     assert objection() == ""
-    assert objection(**moved("B1", 2)) == "block B1 is on gpu2 and F1 on gpu1, and a stage is on one"
-    assert objection(**moved("W3", 0)) == "block W3 is on gpu0 and F3 on gpu3, and a stage is on one"
+    assert objection(**moved("B1", 2)) == "block B1 is on gpu2 and F1 on gpu1, but a stage must be on one device"
+    assert objection(**moved("W3", 0)) == "block W3 is on gpu0 and F3 on gpu3, but a stage must be on one device"
     skip = replace(plan.dependencies[0], predecessor="F0", successor="F2")
     assert objection(dependencies=(*plan.dependencies, skip)) == (
-        "block F2 takes a tensor from F0, and stages talk with their neighbours only"
+        "block F2 takes a tensor from F0, but stages can only exchange tensors with their neighbours"
     )
     more = (*plan.devices, replace(plan.devices[0], name="spare"))
-    assert objection(devices=more) == "device spare runs nothing, and every rank needs a stage"
+    assert objection(devices=more) == "device spare runs nothing, but every rank needs a stage"
 
 
 def test_torchtitan_is_told_how_stages_lie_or_that_it_cannot_place_them() -> None:
@@ -323,7 +323,8 @@ def test_from_the_terminal(tessel: Tessel) -> None:
     again = tessel("export", "z.json", "--to", "pytorch-csv", "--out", "z.csv", "--script")
     assert (again.code, again.err) == (
         2,
-        "error: z.py: exists and may hold your model; without --script it runs what --out becomes\n",
+        "error: z.py: exists and may hold your model, so it is not replaced. Leave out --script: the script runs the "
+        "new file too\n",
     )
     assert tessel("export", "z.json", "--out", "other.pytorch.csv", "--script").out.count("\n") == 7
     assert tessel("check", "z.csv").out == "z.csv: valid\n"
@@ -339,7 +340,7 @@ def test_from_the_terminal(tessel: Tessel) -> None:
     for words, complaint in (
         (
             ["z.csv", "z.json", "--to", "csv"],
-            "error: z.json: is one file too many: only the traces of several ranks go ",
+            "error: z.json: is one file too many: only traces of ranks can be combined",
         ),
         (["t0.json", "--to", "csv"], "error: t0.json: stage 1: is missing in the traces: open those of all ranks "),
         (["z.json", "--to", "csv", "--script"], "error: --script: is for pytorch-csv, not csv\n"),

@@ -277,7 +277,7 @@ def test_a_program_of_millions_of_operations_is_timed_run_by_run(tessel: Tessel)
     words = "--size gpt3-175b --tensor 8 --pipeline 8 --stages-per-device 3 --micro-batches 64 --micro-batch-size 1"
     ended = tessel("simulate", "gpt", *words.split(), "--recompute", "full", "--mesh", "a100-64", "--json")
     assert ended.code == 0
-    assert "operations are timed run by run and not one by one" in ended.err
+    assert "operations are timed block by block, not one by one" in ended.err
     found = ended.document
     assert len(found["peak_memory"]) == len(found["device_end_s"]) == 64
     assert found["latency_s"] == max(found["device_end_s"])

@@ -1,4 +1,4 @@
-"""Commands and examples in the documents work, and print what the documents say."""
+"""Commands and examples in the documents work, and print the documented output."""
 
 import doctest
 import re
@@ -32,7 +32,7 @@ PAGES = (
     "docs/how_to/run_schedules.md",
     "docs/reference/file_formats.md",
 )
-"""The pages whose commands are run, one after another in one folder."""
+"""Pages whose commands are run, one after another in the same folder."""
 DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md")))
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"(?:\.venv/bin/)?tessel (.*)")
@@ -40,12 +40,12 @@ COMMANDS_OF_README = 6
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The language and the text of each block of code on a page."""
+    """Return language and text of each block of code on a page."""
     return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
 
 
 def commands() -> list[str]:
-    """Every `tessel …` line of the sh blocks, in order; blocks of bash need what the tests do not have."""
+    """Return every `tessel …` line of the sh blocks in order. Blocks of bash need files that tests do not have."""
     lines = [
         line for page in PAGES for language, text in blocks(page) if language == "sh" for line in text.splitlines()
     ]
@@ -58,13 +58,13 @@ def runs_a_schedule(command: str) -> bool:
 
 
 def example(kind: str) -> str:
-    """A file of that format as the page of file formats shows it."""
+    """Return the example of a format on the page of file formats."""
     (found,) = [text for language, text in blocks("docs/reference/file_formats.md") if f'"{kind}"' in text]
     return found
 
 
 def said(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    """The output of a command that ends well."""
+    """Run a command, assert that it exits with 0, and return its output."""
     monkeypatch.setattr(sys, "argv", ["tessel", *shlex.split(command), *more])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -84,7 +84,7 @@ def test_the_commands_of_the_documents_work(
             printed[command] = said(command, monkeypatch, capsys, *numpy)
 
     def answer(*words: str) -> str:
-        """The answer to the only command that begins like this."""
+        """Return the output of the only command that begins with these words."""
         (found,) = [text for command, text in printed.items() if command.startswith(" ".join(words))]
         return found
 
@@ -160,7 +160,7 @@ SLOTS_PER_ACTIVATION = {"loop": 2, "zb-v": 4}
 
 
 def rows_of_published_schedules() -> list[list[str]]:
-    """The cells of each row of the table, without backticks."""
+    """Return the cells of each row of the table, without backticks."""
     table = (ROOT / "docs" / "reference" / "published_schedules.md").read_text(encoding="utf-8")
     table = table.split("| name | schedule | on")[1]
     return [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:3] == "| `"]
@@ -189,7 +189,7 @@ def test_the_table_names_every_published_schedule() -> None:
 
 @cache
 def modules() -> list[str]:
-    """The paths of all modules that are ours."""
+    """Return the paths of all our modules."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
     return [
         path.as_posix() for path in (*ROOT.glob("*.py"), *(path for each in folders for path in each.rglob("*.py")))
@@ -204,7 +204,7 @@ def test_every_module_that_a_document_names_exists(document: Path) -> None:
 
 @pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda path: path.name)
 def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
-    """Links between the pages of the site are checked where it is built."""
+    """Links between pages of the site are checked when it is built."""
     for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text(encoding="utf-8")):
         found = document.parent / target if target else document
         assert found.exists(), target
@@ -214,11 +214,11 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
 
 
 OPTIONS_OF_OTHERS = {"--peer", "--pipeline-model-parallel-layout", "--rm", "--write-goldens"}
-"""Of benchmarks, Megatron-LM, docker and pytest."""
+"""Options of benchmarks, Megatron-LM, docker and pytest."""
 
 
 def options_of(command: Any) -> set[str]:
-    """The options of a command and of those below it."""
+    """Return the options of a command and its subcommands."""
     own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
 

@@ -314,7 +314,7 @@ def test_the_command_answers_in_json(tessel: Tessel, tmp_path: Path) -> None:
         (("--global-batch", "16", "--recompute", "some"), "is not known"),
         (("--global-batch", "16", "--tensor", "two"), "must be numbers and ranges"),
         (("--global-batch", "16", "--launch", "torchtitan"), "go together"),
-        (("--global-batch", "16", "--set", "wheels=4"), "is no size of llama"),
+        (("--global-batch", "16", "--set", "wheels=4"), "is not a size of llama"),
     ],
 )
 def test_bad_questions_get_one_sentence(tessel: Tessel, more: tuple[str, ...], why: str) -> None:

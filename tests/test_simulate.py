@@ -241,10 +241,10 @@ def test_streams_and_links_from_a_terminal(tessel: Tessel, overlap: bool, sharin
     Path("p.txt").write_text(program_text(crossing()))
     words = [*([] if overlap else ["--no-overlap"]), *(["--link-sharing"] if sharing else []), "--json"]
     code, out, err = tessel("simulate", "p.txt", "--mesh", "port.json", *words)
-    alone = "note: one port: each transfer counts as if a node_uplink were its own; --link-sharing shares it\n"
+    alone = "note: one port: each transfer gets the whole node_uplink; --link-sharing shares it\n"
     assert (code, err) == (0, "" if sharing else alone)
     assert json.loads(out)["latency_s"] == simulate(crossing(), MESH, overlap=overlap, link_sharing=sharing).latency
-    note = "note: v100-8: it has no node_uplink, so no transfers share one\n"
+    note = "note: v100-8: the mesh has no node_uplink, so --link-sharing has no effect\n"
     assert tessel("simulate", "mlp", "--data", "8", "--mesh", "v100-8", *words).err == (note if sharing else "")
 
 

@@ -75,9 +75,9 @@ def test_a_table_says_when_everything_ran_and_what_was_held(tessel: Tessel) -> N
 def test_too_many_events_for_viewers_are_refused_and_the_table_is_not(
     tessel: Tessel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessel_core.exports.simulation_trace.MOST_EVENTS", 100)
+    monkeypatch.setattr("tessel_core.exports.simulation_trace.MAX_EVENTS", 100)
     trace = simulate(trained(2, 1, 2, 2), MESH)
-    sentence = f"the simulation has {trace.events:,} events, more than the 100 that trace viewers read"
+    sentence = f"the simulation has {trace.events:,} events, more than 100, the limit of trace viewers"
     with pytest.raises(InputError, match=f"^export chrome-trace: {sentence}$"):
         SIMULATION_EXPORTS["chrome-trace"].made(trace, None, True)
     assert SIMULATION_EXPORTS["csv"].made(trace, None, True).startswith(b"device,stream,operation,")

@@ -1,4 +1,4 @@
-"""The same verbs from a terminal, a file a verb."""
+"""Command line: one module per command."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import threading
 
 
 def main() -> None:
-    """Run the verb that the arguments name; an interrupt while its code is still loading ends it quietly too."""
+    """Run the command that the arguments name. An interrupt while modules load ends the process without a traceback."""
     try:
         from tessel_core.cli.command import main as run
     except KeyboardInterrupt:
@@ -16,10 +16,10 @@ def main() -> None:
 
 
 def main_of_process() -> None:
-    """`main`, where the process ends with it: at once, if threads of a search are left.
+    """Run `main` as the whole process, and end the process at once if threads of a search are still running.
 
-    One that compiles, or that asks CP-SAT and was given up, is in C++ then, and aborts a Python that is ending when it
-    comes back to it.
+    Such a thread compiles, or runs CP-SAT after its search was abandoned.  It is inside C++ code, and would abort an
+    interpreter that is shutting down when it returns to Python.
     """
     try:
         main()

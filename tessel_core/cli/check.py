@@ -1,4 +1,4 @@
-"""`tessel check`: the referee on any file."""
+"""`tessel check`: check files against all rules."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ from tessel_core.units import counted
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is found of a file; the certificate only where channels were asked for."""
+    """Result of checking one file; the certificate only with `--channels`."""
 
     file: str
     violations: list[Violation]
     certificate: HangCertificate | None = None
     left_out: str = ""
-    """What was not asked and can be wrong."""
+    """Sentence about a check that was not made."""
 
     @property
     def bad(self) -> bool:
+        """Whether the file breaks a rule or can hang."""
         return bool(self.violations) or (self.certificate is not None and not self.certificate.proceeds)
 
 
-_MOST_SHOWN = 20
+_MAX_VIOLATIONS_SHOWN = 20
 _SENDS_NOT_CHECKED = "only its cells were checked; --channels says whether its sends and receives can hang"
 
 
@@ -68,25 +69,29 @@ def check(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Plans, schedules, measured runs, workspaces, graphs, meshes, programs, PyTorch's schedules (CSV) and "
-            "the traces of its ranks, and placements or splits with theirs."
+            help="Plans, schedules, measured runs, workspaces, graphs, meshes, programs, PyTorch schedules (CSV) and "
+            "profiler traces of ranks. Give a placement or split together with its graph, and its mesh if it has one."
         ),
     ],
     channels: Annotated[
         Channels | None,
-        typer.Option(help="Whether sends and receives can hang, with one queue for each of these."),
+        typer.Option(
+            help="Also check whether sends and receives can hang, with one queue of sent tensors per rank, per pair of "
+            "ranks, per direction of a pair, or per edge of the plan and direction. Fewer queues hang more easily."
+        ),
     ] = None,
     capacity: Annotated[
         int | None,
         typer.Option(
-            help="Number of sends that may be outstanding in a queue. Default: 0, each waits for its receive."
+            help="With --channels: sends per queue that may run ahead of their receives. Raising it can remove hangs. "
+            "Default: 0, each send waits for its receive."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Ask the referee about any file; exit 1 where one is not valid, or can hang."""
+    """Check files against all rules; exit with 1 if a file is invalid or its ranks can hang."""
     if channels is None and capacity is not None:
-        raise InputError("--capacity", "is of queues, so it needs --channels")
+        raise InputError("--capacity", "is the capacity of queues, so it needs --channels")
     if capacity is not None and capacity < 0:
         raise InputError("--capacity", f"must be at least 0, got {capacity}")
     verdicts = _verdicts_on(files, channels, capacity or 0)
@@ -95,7 +100,7 @@ def check(
 
 
 def _verdicts_on(files: Sequence[str], channels: Channels | None, capacity: int) -> list[_Verdict]:
-    """Per file, what is found; placements find graph and mesh among the files by their fingerprints."""
+    """Return one verdict per file. Placements find their graph and mesh among the files by fingerprint."""
     found = [(name, _read(sample_or_file(name))) for name in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
@@ -117,7 +122,10 @@ def _verdicts_on(files: Sequence[str], channels: Channels | None, capacity: int)
 
 
 def _schedule_in(found: Known | Program, traces: Sequence[PipelineTrace], channels: Channels | None) -> Known | Program:
-    """What PyTorch's files hold as a schedule, traces all together; a CSV's cells are kept where channels matter."""
+    """Turn files of PyTorch into schedules, all traces into one.
+
+    A CSV stays as it is if its sends and receives count.
+    """
     if isinstance(found, PipelineTrace):
         return foreign_schedule(traces)
     if isinstance(found, PyTorchCsv) and channels is None and not found.communicates:
@@ -126,7 +134,7 @@ def _schedule_in(found: Known | Program, traces: Sequence[PipelineTrace], channe
 
 
 def _actions(found: Known | Program) -> RankActions:
-    """What each rank does in turn; InputError of files without an order."""
+    """Return the order of actions per rank. Raises InputError if the file has no order."""
     if isinstance(found, WorkspaceFile) and found.opened is not None:
         found = found.opened
     if isinstance(found, RunFile):
@@ -137,9 +145,7 @@ def _actions(found: Known | Program) -> RankActions:
         return program_actions(found)
     if isinstance(found, PyTorchCsv):
         return csv_actions(found)
-    raise InputError(
-        "--channels", f"needs an order: a schedule, a program or a PyTorch CSV, and this is {a_kind(found)}"
-    )
+    raise InputError("--channels", f"needs a schedule, a program or a PyTorch CSV, and this is {a_kind(found)}")
 
 
 def _show(verdicts: Sequence[_Verdict], *, as_json: bool) -> None:
@@ -150,10 +156,10 @@ def _show(verdicts: Sequence[_Verdict], *, as_json: bool) -> None:
         broken = each.violations
         valid = f"not valid, {counted(len(broken), 'violation')}" if broken else "valid"
         sys.stdout.write(f"{each.file}: {valid}\n")
-        for violation in broken[:_MOST_SHOWN]:
+        for violation in broken[:_MAX_VIOLATIONS_SHOWN]:
             sys.stdout.write(f"  {violation}\n")
-        if len(broken) > _MOST_SHOWN:
-            sys.stdout.write(f"  … and {len(broken) - _MOST_SHOWN} more\n")
+        if len(broken) > _MAX_VIOLATIONS_SHOWN:
+            sys.stdout.write(f"  … and {len(broken) - _MAX_VIOLATIONS_SHOWN} more\n")
         for line in filter(None, (each.left_out, each.certificate and each.certificate.sentence)):
             sys.stdout.write(f"  {line}\n")
 
@@ -173,7 +179,7 @@ def _row(each: _Verdict) -> dict[str, object]:
 
 
 def _read(path: Path) -> Known | Program:
-    """Any file of ours; what begins as a program's text is one, and is well-formed when it could be read."""
+    """Read a file of any known format. A file that begins with "program " is the text of a program."""
     data = read_bytes(path)
     if not data.startswith(b"program "):
         return with_graph(read_known(data, str(path)))
@@ -181,24 +187,24 @@ def _read(path: Path) -> Known | Program:
 
 
 def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
-    """A plan, graph or mesh that could be read is valid; the others have rules to keep and claims to live up to."""
+    """Return the broken rules and false claims. A plan, graph or mesh that could be read has none."""
     if isinstance(found, WorkspaceFile):
         from tessel_core.workbench.workspace import workspace_of
 
-        workspace_of(replace(found, opened=None), "")  # InputError for what is not known
+        workspace_of(replace(found, opened=None), "")  # raises InputError if it is malformed
         return _violations(found.opened, graphs, meshes)
     if isinstance(found, ScheduleFile):
-        return _of_schedule(found)
+        return _schedule_violations(found)
     if isinstance(found, RunFile):
-        return _of_schedule(found.schedule) + check_run(found.run)
+        return _schedule_violations(found.schedule) + check_run(found.run)
     if isinstance(found, PlacementFile):
-        return _of_placement(found, graphs, meshes)
+        return _placement_violations(found, graphs, meshes)
     if isinstance(found, SplitFile):
-        return _of_split(found, graphs)
+        return _split_violations(found, graphs)
     return []
 
 
-def _of_schedule(found: ScheduleFile) -> list[Violation]:
+def _schedule_violations(found: ScheduleFile) -> list[Violation]:
     broken, report = check_schedule(found.schedule), found.report
     if report is None:
         return broken
@@ -206,7 +212,9 @@ def _of_schedule(found: ScheduleFile) -> list[Violation]:
     return broken + list(claims)
 
 
-def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
+def _placement_violations(
+    found: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]
+) -> list[Violation]:
     placement, report = bind_placement(found, graphs, meshes), found.report
     without = () if report is None or report.contiguous else ("contiguous",)
     broken = [*check_placement(placement, without=without), *check_allowances(placement, found.terms.allowances)]
@@ -216,11 +224,11 @@ def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
     return list(check_placement_claims(placement, report.status, report.objective_name, report.objective, report.bound))
 
 
-def _of_split(found: SplitFile, graphs: Sequence[GraphFile]) -> list[Violation]:
-    """A split by hand need not be contiguous; it belongs to the one published graph among the files."""
+def _split_violations(found: SplitFile, graphs: Sequence[GraphFile]) -> list[Violation]:
+    """Check a split made by hand, which need not be contiguous, against the only published graph among the files."""
     published = [each for each in graphs if each.pool is not None]
     if len(published) != 1:
-        raise InputError("split", f"needs its published graph among the files, there are {len(published)}")
+        raise InputError("split", f"needs exactly one published graph among the files, got {len(published)}")
     (graph,) = published
     assert graph.pool is not None
     return check_placement(split_placement(found, graph.graph, graph.pool), without=("contiguous",))

@@ -1,4 +1,4 @@
-"""The same verbs from a terminal.  Results go to stdout, progress and errors to stderr."""
+"""Entry point of the command line. Results go to stdout; progress, notes and errors go to stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessel_core.errors import InputError
 app = typer.Typer(
     name="tessel",
     cls=Verbs,
-    help="Find, prove, compare and look at schedules of networks that do not fit on one device.",
+    help="Place, schedule and simulate networks that are too large for one device.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -29,26 +29,26 @@ app = typer.Typer(
 
 _LOOPBACK = "127.0.0.1"
 _FLAGS = {"model": "--size", "export": "--to"}
-"""Of what the core calls another way."""
+"""Options by the name that the core uses in errors, if it is not the option's own name."""
 
 
 @app.callback()
 def _tessel() -> None:
-    """Without this, typer takes the only command that is here for the whole."""
+    """Typer would run `app` without its name if `app` were the only thing registered here."""
 
 
 @app.command("app")
 def open_app(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on the loopback interface.")] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine to serve the app on.")] = 8501,
     headless: Annotated[bool, typer.Option(help="Do not open a browser window.")] = False,
 ) -> None:
-    """Open the browser app on loopback."""
+    """Open the browser app. Only this machine can connect to it."""
     import signal
     import subprocess
 
     script = BUNDLE / "app.py"
     if _taken(port):
-        raise InputError("--port", f"{port} is in use on this machine; is the app open already? Else choose another")
+        raise InputError("--port", f"{port} is in use. The app may be open already; otherwise choose another port")
     command = [sys.executable, "-m", "streamlit", "run", str(script), f"--server.address={_LOOPBACK}"]
     command += [f"--server.port={port}", f"--server.headless={str(headless).lower()}"]
     with subprocess.Popen(command, cwd=script.parent) as server, contextlib.suppress(KeyboardInterrupt):
@@ -68,7 +68,7 @@ def _taken(port: int) -> bool:
 
 
 def main() -> None:
-    """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
+    """Run the command line. Wrong input prints one line and exits with 2, without a traceback."""
     try:
         open_streams()
         _refuse_without_value(sys.argv[1:])
@@ -79,7 +79,7 @@ def main() -> None:
     except InputError as error:
         _fail(f"{_as_typed(error.where)}: {error.why}")
     except TyperException as error:
-        # What typer says of usage, as one line; it has already printed the help where no command was given.
+        # Without a message, no command was given and typer has printed the help.
         message = error.format_message()
         _fail(f"{_verb_of(error)}: {message}") if message else sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
@@ -88,27 +88,27 @@ def main() -> None:
         sys.exit(0)
 
 
-_MEANT = {"--recompute": ("full", "none,full"), "--zero": ("1", "0,1")}
-"""Per option that had no value once, what it meant: of one strategy, and of a sweep."""
+_EARLIER_MEANING = {"--recompute": ("full", "none,full"), "--zero": ("1", "0,1")}
+"""Options that took no value in earlier versions, with the value that replaces that for one strategy and in a sweep."""
 
 
 def _refuse_without_value(words: Sequence[str]) -> None:
-    """Raise InputError for an option without a value that was said so before there were several."""
+    """Raise InputError if an option of earlier versions is given without the value that it now needs."""
     for word, after in pairwise([*words, ""]):
-        if word in _MEANT and (not after or after.startswith("-")):
-            meant = _MEANT[word]["sweep" in words]
-            raise InputError(word, f"takes a value; without one it meant {meant}, so say {word} {meant}")
+        if word in _EARLIER_MEANING and (not after or after.startswith("-")):
+            meant = _EARLIER_MEANING[word]["sweep" in words]
+            raise InputError(word, f"needs a value; the earlier meaning of a bare {word} is {word} {meant}")
 
 
 def _compile_later() -> None:
-    """What a search has begun to compile is not begun anew by the next command."""
+    """Let a compilation that a search began continue after this command, and say so."""
     kernels = sys.modules.get("tessel_core.scheduling.kernels.warm")
     if kernels is not None and (note := kernels.finish_later()):
         sys.stderr.write(f"note: {note}\n")
 
 
 def _verb_of(error: TyperException) -> str:
-    """The command with its subcommands, as far as they were known: "tessel sweep schedules"."""
+    """Return the command and subcommands in which a usage error arose, such as "tessel sweep schedules"."""
     names, context = list[str](), getattr(error, "ctx", None)
     while context is not None and context.parent is not None:
         names.append(context.info_name)
@@ -117,7 +117,7 @@ def _verb_of(error: TyperException) -> str:
 
 
 def _as_typed(where: str) -> str:
-    """The flag of what is wrong, where it was typed; the core knows no flags."""
+    """Return the option that the user typed for the place named in an error, or the place itself."""
     flags = {word.split("=")[0] for word in sys.argv[1:] if word.startswith("--")}
     return next((flag for flag in (f"--{where}", f"--{where}s", _FLAGS.get(where)) if flag in flags), where)
 

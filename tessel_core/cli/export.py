@@ -1,4 +1,4 @@
-"""`tessel export`: a schedule file as a file for another program."""
+"""`tessel export`: write a schedule as a file for another program."""
 
 from __future__ import annotations
 
@@ -30,22 +30,26 @@ def export(
     schedule: Annotated[
         list[Path],
         typer.Argument(
-            help="A tessel-schedule file, the published Tessel code's JSON, PyTorch's CSV, or its profiler's traces, "
-            "a file a rank."
+            help="Schedule: a tessel-schedule file, a JSON file of the published Tessel code, a PyTorch CSV file, or "
+            "traces "
+            "of the PyTorch profiler, one file per rank."
         ),
     ],
-    to: Annotated[str | None, typer.Option(help=f"One of {_KINDS}; without it the suffix of --out decides.")] = None,
+    to: Annotated[str | None, typer.Option(help=f"Format: {_KINDS}. Default: given by the suffix of --out.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help=f"File to write, such as one that ends in {_SUFFIXES}; without it text goes to stdout."),
+        typer.Option(help=f"File to write. Known suffixes are {_SUFFIXES}. Default: print text formats to stdout."),
     ] = None,
     script: Annotated[
         bool,
         typer.Option(
-            "--script", help="Write a torchrun script beside the file as well, and say torchtitan's settings."
+            "--script",
+            help="With --to pytorch-csv: also write a torchrun script beside the file, and print torchtitan settings.",
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout about the file.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document about the file to stdout in place of text.")
+    ] = False,
 ) -> None:
     """Export a schedule as a report, a picture, a trace or a table."""
     kind = _kind(to, out)
@@ -56,7 +60,7 @@ def export(
         for source in schedule:
             check_place(out, source)
     report = _report_in(schedule)
-    assert report.solution is not None, "what is read from a file is checked, and raises where it is not valid"
+    assert report.solution is not None, "an invalid schedule raised when it was read"
     data = export_schedule(kind.name, report.solution, report)
     if out is None:
         sys.stdout.buffer.write(data)
@@ -75,7 +79,7 @@ def export(
 
 
 def _write_script(schedule: Schedule, out: Path, beside: Path) -> tuple[dict[str, object], list[str]]:
-    """Write it; what is known of it, for programs and in lines for people."""
+    """Write the torchrun script, and describe it as JSON fields and as lines of text."""
     text, ranks = torchrun_script(schedule, out.name, beside.name), len(schedule.plan.devices)
     write_file(beside, text)
     settings = torchtitan_settings(schedule, str(out))
@@ -85,14 +89,18 @@ def _write_script(schedule: Schedule, out: Path, beside: Path) -> tuple[dict[str
 
 
 def _script_place(kind: Export, out: Path | None) -> Path:
-    """Where the script goes; an earlier one may hold somebody's model, so it stays."""
+    """Return the path of the script. Raises InputError if it exists, because it may hold the user's model."""
     if kind.name != PYTORCH_CSV:
         raise InputError("--script", f"is for {PYTORCH_CSV}, not {kind.name}")
     if out is None:
         raise InputError("--script", "is written beside a file, so it needs --out")
     beside = out.with_suffix(".py")
     if beside.exists():
-        raise InputError(str(beside), "exists and may hold your model; without --script it runs what --out becomes")
+        raise InputError(
+            str(beside),
+            "exists and may hold your model, so it is not replaced. Leave out --script: the "
+            "script runs the new file too",
+        )
     check_place(beside)
     return beside
 
@@ -107,20 +115,20 @@ def _kind(to: str | None, out: Path | None) -> Export:
 
 def _check_stdout(kind: Export, json: bool) -> None:
     if json:
-        raise InputError("--json", "tells of a file, so it needs --out; without it stdout holds the export itself")
+        raise InputError("--json", "describes the written file, so it needs --out")
     if not kind.is_text:
-        raise InputError("--out", f"is missing: {kind.name} is not text and does not go to stdout")
+        raise InputError("--out", f"is missing: {kind.name} is a binary format and is not printed to stdout")
 
 
 def _report_in(paths: Sequence[Path]) -> ScheduleReport:
-    """The schedule in a file, or in traces of its ranks, checked anew; InputError names the first rule it breaks."""
+    """Read a schedule from a file or from traces of its ranks. Raises InputError with the first rule that it breaks."""
     path, read = paths[0], [read_any(each) for each in paths]
     traces = [each for each in read if isinstance(each, PipelineTrace)]
     if len(read) > 1 and len(traces) < len(read):
-        raise InputError(str(paths[1]), "is one file too many: only the traces of several ranks go together")
+        raise InputError(str(paths[1]), "is one file too many: only traces of ranks can be combined")
     (found, *_), foreign = read, [each for each in read if isinstance(each, PyTorchCsv | PipelineTrace)]
     if isinstance(found, MicroBatchPlan):
-        raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
+        raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` with --out writes a schedule of it")
     if isinstance(found, RunFile):
         found = found.schedule
     if not foreign and not isinstance(found, ScheduleFile):

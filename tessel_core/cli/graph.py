@@ -1,16 +1,17 @@
-"""`tessel graph`: operator graphs of known networks, and what can be derived from any graph."""
+"""`tessel graph`: operator graphs of networks, files and PyTorch modules, with optional backward and merging."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
 from tessel_core.errors import InputError, find, nearest
 from tessel_core.formats import GraphFile, graph_text, write_file
@@ -28,143 +29,165 @@ if TYPE_CHECKING:
     from tessel_core.networks.pytorch import ImportedModule
 
 
+@dataclass(frozen=True, slots=True)
+class BackwardArguments:
+    """Options of the backward pass."""
+
+    backward: Annotated[bool, typer.Option("--backward", help="Add the backward pass.")] = False
+    recompute: Annotated[
+        Recompute,
+        typer.Option(
+            help="With --backward: operators whose results are not kept but computed again. none; selective: every "
+            "second matrix product of a layer and all cheap operators; full: whole layers. Recomputing more saves "
+            "memory and takes time."
+        ),
+    ] = Recompute.NONE
+    split_weights: Annotated[
+        bool, typer.Option("--split-weights", help="With --backward: make weight gradients operators of their own.")
+    ] = False
+
+    def check(self) -> None:
+        """Raise InputError for an option without effect."""
+        recomputes = self.recompute != Recompute.NONE
+        if (recomputes or self.split_weights) and not self.backward:
+            flag = "--recompute" if recomputes else "--split-weights"
+            raise InputError(flag, "is an option of the backward pass, so give --backward too")
+
+    def on_spec(self, spec: Any) -> Any:
+        """Return the spec of a network or ONNX model, with the backward pass if it was asked for."""
+        if not self.backward:
+            return spec
+        return replace(spec, training=True, recompute=self.recompute, split_weights=self.split_weights)
+
+
+@options.field_by_field
 def graph(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A network or a preset (listed without it), or a file: a graph, ONNX, a Hugging Face config.json."
+            help="Network family or preset, or a file: a graph, an ONNX model or a Hugging Face config.json. "
+            "Omit it to list families and presets."
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Published size of the network family.")] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="OPTION=VALUE",
-            help="An option of the network, or a size that an ONNX file leaves open; repeatable.",
+            help="Option of the network (listed without SOURCE), or a size that an ONNX file leaves open. Repeatable.",
         ),
     ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="Add the backward pass.")] = False,
-    recompute: Annotated[
-        Recompute,
-        typer.Option(
-            help="What runs again in the backward pass and is not kept: nothing, every second product and the quick "
-            "rest, or whole layers."
-        ),
-    ] = Recompute.NONE,
-    split_weights: Annotated[
-        bool, typer.Option("--split-weights", help="Make weight gradients operators of their own.")
-    ] = False,
+    training: BackwardArguments = BackwardArguments(),
     torch: Annotated[
         bool,
         typer.Option(
             "--torch",
-            help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs, and export the module "
-            "without weights.",
+            help="Take SOURCE as FILE.py:FUNCTION and execute it. The function returns a PyTorch module and its "
+            "inputs. "
+            "The module is exported without weights.",
         ),
     ] = False,
     by_layer: Annotated[
         bool,
         typer.Option(
-            "--by-layer", help="Merge each layer, named by the first part of its operators' names, into one operator."
+            "--by-layer",
+            help="Merge all operators of a layer into one. The first part of an operator's name is its layer.",
         ),
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="tessel-graph file to write.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the graph, in the tessel-graph format.")] = None,
     json: Json = False,
 ) -> None:
-    """Build the operator graph of a network, or add the backward to a graph, or merge its layers."""
-    from tessel_core.networks.graphs.spec import LAYERS
-    from tessel_core.networks.graphs.table import GRAPHS, build_graph
+    """Build the operator graph of a network, add the backward pass to a graph, or merge its layers."""
+    from tessel_core.networks.graphs.table import GRAPHS
 
     if source is None:
         _list(list(GRAPHS.values()), as_json=json)
         return
-    recomputes = recompute != Recompute.NONE
-    if (recomputes or split_weights) and not backward:
-        raise InputError("--recompute" if recomputes else "--split-weights", "is for the backward; say --backward too")
-    if torch:
-        if preset is not None:
-            raise InputError("--preset", f"is for networks, and {source} is none of them")
-        if out is not None:
-            check_place(out, Path(source.rpartition(":")[0]))
-        shown = _of_module(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
-        _end(_layers(shown) if by_layer else shown, out, as_json=json)
-        return
-    found = _network(source, preset)
+    training.check()
+    network = None if torch else _network(source, preset)
+    if network is None and preset is not None:
+        raise InputError("--preset", f"is for networks, and {source} is not one")
     if out is not None:
-        check_place(out, Path(source) if Path(source).exists() else None)
-    if found is None:
-        if preset is not None:
-            raise InputError("--preset", f"is for networks, and {source} is none of them")
-        shown = _of_file(source, changes or (), backward, recompute=recompute, split_weights=split_weights)
-        shown = _layers(shown) if by_layer else shown
+        path = Path(source.rpartition(":")[0] if torch else source)
+        check_place(out, path if path.exists() else None)
+    if network is None:
+        built = (_module_graph if torch else _file_graph)(source, changes or (), training)
+        built = _layers(built) if by_layer else built
     else:
-        family, preset_spec, chosen = found
-        spec = _spec(family, preset_spec, changes or ())
-        if backward:
-            spec = replace(spec, training=True, recompute=str(recompute), split_weights=split_weights)
-        shown = build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, chosen)
-    _end(shown, out, as_json=json)
-
-
-def _end(shown: OperatorGraph, out: Path | None, *, as_json: bool) -> None:
+        built = _network_graph(network, changes or (), training, by_layer=by_layer)
     if out is not None:
-        write_file(out, graph_text(_writable(shown)))
-    _show(shown, as_json=as_json)
+        write_file(out, graph_text(_writable(built)))
+    _show(built, as_json=json)
 
 
-def _of_module(
-    source: str, changes: Sequence[str], backward: bool, *, recompute: Recompute, split_weights: bool
+def _network_graph(
+    network: tuple[GraphFamily, GraphSpec | None, str],
+    changes: Sequence[str],
+    training: BackwardArguments,
+    *,
+    by_layer: bool,
 ) -> OperatorGraph:
-    """The graph of a person's own PyTorch module."""
+    """Build the graph of a family, a preset or a config."""
+    from tessel_core.networks.graphs.spec import LAYERS
+    from tessel_core.networks.graphs.table import build_graph
+
+    family, preset, name = network
+    spec = training.on_spec(_spec(family, preset, changes))
+    return build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, name)
+
+
+def _module_graph(source: str, changes: Sequence[str], training: BackwardArguments) -> OperatorGraph:
+    """Build the graph of a PyTorch module of the user."""
     from tessel_core.ir.transforms.checkpoint import recomputing
     from tessel_core.ir.transforms.gradients import Gradients
     from tessel_core.networks.program_graph import graph_of
 
     found = asked_module(source, changes)
     model = found.model
-    if backward:
-        model = recomputing(recompute, Gradients(split_weights=split_weights, of_outputs=True)(model))
-    return graph_of(model, f"{found.name}{'-training' if backward else ''}", found.batch_size)
+    if training.backward:
+        gradients = Gradients(split_weights=training.split_weights, of_outputs=True)
+        model = recomputing(training.recompute, gradients(model))
+    return graph_of(model, f"{found.name}{'-training' if training.backward else ''}", found.batch_size)
 
 
 def asked_module(source: str, changes: Sequence[str]) -> ImportedModule:
-    """A person's own PyTorch module; `--set dtype=bf16` says the format of its weights and inputs.
+    """Import a PyTorch module of the user; `--set dtype=bf16` chooses the number format of weights and inputs.
 
-    What is only known by its costs is noted.  Raises InputError as `import_module`, and for another option.
+    A note names the operations of which only the costs are known.  Raises InputError for another option of `--set`,
+    and where `import_module` does.
     """
     from tessel_core.networks.pytorch import import_module
 
     asked = dict(each.partition("=")[::2] for each in changes)
     strange = next((name for name in asked if name != "dtype"), None)
     if strange is not None:
-        raise InputError("--set", f"{strange!r} is no option of a module, known is dtype")
+        raise InputError("--set", f"unknown option {strange!r} of a module; the only option is dtype")
     sys.stderr.write(f"executing {source}\n")
     with redirect_stdout(sys.stderr):
         found = import_module(source, asked.get("dtype", ""))
     known = [f"{many} of {kind}" for kind, many in sorted(found.opaque.items(), key=lambda each: -each[1])]
-    print_notes(source, [f"only the costs are known of {', '.join(known[:_MOST_NAMED])}"] if known else [])
+    print_notes(source, [f"only the costs of {', '.join(known[:_MAX_OPERATIONS_NAMED])} are known"] if known else [])
     return found
 
 
-_MOST_NAMED = 8
+_MAX_OPERATIONS_NAMED = 8
 
 
 def asked_network(source: str, preset: str | None, changes: Sequence[str]) -> tuple[GraphFamily, Any, str]:
-    """The family, the spec and the name of a network that is named by itself, a preset or a config, with changes.
+    """Return family, spec with changes, and name of a network given as a family, a preset or a config file.
 
-    Raises InputError for a name that is none of them, and for an option that there is not.
+    Raises InputError for a file of another kind, an unknown name or an unknown option.
     """
     found = _network(source, preset)
     if found is None:
-        raise InputError(source, "is a file, but a network, a preset or a Hugging Face config is needed")
+        raise InputError(source, "is not a network, a preset or a Hugging Face config")
     family, spec, name = found
     return family, _spec(family, spec, changes), name
 
 
 def _network(source: str, preset: str | None) -> tuple[GraphFamily, GraphSpec | None, str] | None:
-    """The network of this name, of a preset's or of a config, its spec where it has one, and its name; None for a file
-    of another kind."""
+    """Return family, spec (None for the defaults) and name of a network; None for a file of another kind."""
     from tessel_core.networks.graphs.table import GRAPHS
 
     by_preset = {name: family for family in GRAPHS.values() for name in family.presets}
@@ -172,7 +195,7 @@ def _network(source: str, preset: str | None) -> tuple[GraphFamily, GraphSpec | 
     if family is None:
         if not Path(source).exists():
             hint = nearest(source, [*GRAPHS, *by_preset], "`tessel graph` lists the networks")
-            raise InputError("graph", f"{source!r} is no network and no file, {hint}")
+            raise InputError("graph", f"{source!r} is neither a network nor a file, {hint}")
         config = asked_config(source)
         return None if config is None else (GRAPHS[config.family], config.spec, config.name)
     if preset is not None:
@@ -181,7 +204,7 @@ def _network(source: str, preset: str | None) -> tuple[GraphFamily, GraphSpec | 
 
 
 def asked_config(source: str) -> NamedNetwork | None:
-    """The network of a Hugging Face config; None for a file of another kind."""
+    """Read the network of a Hugging Face config. Return None for a file of another kind."""
     from tessel_core.networks.huggingface import config_network
 
     data = read_bytes(Path(source))
@@ -189,49 +212,44 @@ def asked_config(source: str) -> NamedNetwork | None:
 
 
 def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str]) -> Any:
-    """The preset, or the family's defaults, with the changes."""
+    """Return the preset, or the defaults of the family, with the changes."""
     values = dict[str, object]() if preset is None else changed_options(preset)
     for change in changes:
         name, mark, value = change.partition("=")
         if not mark:
-            raise InputError("--set", f"wants OPTION=VALUE, got {change!r}")
+            raise InputError("--set", f"must be OPTION=VALUE, got {change!r}")
         values[name.strip().replace("-", "_")] = value.strip()
     with as_typed(lambda name: f"--set {name}"):
         return config_from(family.spec, values)
 
 
-def _of_file(
-    source: str, changes: Sequence[str], backward: bool, *, recompute: Recompute, split_weights: bool
-) -> OperatorGraph:
-    """The graph of a file, with its backward where it is asked for."""
+def _file_graph(source: str, changes: Sequence[str], training: BackwardArguments) -> OperatorGraph:
+    """Read the graph of a file, with the backward pass if it was asked for."""
     from tessel_core.networks.graphs.table import training_graph
 
     found = read_any(Path(source))
     if isinstance(found, OnnxModel):
         from tessel_core.networks.onnx import model_graph, spec_from
 
-        spec = spec_from(changes, "--set")
-        if backward:
-            spec = replace(spec, training=True, recompute=recompute, split_weights=split_weights)
-        file = model_graph(found, spec)
+        file = model_graph(found, training.on_spec(spec_from(changes, "--set")))
         print_notes(source, file.warnings)
         return file.graph
     if changes:
-        raise InputError("--set", f"is for networks and ONNX models, and {source} is neither")
+        raise InputError("--set", f"is for networks and ONNX models, and {source} is neither of them")
     if not isinstance(found, GraphFile):
         raise refused(found, source, "an operator graph")
-    if not backward:
+    if not training.backward:
         return found.graph
     try:
-        return training_graph(found.graph, recompute=recompute, split_weights=split_weights)
+        return training_graph(found.graph, recompute=training.recompute, split_weights=training.split_weights)
     except InputError as error:
         if error.where != "recomputation":
             raise
-        raise InputError("--recompute", f"selective is for networks, and {source} shows none; say full") from None
+        raise InputError("--recompute", f"selective is for networks, and {source} holds none; use full") from None
 
 
 def _layers(found: OperatorGraph) -> OperatorGraph:
-    """Its layers, timed in bf16 where all operators can be."""
+    """Merge operators by layer. Time the layers in bf16 if the times of all operators are known or can be derived."""
     from tessel_core.networks.graphs.coarsen import by_layer
     from tessel_core.networks.graphs.table import of_layers
 
@@ -240,24 +258,25 @@ def _layers(found: OperatorGraph) -> OperatorGraph:
 
 
 def _writable(found: OperatorGraph) -> OperatorGraph:
-    """The graph itself, if a tessel-graph file can hold all of it."""
+    """Return the graph. Raises InputError if a tessel-graph file cannot hold all of it."""
     if found.time_unit != "s" or any(edge.cost is not None for edge in found.edges):
-        why = f"has times in {found.time_unit} and costs of transfers, where a tessel-graph has seconds and bytes"
+        why = f"has times in {found.time_unit} and costs of transfers, but a tessel-graph file needs seconds and bytes"
         raise InputError(f"graph {found.name}", why)
     return found
 
 
 def _summary(found: OperatorGraph) -> dict[str, object]:
-    """The `--json` of `tessel graph`; sums of what is known of the operators, null where nothing is.
+    """Return the `--json` document.
 
-    `parameters` are those of the whole network, weights with several uses counted once; null where there is none.
+    Sums are over the operators whose amount is known, and null if none is.  `parameters` counts each weight of the
+    whole network once; it is null if the graph belongs to no network.
     """
     from tessel_core.networks.graphs.table import parameters_of
 
     totals = {}
-    for what in ("flops", "bytes", "weight_bytes", "activation_bytes"):
-        known = [amount for operator in found.operators if (amount := getattr(operator, what)) is not None]
-        totals[what] = sum(known) if known else None
+    for column in ("flops", "bytes", "weight_bytes", "activation_bytes"):
+        known = [amount for operator in found.operators if (amount := getattr(operator, column)) is not None]
+        totals[column] = sum(known) if known else None
     return {
         "name": found.name,
         "operators": len(found.operators),
@@ -290,20 +309,20 @@ def _show(found: OperatorGraph, *, as_json: bool) -> None:
 
 
 def _list(families: Sequence[GraphFamily], *, as_json: bool) -> None:
-    """The networks, their presets and their options."""
+    """Print the network families with their presets and options."""
     if as_json:
         print_json([_family_document(family) for family in families])
         return
     from tessel_core.networks.graphs.spec import GraphSpec
 
     common = options_of(GraphSpec)
-    networks = table("network", "what it is", "presets", "--set", header_style="bold")
+    networks = table("network", "description", "presets", "--set", header_style="bold")
     for family in families:
         own = [name for name in options_of(family.spec) if name not in common]
         networks.add_row(family.name, family.title, ", ".join(family.presets), ", ".join(own))
     screen = console()
     screen.print(networks)
-    screen.print(f"All of them: --set {', '.join(common)}")
+    screen.print(f"Options of every network: --set {', '.join(common)}")
 
 
 def _family_document(family: GraphFamily) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`tessel joint`: the placements near the best, each with its schedule, ranked by period."""
+"""`tessel joint`: schedule the best placements, and rank them by period."""
 
 from __future__ import annotations
 
@@ -29,15 +29,23 @@ def joint(
     graph: options.Graph,
     asked: PlacementArguments,
     contiguous: options.Contiguous = True,
-    placements: Annotated[int, typer.Option(help="Number of placements that get a schedule.")] = 6,
-    time_limit: Annotated[float, typer.Option(help="Time limit in seconds for all together.")] = 60.0,
-    workers: Annotated[int, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of the random choices.")] = 0,
+    placements: Annotated[
+        int,
+        typer.Option(
+            help="Number of placements to schedule. More can find a shorter period, and share the time limit."
+        ),
+    ] = 6,
+    time_limit: Annotated[
+        float,
+        typer.Option(help="Time limit in seconds for the whole search. Raising it can improve answers and bounds."),
+    ] = 60.0,
+    workers: Annotated[int, typer.Option(help="Solver threads. With 1, the same seed gives the same answer.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of random choices.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the best schedule.")] = None,
     placement_out: Annotated[Path | None, typer.Option(help="File for the placement of the best schedule.")] = None,
     json: Json = False,
 ) -> None:
-    """Search placement and schedule together: the best placements, each scheduled, ranked by period."""
+    """Search placement and schedule together: schedule the best placements, and rank them by period."""
     from tessel_core.planning import JointConfig
     from tessel_core.workbench.placement_files import answer_text
     from tessel_core.workbench.planning import joint_question
@@ -68,12 +76,12 @@ def _show(file: GraphFile, report: JointReport, *, as_json: bool) -> None:
         return
     screen = console(f"{file.graph.name}, placement and schedule together")
     if report.best is None:
-        screen.print(report.placement.reason or "No placement near the best could be scheduled", soft_wrap=True)
+        screen.print(report.placement.reason or "None of the best placements could be scheduled", soft_wrap=True)
     elif report.proved:
         screen.print("Proved: no placement of this kind has a shorter period with any schedule")
     elif report.bound is not None:
         screen.print(f"No placement of this kind has a period below {show_time(float(report.bound), 'ns')}")
-    rows = table("placement", "largest load", "period", "bound of its plan", "makespan")
+    rows = table("placement", "largest load", "period", "bound", "makespan")
     for entry in report.entries:
         load = show_time(entry.candidate.load, file.graph.time_unit)
         period = "none" if entry.period is None else show_time(float(entry.period), "ns")
@@ -84,7 +92,7 @@ def _show(file: GraphFile, report: JointReport, *, as_json: bool) -> None:
 
 
 def _document(report: JointReport) -> dict[str, object]:
-    """The `--json` of `tessel joint`: entries with the best first, times in ns, loads in the graph's unit."""
+    """Return the `--json` document: best entries first, times in ns, loads in the time unit of the graph."""
     return {
         "status": str(report.best.report.status) if report.best else str(report.placement.status),
         "proved": report.proved,

@@ -1,4 +1,4 @@
-"""What `tessel simulate` and `tessel run` are asked about: a family under a strategy, or a program from a file."""
+"""Options that choose what to simulate or run: a network under a strategy, or a program from a file."""
 
 from __future__ import annotations
 
@@ -42,101 +42,144 @@ _OF_STRATEGIES = (
     *("recompute", "zero", "reshard", "sequence_parallel", "grad_dtype", "stages_per_device", "rank_order", "bucket"),
     *("attention", "compiled", "eager_loss", "layout"),
 )
-"""Without `data`, which ONNX models know too."""
+"""Options of strategies only. `data` is missing because ONNX models have it too."""
 
 
 def _choices(family: str, name: str) -> str:
     return ", ".join(next(size.choices for size in FAMILIES[family].sizes if size.name == name))
 
 
-_Hidden = Annotated[int | None, typer.Option(help="Hidden size of a GPT. Default: as published.")]
-_Heads = Annotated[int | None, typer.Option(help="Number of attention heads of a GPT. Default: as published.")]
-_Vocabulary = Annotated[int | None, typer.Option(help="Vocabulary size of a GPT. Default: as published.")]
-_Sequence = Annotated[int | None, typer.Option(help="Sequence length of a GPT. Default: as published.")]
-_TokensBefore = Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")]
-_Context = Annotated[int, typer.Option(help="Number of devices that share the tokens of each sample.")]
+_Hidden = Annotated[int | None, typer.Option(help="Hidden size of a GPT. Default: as in --size.")]
+_Heads = Annotated[int | None, typer.Option(help="Attention heads of a GPT. Default: as in --size.")]
+_Vocabulary = Annotated[int | None, typer.Option(help="Vocabulary size of a GPT in tokens. Default: as in --size.")]
+_Sequence = Annotated[int | None, typer.Option(help="Sequence length of a GPT in tokens. Default: as in --size.")]
+_TokensBefore = Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the decoded token.")]
+_Context = Annotated[
+    int,
+    typer.Option(
+        help="Context-parallel degree: devices that share the tokens of each sample. "
+        "Raising it saves memory for activations "
+        "and adds communication in attention."
+    ),
+]
 _ContextMethod = Annotated[
     ContextMethod,
-    typer.Option(help="How these meet in the attention: keys and values go round, or each takes some of the heads."),
+    typer.Option(
+        help="Attention under --context. ring: keys and values go round the devices; all-to-all: each device "
+        "gets all "
+        "tokens of some heads."
+    ),
 ]
 _Expert = Annotated[
-    int, typer.Option(help="Number of devices, of the tensor, context and data ones, that share the experts.")
+    int,
+    typer.Option(
+        help="Expert-parallel degree: devices, out of those of --data, --tensor and --context, that share the experts. "
+        "Raising it saves memory for experts and adds all-to-alls."
+    ),
 ]
 _SequenceParallel = Annotated[
     bool,
     typer.Option(
-        "--sequence-parallel", help="Cut activations along the tokens, and the vocabulary, where tensors are cut."
+        "--sequence-parallel",
+        help="With --tensor: also cut the activations between cut layers along the tokens, and the vocabulary.",
     ),
 ]
 _Reshard = Annotated[
-    bool, typer.Option(help="With --zero 3, free gathered weights between a layer's forward and its backward.")
+    bool,
+    typer.Option(
+        help="With --zero 3: free gathered weights after the forward of a layer, and gather them again "
+        "for its backward."
+    ),
 ]
 _GradDtype = Annotated[
-    str | None, typer.Option(help="Number format in which gradients are summed: fp32, bf16. Default: the weights'.")
+    str | None, typer.Option(help="Number format of summed gradients: fp32, bf16. Default: that of the weights.")
 ]
 _MicroBatches = Annotated[
     int | None,
-    typer.Option(help="Number of micro-batches, into which a replica's batch is cut. Default: 1; of a plan, 8."),
+    typer.Option(
+        help="Micro-batches per replica and step. More of them shorten the bubble of a pipeline. Default: 1; "
+        "for a "
+        "plan, 8."
+    ),
 ]
 _MicroBatchSize = Annotated[
     int | None,
-    typer.Option(min=1, help="Samples of a micro-batch. With --micro-batches, the batch of the step follows."),
+    typer.Option(
+        min=1,
+        help="Samples per micro-batch. With --micro-batches, it determines --batch; without, it divides the batch.",
+    ),
 ]
 _Order = Annotated[
     str | None,
     typer.Option(
-        help=f"Order of the pipeline: {', '.join(chain_schedulers())}. "
+        help=f"Schedule of the pipeline: {', '.join(chain_schedulers())}. "
         f"Default: {DEFAULT_ORDER}; with several stages per device, {INTERLEAVED_ORDER}."
     ),
 ]
 _StagesPerDevice = Annotated[
-    int, typer.Option(help="Pipeline stages on each device. The pipeline then goes round the devices that often.")
+    int,
+    typer.Option(
+        help="Pipeline stages per device. Stages go to the devices in turn, this many times. More of "
+        "them shorten the bubble and "
+        "add transfers."
+    ),
 ]
 _Layout = Annotated[
     str | None,
-    typer.Option(metavar="LIST", help="Layers of each pipeline stage, such as 11,10,10,9. Default: equal numbers."),
+    typer.Option(metavar="LIST", help="Layers per pipeline stage, such as 11,10,10,9. Default: equal numbers."),
 ]
 _Recompute = Annotated[
     Recompute,
     typer.Option(
-        help="What runs again for the backward: nothing, every second product and the quick rest, or whole layers. "
-        "Selective repeats only the core of unfused attention."
+        help="Operators whose results are not kept for the backward but computed again. none; selective: every second "
+        "matrix product of a layer and all cheap operators, or only the core of attention with --attention unfused; "
+        "full: whole layers. Recomputing more saves memory and takes time."
     ),
 ]
 _Attention = Annotated[
     AttentionKernel,
     typer.Option(
-        help="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory."
+        help="Attention kernel. fused: the fastest fused kernel; flash2: FlashAttention 2; unfused: one kernel per "
+        "step, "
+        "which keeps the scores in memory."
     ),
 ]
 _Zero = Annotated[
     int,
     typer.Option(
-        min=0, max=3, help="Stage of ZeRO: replicas share the optimizer's state (1), gradients (2), weights (3, FSDP)."
+        min=0,
+        max=3,
+        help="ZeRO stage: what the replicas shard. 0: nothing; 1: optimizer state; 2: also gradients; 3: also weights "
+        "(FSDP). A higher stage saves memory and can add communication.",
     ),
 ]
 _Dtype = Annotated[
     str | None,
-    typer.Option(help="Number format: fp32, fp16, bf16, or fp8 for bf16 with linear layers in FP8."),
+    typer.Option(
+        help="Number format: fp32, fp16, bf16, or fp8. With fp8, linear layers compute in FP8 and all else in bf16."
+    ),
 ]
 _Compiled = Annotated[
-    bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it: pointwise operators are fused.")
+    bool, typer.Option("--compiled", help="Fuse pointwise operators of each layer, as torch.compile does.")
 ]
 _EagerLoss = Annotated[
-    bool, typer.Option("--eager-loss", help="Leave the loss out of --compiled: it holds copies of the logits in fp32.")
+    bool,
+    typer.Option(
+        "--eager-loss", help="With --compiled: do not fuse the loss, which then holds copies of the logits in fp32."
+    ),
 ]
 _Sizes = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="An option of a network, or a size that an ONNX file leaves open; repeatable.",
+        help="Option of the network (`tessel graph` lists them), or a size that an ONNX file leaves open. Repeatable.",
     ),
 ]
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    """The layers of each stage; InputError for what is no list of whole numbers."""
+    """Parse the layers per stage. Raises InputError unless `text` is a list of whole numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise InputError("--layout", f"must be whole numbers such as 11,10,10,9, got {text[:80]!r}")
@@ -144,7 +187,7 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def _names() -> list[str]:
-    """Of families and their presets."""
+    """Return the names of families and presets."""
     from tessel_core.networks.graphs.table import GRAPHS
 
     return [*FAMILIES, *(name for known in GRAPHS.values() for name in known.presets)]
@@ -152,33 +195,39 @@ def _names() -> list[str]:
 
 @dataclass(frozen=True)
 class AskedNetwork:
-    """The options, an attribute each."""
+    """Options of `tessel simulate` and `tessel run`, one attribute per option."""
 
     what: Annotated[
         str,
         typer.Argument(
-            help=f"A family ({', '.join(FAMILIES)}), a preset that `tessel graph` lists, or a file: a Hugging Face "
-            "config, a program's text, or ONNX; of tessel run also a schedule, a plan or a sample."
+            help=f"Network family ({', '.join(FAMILIES)}), preset (`tessel graph` lists them) or file: a Hugging Face "
+            "config, the text of a program, or an ONNX model. `tessel run` also takes a schedule, a plan or a sample."
         ),
     ]
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None
     layers: Annotated[int | None, typer.Option(help="Number of layers.")] = None
-    width: Annotated[int | None, typer.Option(help="Numbers between layers of an MLP.")] = None
+    width: Annotated[int | None, typer.Option(help="Width of an MLP: elements between layers.")] = None
     hidden: _Hidden = None
     heads: _Heads = None
     vocabulary: _Vocabulary = None
     sequence: _Sequence = None
-    batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None
+    batch: Annotated[int | None, typer.Option(help="Samples per step, over all replicas.")] = None
     dtype: _Dtype = None
-    mode: Annotated[str | None, typer.Option(help=f"What a GPT does: {_choices('gpt', 'mode')}.")] = None
+    mode: Annotated[str | None, typer.Option(help=f"Work of a GPT: {_choices('gpt', 'mode')}.")] = None
     tokens_before: _TokensBefore = None
-    data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
-    tensor: Annotated[int, typer.Option(help="Number of devices that share each layer.")] = 1
+    data: Annotated[int, typer.Option(help="Data-parallel degree: replicas that share the batch.")] = 1
+    tensor: Annotated[
+        int,
+        typer.Option(
+            help="Tensor-parallel degree: devices that share each layer. Raising it saves memory and adds "
+            "communication."
+        ),
+    ] = 1
     sequence_parallel: _SequenceParallel = False
     context: _Context = 1
     context_method: _ContextMethod = ContextMethod.RING
     expert: _Expert = 1
-    pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
+    pipeline: Annotated[int, typer.Option(help="Pipeline-parallel degree: devices along the pipeline.")] = 1
     stages_per_device: _StagesPerDevice = 1
     layout: _Layout = None
     micro_batches: _MicroBatches = None
@@ -193,7 +242,8 @@ class AskedNetwork:
         str | None,
         typer.Option(
             metavar="LIST",
-            help=f"Dimensions, innermost first: those named first are neighbouring devices. Default: "
+            help=f"Order of the parallel dimensions, innermost first. Devices of the first one are neighbours. "
+            f"Default: "
             f"{','.join(DEFAULT_RANK_ORDER)}; with --compat distir, {','.join(DISTIR_RANK_ORDER)}.",
         ),
     ] = None
@@ -202,12 +252,16 @@ class AskedNetwork:
     eager_loss: _EagerLoss = False
     sizes: _Sizes = None
     torch: Annotated[
-        bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
+        bool,
+        typer.Option(
+            "--torch",
+            help="Take the argument as FILE.py:FUNCTION and execute it. It returns a PyTorch module and its inputs.",
+        ),
     ] = False
 
     @property
     def in_family(self) -> bool:
-        """Whether a family is asked for, by its name, a preset's or a config, and no program."""
+        """Whether a family was chosen, by its name, a preset or a config, and not a program."""
         return self._named is not None
 
     @cached_property
@@ -216,7 +270,10 @@ class AskedNetwork:
 
     @property
     def strategy(self) -> Strategy:
-        """InputError for a degree below 1, a rank order that makes no sense, and micro-batches that do not add up."""
+        """The strategy.
+
+        Raises InputError for an invalid degree or rank order, or micro-batches that do not divide the batch.
+        """
         return Strategy(
             data=self.data,
             tensor=self.tensor,
@@ -243,7 +300,7 @@ class AskedNetwork:
 
     @property
     def _micro_batches(self) -> int:
-        """Per replica and step; with --micro-batch-size alone, as many as the batch has."""
+        """Micro-batches per replica and step, derived from the batch if only --micro-batch-size is given."""
         if self.micro_batches is not None or self.micro_batch_size is None or not self.in_family:
             return 1 if self.micro_batches is None else self.micro_batches
         batch, samples = self.network[1].batch, max(1, self.data) * self.micro_batch_size
@@ -254,7 +311,7 @@ class AskedNetwork:
 
     @property
     def network(self) -> tuple[Family, Spec]:
-        """The family and the network of it; InputError for sizes that it does not have."""
+        """Family and spec of the network. Raises InputError for a size that the family does not have."""
         assert self._named is not None
         family, said = self._named
         given: dict[str, Any] = {name: getattr(self, name) for name in _OF_FAMILIES}
@@ -274,9 +331,9 @@ class AskedNetwork:
             return family, family.spec(**{**said, **given_sizes(family, given)})
 
     def file(self) -> ProgramFile:
-        """The program in the file, whose warnings are noted.
+        """Read the program of the file, and print its warnings as notes.
 
-        InputError for options that a file does not take, which says itself what it is.
+        Raises InputError for options that only networks have.
         """
         given = [name for name in _OF_FAMILIES if getattr(self, name) is not None]
         usual = type(self)(self.what)
@@ -284,7 +341,7 @@ class AskedNetwork:
             given.append("data")
         given += [name for name in _OF_STRATEGIES if getattr(self, name) != getattr(usual, name)]
         if given:
-            why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
+            why = "is for networks; a file takes only --set, and --data if it is an ONNX model"
             raise InputError(option(given[0]), why)
         if self.torch:
             found = asked_module(self.what, self.sizes or ())
@@ -292,7 +349,7 @@ class AskedNetwork:
         path = Path(self.what)
         if not path.suffix and not path.exists():
             hint = nearest(self.what, _names(), f"families are {', '.join(FAMILIES)}, and `tessel graph` lists presets")
-            raise InputError(self.what, f"is no network and no file, {hint}")
+            raise InputError(self.what, f"is neither a network nor a file, {hint}")
         file = read_program_file(read_bytes(path), path.name, open_sizes(self.sizes or (), "--set"), self.data)
         print_notes(self.what, file.warnings)
         return file

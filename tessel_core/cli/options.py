@@ -1,4 +1,4 @@
-"""Options that several verbs have, as typer takes them."""
+"""Command-line options that several commands share, and decorators that add options to a command."""
 
 from __future__ import annotations
 
@@ -12,140 +12,230 @@ import typer
 
 from tessel_core.costs.costed import CostOptions
 from tessel_core.model import Communication, LayoutShape
-from tessel_core.options import options_of
+from tessel_core.options import Option, options_of
 from tessel_core.registry import Solver
 
 _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
 
 Graph = Annotated[
-    str, typer.Argument(help="A sample's name, a tessel-graph or ONNX file, or the published device-placement JSON.")
+    str,
+    typer.Argument(
+        help="Operator graph: the name of a sample, a tessel-graph file, an ONNX file, or a JSON "
+        "graph of the published "
+        "device-placement code."
+    ),
 ]
 Mesh = Annotated[
     str | None,
-    typer.Option(help="Devices and links: a file, a sample, or KIND-COUNT such as h100-512 in nodes of eight."),
+    typer.Option(
+        help="Devices and links: a mesh file, a sample, a preset, or KIND-COUNT such as h100-512. "
+        "Default: the devices of the graph, or those of --accelerators."
+    ),
+]
+MeshOfPlacement = Annotated[
+    str | None,
+    typer.Option(
+        "--mesh",
+        help="Mesh of the placement: a mesh file, a sample, a preset, or KIND-COUNT such as h100-512. "
+        "Give it if the placement is on a mesh.",
+    ),
 ]
 PerNode = Annotated[
-    int | None, typer.Option(min=1, max=8, help="Devices per node of a --mesh named KIND-COUNT. Default: 8.")
+    int | None,
+    typer.Option(
+        min=1,
+        max=8,
+        help="Devices per node of a --mesh KIND-COUNT. Fewer devices per node put "
+        "more transfers on the links between "
+        "nodes. Default: 8.",
+    ),
 ]
 Transfers = Annotated[
-    Communication | None, typer.Option(help="Whether transfers on a mesh keep devices busy. Default: overlapped.")
+    Communication | None,
+    typer.Option(
+        help="Transfers on a mesh. overlapped: devices compute during a transfer; "
+        "blocking: sender and receiver are busy "
+        "until it ends. Default: overlapped."
+    ),
 ]
-Dtype = Annotated[str | None, typer.Option(help=f"Number format on a mesh: {_CHOICES['dtype']}.")]
-Optimizer = Annotated[str | None, typer.Option(help=f"Optimizer in training on a mesh: {_CHOICES['optimizer']}.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Number format of weights and activations, for costs on a mesh: {_CHOICES['dtype']}. Default: bf16."
+    ),
+]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Optimizer whose state occupies memory in training on a mesh: "
+        f"{_CHOICES['optimizer']}. Default: adam-mixed."
+    ),
+]
 InFlight = Annotated[
     str | None,
     typer.Option(
         metavar="1f1b|gpipe|N",
-        help="Activations that a stage of a mesh holds in training. 1f1b: the k-th stage from the end those of k "
-        "micro-batches; gpipe: every stage those of all; N: every stage those of N. Default: 1f1b.",
+        help="Micro-batches whose activations a stage holds in training on a mesh. 1f1b: the k-th stage from the end "
+        "holds k; gpipe: every stage holds all; N: every stage holds N. More need more memory. Default: 1f1b.",
     ),
 ]
 PlacedMicroBatches = Annotated[
     int | None,
-    typer.Option("--micro-batches", help="Micro-batches of a training step: no stage holds more. Default: 32."),
+    typer.Option(
+        "--micro-batches", help="Micro-batches per training step. No stage holds the activations of more. Default: 32."
+    ),
 ]
 TensorGroups = Annotated[
     int | None,
     typer.Option(
         "--tensor",
-        help="Tensor-parallel degree: groups of so many neighbours on a mesh share each operator. Default: 1.",
+        help="Tensor-parallel degree: number of neighbouring devices of a mesh that share each operator as one group. "
+        "Raising it leaves fewer, larger groups to place on. Default: 1.",
     ),
 ]
 Pin = Annotated[
     list[str] | None,
-    typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Devices that an operator may go to; repeatable."),
+    typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Allow an operator on these devices only. Repeatable."),
 ]
 Forbid = Annotated[
     list[str] | None,
-    typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Devices that an operator may not go to; repeatable."),
+    typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Forbid these devices to an operator. Repeatable."),
 ]
 Replicate = Annotated[
     bool,
-    typer.Option("--replicate", help="A stage may have several devices, each with its part of every micro-batch."),
+    typer.Option(
+        "--replicate", help="Allow stages on several devices, each of which takes its share of every micro-batch."
+    ),
 ]
 ReduceEvery = Annotated[
     int | None,
     typer.Option(
-        help="With --replicate, number of micro-batches that add up gradients before a reduction. Default: 1."
+        help="With --replicate: micro-batches whose gradients are summed before each reduction. Raising it makes "
+        "replicas cheaper. Default: 1."
     ),
 ]
 ReductionBandwidth = Annotated[
     float | None,
-    typer.Option(help="With --replicate and without --mesh, GB/s at which gradients are reduced. Default: 16."),
+    typer.Option(
+        help="With --replicate and without --mesh: bandwidth of gradient reductions in GB/s. Raising it "
+        "makes replicas "
+        "cheaper. Default: 16."
+    ),
 ]
-Accelerators = Annotated[int | None, typer.Option(help="Number of accelerators. Default: what a published graph says.")]
-Cpus = Annotated[int | None, typer.Option(help="Number of CPUs. Default: what a published graph says, else 0.")]
+Accelerators = Annotated[
+    int | None, typer.Option(help="Number of accelerators, without --mesh. Default: as in the published graph.")
+]
+Cpus = Annotated[
+    int | None, typer.Option(help="Number of CPUs, without --mesh. Default: as in the published graph, else 0.")
+]
 Memory = Annotated[
     float | None,
-    typer.Option(help="Memory of an accelerator in bytes. Default: what a published graph says, else unlimited."),
+    typer.Option(
+        help="Memory per accelerator in bytes, without --mesh. Lowering it excludes placements. Default: as "
+        "in the "
+        "published graph, else unlimited."
+    ),
 ]
 Contiguous = Annotated[
     bool,
     typer.Option(
-        "--contiguous/--non-contiguous", help="Stages of operators that follow each other, or of any operators."
+        "--contiguous/--non-contiguous",
+        help="Require stages that can be ordered so that no forward tensor flows back, or allow any sets of operators. "
+        "The second is slower to search, and can balance loads better.",
     ),
 ]
 StagesPerDevice = Annotated[
     int | None,
     typer.Option(
-        min=1, max=64, help="Number of pipeline stages per device, which --layout-shape lays out. Default: 1."
+        min=1,
+        max=64,
+        help="Pipeline stages per device, in the order of --layout-shape. More stages can shorten the "
+        "bubble and add "
+        "transfers. Default: 1.",
     ),
 ]
 Shape = Annotated[
     LayoutShape | None,
     typer.Option(
         "--layout-shape",
-        help="Way of the stages: loop goes round the devices, v goes down and up again. Default: loop.",
+        help="Order of stages with several per device. loop: each round begins again at the first device; v: every "
+        "second round goes backwards. Default: loop.",
     ),
 ]
 SplitWeights = Annotated[
-    bool, typer.Option("--split-weights", help="Make weight gradients blocks of their own, where the graph has them.")
+    bool,
+    typer.Option(
+        "--split-weights",
+        help="Make weight gradients blocks of their own, if the graph has them as operators of their own.",
+    ),
 ]
 
 MeshOrH200s = Annotated[
     str | None,
     typer.Option(
         "--mesh",
-        help="Devices and links: a file, a sample, or KIND-COUNT such as h100-512 in nodes of eight. "
+        help="Devices and links: a mesh file, a sample, a preset, or KIND-COUNT such as h100-512. "
         "Default: as many H200s as needed.",
     ),
 ]
 UniformMesh = Annotated[
     str | None,
-    typer.Option(metavar="FLOPS,BYTES_PER_S,GBPS", help="Equal devices, equally linked; each in numbers like 1.4e13."),
+    typer.Option(
+        metavar="FLOPS,BYTES_PER_S,GBPS",
+        help="Equal devices with equal links, in place of --mesh: FLOP/s, "
+        "bytes/s of memory, Gbit/s of links, such as "
+        "1.4e13,9e11,25.",
+    ),
 ]
 Compat = Annotated[
-    str | None, typer.Option(help="distir: times and memory as DistIR's published code counts them, faults included.")
+    str | None,
+    typer.Option(
+        help="distir: compute times and memory exactly as the published code of DistIR does, including its faults."
+    ),
 ]
 Overlap = Annotated[
-    bool, typer.Option("--overlap/--no-overlap", help="Compute and communicate at the same time, or in turn.")
+    bool,
+    typer.Option(
+        "--overlap/--no-overlap",
+        help="Let each device compute and communicate at the same time, or one after the other.",
+    ),
 ]
 LinkSharing = Annotated[
-    bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
+    bool,
+    typer.Option(
+        "--link-sharing", help="Let transfers that leave a node at the same time share the bandwidth of its uplink."
+    ),
 ]
 
 
 def with_options(solvers: Iterable[Solver]) -> Callable[[Any], Any]:
-    """The verb with every option of the solvers, which it takes as its `**given`; its own options stay as they are."""
+    """Return a decorator that adds every option of the solvers to a command, which receives them as `**given`.
 
-    def with_theirs(verb: Any) -> Any:
+    The help text of an option names the solvers that have it.  Label, help and default are those of the first solver.
+    """
+    found: dict[str, tuple[Option, Any, list[str]]] = {}
+    for solver in solvers:
+        for name, (shown, default) in options_of(solver.config).items():
+            found.setdefault(name, (shown, default, []))[2].append(solver.name)
+
+    def extend(verb: Any) -> Any:
+        """Give `verb` a signature with its own options first; an option that it has already is not added."""
         kind = inspect.Parameter.KEYWORD_ONLY
         own = inspect.signature(verb, eval_str=True).parameters
         parameters = {name: each.replace(kind=kind) for name, each in own.items() if each.kind is not each.VAR_KEYWORD}
-        for solver in solvers:
-            for name, (shown, default) in options_of(solver.config).items():
-                unit = f" {shown.unit}" if shown.unit else ""
-                text = f"{shown.label}: {shown.help} [dim](default {default}{unit})[/dim]"
-                asked: Any = Annotated[type(default) | None, typer.Option(help=text, show_default=False)]
-                parameters.setdefault(name, inspect.Parameter(name, kind, default=None, annotation=asked))
+        for name, (shown, default, users) in found.items():
+            unit = f" {shown.unit}" if shown.unit else ""
+            text = f"{shown.label}: {shown.help} [dim](default {default}{unit}; for {', '.join(users)})[/dim]"
+            asked: Any = Annotated[type(default) | None, typer.Option(help=text, show_default=False)]
+            parameters.setdefault(name, inspect.Parameter(name, kind, default=None, annotation=asked))
         verb.__signature__ = inspect.Signature(list(parameters.values()))
         return verb
 
-    return with_theirs
+    return extend
 
 
 def field_by_field(verb: Callable[..., None]) -> Any:
-    """The verb with an option for each field of its parameters that are dataclasses."""
+    """Replace each parameter whose type is a dataclass by one option per field."""
     parameters = dict(inspect.signature(verb, eval_str=True).parameters)
     kinds = dict[str, Any](
         (name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)
@@ -162,5 +252,5 @@ def field_by_field(verb: Callable[..., None]) -> Any:
     shown.__signature__ = inspect.Signature(
         [each if each.kind is each.VAR_KEYWORD else each.replace(kind=each.KEYWORD_ONLY) for each in every]
     )
-    shown.__annotations__ = {}  # typer asks for them and then reads the signature
+    shown.__annotations__ = {}  # typer would prefer annotations to the signature
     return shown

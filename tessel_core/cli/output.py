@@ -1,4 +1,4 @@
-"""Printing for people and for programs, and the options for both."""
+"""Output as text or JSON, and the options that choose it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Out = Annotated[Path | None, typer.Option("--out", help="File to write; nothing is written without a solution.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout in place of text.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="File for the answer. Nothing is written if no solution is found.")
+]
 
 
 def print_json(document: object) -> None:
-    """One JSON document on stdout."""
+    """Write one JSON document to stdout."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def print_notes(where: str, notes: Sequence[str]) -> None:
-    """Notes that go with the answer, a line each on stderr."""
+    """Write each note as one line to stderr."""
     for note in notes:
         sys.stderr.write(f"note: {where}: {' '.join(note.split())}\n")
 
 
 def console(title: str = "", **look: Any) -> Console:
-    """Stdout for people, after a heading if there is one."""
+    """Return a console on stdout, after printing a title if there is one."""
     from rich.console import Console
 
     opened = Console(highlight=False, **look)
@@ -45,7 +47,7 @@ def console(title: str = "", **look: Any) -> Console:
 
 
 def table(*headings: str, gap: int = 2, **look: Any) -> Table:
-    """A table without lines, its columns so many characters apart."""
+    """Return a table without borders, with `gap` characters between columns."""
     from rich.table import Table
 
     look.setdefault("padding", (0, gap, 0, 0))
@@ -53,9 +55,10 @@ def table(*headings: str, gap: int = 2, **look: Any) -> Table:
 
 
 def config_of(kind: type[Any], given: Mapping[str, object], user: str = "", **typed: str) -> Any:
-    """A config with the options that were given and that it has; where a `user` is named, the others are noted.
+    """Build a config of type `kind` from the options that were given.
 
-    `typed` has the flags that are not called like their fields.  Raises InputError for an option out of range.
+    `kind` need not have all of them.  If `user` names who reads the config, a note lists each option without effect.
+    `typed` maps fields to options with another name.  Raises InputError if an option is out of range.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in sorted(chosen.keys() - {each.name for each in fields(kind)}) if user else ():
@@ -68,7 +71,7 @@ def config_of(kind: type[Any], given: Mapping[str, object], user: str = "", **ty
 
 @contextmanager
 def as_typed(flag: Callable[[str], str]) -> Iterator[None]:
-    """Where an option is out of range, name it as it was typed, and not as forms do; `flag` is of a config's field."""
+    """Raise errors about config fields with the name of the command-line option; `flag` maps field to option."""
     try:
         yield
     except OptionError as error:
@@ -76,5 +79,5 @@ def as_typed(flag: Callable[[str], str]) -> Iterator[None]:
 
 
 def option(name: str) -> str:
-    """A parameter as people type it."""
+    """Return the command-line option of a parameter."""
     return f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""`tessel place`: operators of a graph onto devices."""
+"""`tessel place`: place the operators of a graph on devices."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ from tessel_core.workbench.placing import Placing
 
 _KNOWN = ", ".join(PLACERS)
 _OBJECTIVES = (
-    "throughput: the least largest load of a device; forward-backward: the least sum of the largest forward and the "
-    "largest backward load; latency: the least time of one sample."
+    "Quantity to minimise. throughput: the largest load of a device; forward-backward: the largest forward load plus "
+    "the "
+    "largest backward load; latency: the time of one sample."
 )
 _MEASURES = {
     THROUGHPUT: "Largest load",
@@ -55,31 +56,48 @@ def place(
     graph: options.Graph,
     asked: PlacementArguments,
     objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
-    placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
+    placer: Annotated[
+        str | None, typer.Option(help=f"Algorithm: {_KNOWN}. Default: chosen by objective, stages and devices.")
+    ] = None,
     contiguous: options.Contiguous = True,
     branches_apart: Annotated[
         bool,
-        typer.Option("--branches-apart", help="No device has parts of two branches, such as the two encoders of CLIP."),
+        typer.Option(
+            "--branches-apart", help="Let no device hold operators of two branches, such as the two encoders of CLIP."
+        ),
     ] = False,
     subgraphs: Annotated[
-        int | None, typer.Option(help="Number of subgraphs that a device runs in turn, for the objective latency.")
+        int | None,
+        typer.Option(
+            help="With --objective latency: subgraphs that a device may run one after the other. "
+            "More can lower the latency "
+            "and take longer to search. Default: the placer's own."
+        ),
     ] = None,
-    split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
+    split: Annotated[Path | None, typer.Option(help="Published split to evaluate, a placement made by hand.")] = None,
     layout: Annotated[
         str | None,
-        typer.Option(help="A layout of whole layers as Megatron-LM writes it, such as Et*2|(t*2|)*4,tL, for the same."),
+        typer.Option(help="Megatron-LM layout of whole layers to evaluate, such as Et*2|(t*2|)*4,tL."),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="megatron: write the layout as Megatron-LM's arguments, to --out or the screen.")
+        str | None, typer.Option(help="megatron: write the layout as arguments of Megatron-LM, to --out or stdout.")
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Time limit in seconds. Default: the placer's own.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the random choices.")] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Time limit in seconds. Raising it can improve the answer and its bound. Default: the placer's own."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Solver threads. With 1, the same seed gives the same answer. Default: the placer's own."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of random choices. Default: the placer's own.")] = None,
     out: Out = None,
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Place the operators of a graph on devices, one pipeline stage per device or several."""
+    """Place the operators of a graph on devices, with one or more pipeline stages per device."""
     source = sample_or_file(graph)
     if out is not None:
         check_place(out, source)
@@ -89,69 +107,88 @@ def place(
     if to is not None:
         _check_target(to, placing)
     placing = replace(placing, objective=objective, contiguous=contiguous, branches_apart=branches_apart)
-    by_hand = None if split is None else _by_hand(split, file, placing)
-    if layout is not None:
-        if split is not None:
-            raise InputError("--layout", "says where all goes, and so does --split: give one of them")
-        if placing.layout is not None:
-            raise InputError("--layout", "says its stages itself, so leave out --stages-per-device")
-        placing, problem = _by_layer(layout, placing)
-    else:
-        problem = replace(placing.problem, by_hand=by_hand)
+    placing, problem = _problem(file, placing, split, layout)
     name = _placer_of(problem, placer)
     given |= {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
-    letters = None if report.solution is None or to is None else _megatron_line(report.solution)
+    print_notes(graph, file.warnings)
+    _deliver(file, placing, report, to, out, as_json=json)
+    raise typer.Exit(0 if report.solution is not None else 1)
+
+
+def _problem(
+    file: GraphFile, placing: Placing, split: Path | None, layout: str | None
+) -> tuple[Placing, PlacementProblem]:
+    """Return question and problem, with the placement made by hand if a split or a layout was given."""
+    if layout is None:
+        by_hand = None if split is None else _by_hand(split, file, placing)
+        return placing, replace(placing.problem, by_hand=by_hand)
+    if split is not None:
+        raise InputError("--layout", "places all operators, and so does --split: give only one of them")
+    if placing.layout is not None:
+        raise InputError("--layout", "has stages of its own, so leave out --stages-per-device")
+    return _by_layer(layout, placing)
+
+
+def _deliver(
+    file: GraphFile, placing: Placing, report: PlacementReport, to: str | None, out: Path | None, *, as_json: bool
+) -> None:
+    """Write the answer to `out`, if any, and show it; Megatron-LM arguments replace both if they were asked for."""
+    arguments = None if report.solution is None or to is None else _megatron_arguments(report.solution)
     if out is not None and report.solution is not None:
         from tessel_core.workbench.placement_files import answer_text
 
-        write_file(out, answer_text(placing, report) if letters is None else letters)
-    print_notes(graph, file.warnings)
-    if letters is not None and out is None and not json:
-        typer.echo(letters, nl=False)
+        write_file(out, answer_text(placing, report) if arguments is None else arguments)
+    if arguments is not None and out is None and not as_json:
+        typer.echo(arguments, nl=False)
     else:
-        _show(file, report, as_json=json)
-    raise typer.Exit(0 if report.solution is not None else 1)
+        _show(file, report, as_json=as_json)
 
 
 def _check_target(to: str, placing: Placing) -> None:
     if to != "megatron":
-        raise InputError("--to", f"{to!r} is unknown, known is megatron")
+        raise InputError("--to", f"unknown format {to!r}; the only format is megatron")
     if placing.layout is None:
-        raise InputError("--to", "writes a layout with several stages per device, so give --stages-per-device too")
+        raise InputError("--to", "needs several stages per device, so give --stages-per-device too")
     if placing.layout.shape is not LayoutShape.LOOP:
-        raise InputError("--to", "writes what Megatron-LM runs, which is a loop of stages; --layout-shape v is none")
+        raise InputError("--to", "needs a loop of stages, because Megatron-LM runs no --layout-shape v")
 
 
 def _placer_of(problem: PlacementProblem, asked: str | None) -> str:
-    """The placer asked for, else the best; InputError for one that searches where all is said, or judges nothing."""
+    """Return the placer asked for, else the default one.
+
+    Raises InputError if a placer that searches is asked for with a placement made by hand, or a placer that only
+    evaluates without one.
+    """
     name = asked or ("expert" if problem.by_hand else default_placer(problem))
     judges = find_placer(name).judges
     if problem.by_hand is None and judges:
-        raise InputError("--placer", f"{name} judges a placement made by hand, which --split or --layout names")
+        raise InputError("--placer", f"{name} evaluates a placement made by hand, so give --split or --layout")
     if problem.by_hand is not None and not judges:
-        raise InputError("--placer", f"{name} searches, and --split and --layout say where all goes: leave it out")
+        raise InputError(
+            "--placer", f"{name} searches, but --split and --layout already place all operators: leave it out"
+        )
     return name
 
 
 def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, ...], ...]:
     found = read_any(path)
     if not isinstance(found, SplitFile):
-        raise InputError(str(path), "is no split: its parts are to be in `fpgas` and `cpus`")
+        raise InputError(str(path), "is not a split; a split lists its parts in `fpgas` and `cpus`")
     if placing.on_mesh:
-        raise InputError("--split", "is for a number of devices, so leave out --mesh")
+        raise InputError("--split", "is a placement on numbered devices, so leave out --mesh")
     return split_placement(found, file.graph, placing.pool).assignment
 
 
 def _by_layer(layout: str, placing: Placing) -> tuple[Placing, PlacementProblem]:
-    """The question and the problem with the placement of a layout of whole layers; stages go round the devices."""
+    """Return question and problem with a layout of whole layers; its stages go to the devices in turn."""
     accelerators = [i for i, device in enumerate(placing.problem.devices) if not device.is_host]
     try:
         stages = read_layout(layout)
         by_hand = place_by_layer(placing.problem.graph, stages, accelerators)
         rounds = len(stages) // len(accelerators)
-        if rounds < 2 or not all(stages):  # an empty stage does nothing, so the plan has none
+        if rounds < 2 or not all(stages):  # a plan cannot hold the empty stages of a layout
             placing = replace(placing, contiguous=placing.contiguous and rounds < 2)
             return placing, replace(placing.problem, by_hand=by_hand)
         placing = replace(placing, layout=StageLayout(rounds))
@@ -162,7 +199,7 @@ def _by_layer(layout: str, placing: Placing) -> tuple[Placing, PlacementProblem]
 
 
 def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
-    """The `--json` of `tessel place`; unknown values are null, loads in the graph's time unit."""
+    """Return the `--json` document; unknown values are null, and loads are in the time unit of the graph."""
     placement = report.solution
     return {
         "status": str(report.status),
@@ -181,14 +218,14 @@ def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
     }
 
 
-def _megatron_line(placement: Placement) -> str:
+def _megatron_arguments(placement: Placement) -> str:
     from tessel_core.exports.megatron import layout_arguments
 
     return layout_arguments(placement)
 
 
 def _layout_string(placement: Placement) -> str | None:
-    """The layout as Megatron-LM writes it; None where that cannot say it."""
+    """Return the layout in the notation of Megatron-LM; None if the notation cannot express it."""
     try:
         return layout_text(stage_letters(placement))
     except InputError:
@@ -204,7 +241,7 @@ def _loads(placement: Placement) -> dict[str, float]:
 
 
 def _busy(placement: Placement) -> tuple[float, ...]:
-    """Per device, its load; for a latency, how long it is busy with one sample."""
+    """Return the load of each device; for a latency, the time that it is busy with one sample."""
     if placement.subgraphs is None:
         return PlacementLoads.of(placement).load
     latency = Latency.of(placement)
@@ -212,7 +249,7 @@ def _busy(placement: Placement) -> tuple[float, ...]:
 
 
 def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
-    """A report for people, or as JSON."""
+    """Print a report as text or JSON."""
     if as_json:
         print_json(_document(file, report))
         return
@@ -224,8 +261,8 @@ def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
     if report.solution.stages is not None and (letters := _layout_string(report.solution)) is not None:
         screen.print(f"Layout {letters}", soft_wrap=True, markup=False)
     replicated = report.solution.replicated
-    more = ("of it reductions", "replica") if replicated else ()
-    devices = table("device", "kind", "operators", "load", "of it transfers", "memory", "capacity", *more)
+    more = ("reductions", "replica") if replicated else ()
+    devices = table("device", "kind", "operators", "load", "transfers", "memory", "capacity", *more)
     loads, busy, unit = PlacementLoads.of(report.solution), _busy(report.solution), file.graph.time_unit
     for i, device in enumerate(report.solution.devices):
         count = len(report.solution.operators_on[i])
@@ -246,7 +283,7 @@ def _verdict(file: GraphFile, report: PlacementReport) -> list[str]:
     if report.reason:
         lines.append(f"{str(report.status).replace('_', ' ').capitalize()}: {report.reason}")
     if report.least_memory is not None:
-        lines.append(f"Least memory that would do: {report.least_memory:,} bytes an accelerator")
+        lines.append(f"Smallest sufficient memory: {report.least_memory:,} bytes per accelerator")
     if report.least_accelerators is not None:
-        lines.append(f"Least number of accelerators that would do: {report.least_accelerators}")
+        lines.append(f"Smallest sufficient number of accelerators: {report.least_accelerators}")
     return lines

@@ -1,4 +1,4 @@
-"""`tessel plan`: a placement as a micro-batch plan, ready for any scheduler."""
+"""`tessel plan`: turn a placement into a micro-batch plan."""
 
 from __future__ import annotations
 
@@ -24,18 +24,27 @@ from tessel_core.units import show_memory, show_time
 
 def plan(
     graph: options.Graph,
-    placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
-    mesh: options.Mesh = None,
+    placement: Annotated[
+        Path, typer.Argument(help="A tessel-placement file, or a split of the published device-placement code.")
+    ],
+    mesh: options.MeshOfPlacement = None,
     per_node: options.PerNode = None,
     micro_batch_size: Annotated[
-        int | None, typer.Option(help="Samples in a micro-batch. Default: the graph's.")
+        int | None,
+        typer.Option(help="Samples per micro-batch. Times and activations grow with it. Default: as in the graph."),
     ] = None,
-    communication: options.Transfers = None,
+    communication: Annotated[
+        Communication | None,
+        typer.Option(
+            help="Transfers of a placement on a mesh. overlapped: lags between blocks; blocking: work of sender and "
+            "receiver. Default: as in the placement."
+        ),
+    ] = None,
     split_weights: options.SplitWeights = False,
-    out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the plan.")] = None,
     json: Json = False,
 ) -> None:
-    """Turn a placement into what one micro-batch does on each device."""
+    """Turn a placement into a micro-batch plan, the input of every scheduler."""
     from tessel_core.planning import PlanOptions, plan_of
 
     source = sample_or_file(graph)
@@ -60,7 +69,7 @@ def plan(
 def _placed(
     file: GraphFile, path: Path, meshes: list[MeshFile], batch: int | None, communication: Communication | None
 ) -> Placement:
-    """The placement, with the costs of a micro-batch."""
+    """Read the placement, with costs of a micro-batch of `batch` samples."""
     from tessel_core.costs.costed import with_batch_size
 
     found = read_any(path)
@@ -73,9 +82,9 @@ def _placed(
     if not isinstance(found, PlacementFile):
         raise refused(found, str(path), "a placement")
     if found.mesh is None and meshes and found.pool is None:
-        found = replace(found, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given
+        found = replace(found, mesh=meshes[0].fingerprint)  # a file written by hand may name no mesh
     if found.mesh is not None and not meshes:
-        raise InputError("--mesh", f"is missing: {path} is a placement on a mesh")
+        raise InputError("--mesh", f"is missing: {path} is a placement on a mesh, so name that mesh")
     if communication is not None and found.mesh is None:
         raise InputError("--communication", "is for a placement on a mesh; without one, transfers block")
     try:
@@ -91,7 +100,7 @@ def _placed(
 
 
 def _show(found: MicroBatchPlan) -> None:
-    devices = table("device", "blocks", "work", "static", "held a micro-batch", "capacity")
+    devices = table("device", "blocks", "work", "static memory", "per micro-batch", "capacity")
     for i, device in enumerate(found.devices):
         blocks = [each for each in found.blocks if i in each.devices]
         held = sum(max(0, each.memory) for each in blocks)

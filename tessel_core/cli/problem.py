@@ -1,4 +1,4 @@
-"""What some options ask of placers, or the placement of a file, with its graph and mesh."""
+"""Build placement problems from options, and bind placement files to their graph and mesh."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tessel_core.workbench.placing import Placing
 
 @dataclass(frozen=True, slots=True)
 class PlacementArguments:
-    """The options that pose a placement problem; None where one is not given."""
+    """Options of a placement problem; None where an option is not given."""
 
     mesh: options.Mesh = None
     per_node: options.PerNode = None
@@ -49,10 +49,10 @@ class PlacementArguments:
     layout_shape: options.Shape = None
 
     def posed_on(self, file: GraphFile) -> Placing:
-        """The question about a graph.
+        """Return the placement question about a graph.
 
-        Raises InputError for options that exclude each other, an unknown mesh, operator or device, or costs that cannot
-        be derived.
+        Raises InputError if options exclude each other, a mesh, operator or device is unknown, or costs cannot be
+        derived.
         """
         if self.mesh is None and self.per_node is not None:
             raise InputError("--per-node", "is for a --mesh named KIND-COUNT")
@@ -61,13 +61,15 @@ class PlacementArguments:
         return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
 
     def _replicas(self) -> ReplicaOptions | None:
-        """The options of replicated stages; None where stages have one device each."""
+        """Return the options of replicated stages; None without `--replicate`."""
         if not self.replicate:
             for name in self._given("reduce_every", "reduction_bandwidth"):
-                raise InputError(option(name), "is for replicated stages, so give --replicate too")
+                raise InputError(option(name), "is an option of replicated stages, so give --replicate too")
             return None
         if self.mesh is not None and self.reduction_bandwidth is not None:
-            raise InputError("--reduction-bandwidth", "is for identical accelerators; on a --mesh its links say it")
+            raise InputError(
+                "--reduction-bandwidth", "is for identical accelerators; with --mesh, the links of the mesh decide"
+            )
         given = self._given("reduce_every", "reduction_bandwidth")
         with as_typed(lambda name: option({"bandwidth": "reduction_bandwidth"}.get(name, name))):
             return config_from(
@@ -76,7 +78,7 @@ class PlacementArguments:
 
     @property
     def _layout(self) -> StageLayout | None:
-        """The layout that is asked for; None for one stage per device."""
+        """Layout with several stages per device; None for one stage per device."""
         if self.stages_per_device in (None, 1):
             if self.layout_shape is not None:
                 raise InputError("--layout-shape", "is for --stages-per-device 2 or more")
@@ -87,17 +89,20 @@ class PlacementArguments:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _on_pool(self, file: GraphFile) -> Placing:
-        """On the devices of the options, else on those of the graph's file."""
+        """Pose the question on the devices of the options, or on those of the graph file."""
         if self.tensor is not None:
-            raise InputError("--tensor", "groups the devices of a mesh, so give --mesh too")
+            raise InputError("--tensor", "groups devices of a mesh, so give --mesh too")
         for name in self._given("communication", "dtype", "optimizer", "in_flight"):
-            raise InputError(option(name), "is for costs on a mesh, so give --mesh too")
-        if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
+            raise InputError(option(name), "is an option of costs on a mesh, so give --mesh too")
+        if not file.graph.kinds:  # such as the graph of an ONNX file, whose times depend on the mesh
             first = file.graph.operators[0].name
-            raise InputError(f"operator {first}", "has no time, nor has any other one; they follow from a --mesh")
+            raise InputError(
+                f"operator {first}",
+                "has no time, nor has any other operator; give --mesh, from which times are derived",
+            )
         devices = self._given("accelerators", "cpus", "memory")
         if file.pool is None and devices.keys() <= {"memory"}:
-            why = "is missing: the graph does not say how many devices there are; or --mesh"
+            why = "is missing: the graph has no devices of its own, so give --accelerators or --mesh"
             raise InputError("--accelerators", why)
         known = {"accelerators": 0, "cpus": 0, "memory": None} if file.pool is None else asdict(file.pool)
         return Placing(file, on_mesh=False, pool=DevicePool(**{**known, **devices}), costs=self._costs)
@@ -109,9 +114,9 @@ class PlacementArguments:
 
     def _on_mesh(self, file: GraphFile, mesh: str) -> Placing:
         for name in self._given("accelerators", "cpus", "memory"):
-            raise InputError("--mesh", f"says what the devices are, so leave out --{name}")
+            raise InputError("--mesh", f"already determines the devices, so leave out --{name}")
         if file.pool is not None:
-            why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
+            why = "needs a tessel-graph: a published graph has times in ms and no bytes on its edges"
             raise InputError("--mesh", why)
         found = find_mesh_file(mesh, self.per_node)
         communication = self.communication or Communication.OVERLAPPED
@@ -119,15 +124,16 @@ class PlacementArguments:
 
 
 def find_mesh_file(name: str, per_node: int | None = None) -> MeshFile:
-    """A mesh from its file, else the sample, the preset or the KIND-COUNT of that name.
+    """Return the mesh of a file, or the sample, preset or KIND-COUNT of that name.
 
-    Raises InputError with the nearest names, and where `per_node` is given for a mesh that says its nodes itself.
+    Raises InputError with the nearest names if there is none, and if `per_node` is given for another mesh than a
+    KIND-COUNT.
     """
     path, names = Path(name), [sample.name for sample in list_meshes()]
     named = kind_and_count(name)[0] is not None and not os.path.isfile(name)
     if per_node is not None and not named:
-        raise InputError("--per-node", f"is for meshes named KIND-COUNT, and {name} says its nodes itself")
-    if os.path.isfile(name) or path.suffix == ".json":  # unlike Path.is_file, it takes names too long for files
+        raise InputError("--per-node", f"is for meshes named KIND-COUNT, and {name} has nodes of its own")
+    if os.path.isfile(name) or path.suffix == ".json":  # Path.is_file raises if the name is too long for a file
         return read_mesh_file(path)
     if name in names and per_node is None:
         return MeshFile.of(load_mesh(name))
@@ -145,7 +151,7 @@ Aliases = Sequence[tuple[str, str]]
 def _allowances(
     pin: Sequence[str], forbid: Sequence[str], problem: PlacementProblem, aliases: Aliases
 ) -> tuple[Allowance, ...]:
-    """Per operator that is named, the devices that are left to it."""
+    """Return the allowed devices of each operator named by `--pin` or `--forbid`."""
     devices, left = [device.name for device in problem.devices], dict[str, list[str]]()
     for operator, names in (_named("--pin", each, problem, aliases) for each in pin):
         if operator in left:
@@ -159,7 +165,7 @@ def _allowances(
 
 
 def _named(flag: str, text: str, problem: PlacementProblem, aliases: Aliases) -> tuple[str, list[str]]:
-    """OPERATOR=DEVICE[,DEVICE]; an operator's name may hold "=", a device's may not."""
+    """Parse OPERATOR=DEVICE[,DEVICE] into operator and devices. The name of an operator may contain "="."""
     operator, _, listed = text.rpartition("=")
     names = [name.strip() for name in listed.split(",") if name.strip()]
     if not operator or not names:
@@ -172,31 +178,31 @@ def _named(flag: str, text: str, problem: PlacementProblem, aliases: Aliases) ->
 
 
 def _operator(flag: str, name: str, problem: PlacementProblem, aliases: Aliases) -> str:
-    """The operator of that name, else the only one that its file calls so."""
+    """Return the operator of that name, or the only one with that alias."""
     if name in problem.graph.names:
         return name
     found = [operator for alias, operator in aliases if alias == name]
     if len(found) > 1:
-        raise InputError(flag, f"{name!r} are several operators, say which by its id: {', '.join(found[:5])}")
+        raise InputError(flag, f"several operators are called {name!r}; use an id: {', '.join(found[:5])}")
     if not found:
         raise InputError(flag, f"unknown operator {name!r}")
     return found[0]
 
 
 def _known_meshes() -> Iterator[MeshFile]:
-    """Those that need no file: samples and presets."""
+    """Yield the meshes of samples and presets."""
     yield from (MeshFile.of(load_mesh(sample.name)) for sample in list_meshes())
     yield from (MeshFile.of(find_mesh(name)) for name in MESHES)
 
 
 def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
-    """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
+    """Bind a placement file to its graph and mesh, found by fingerprint, with the costs under which it was made.
 
-    Raises InputError where one of the two is missing, or the placement does not fit them.
+    Raises InputError if graph or mesh is missing, or the placement does not fit them.
     """
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:
-        raise InputError("graph", f"{placement.graph:.16} is not among the files")
+        raise InputError("graph", f"with fingerprint {placement.graph:.16} is not among the files")
     costs, replicas = config_from(CostOptions, placement.terms.costs), placement.terms.replicas
     asked = None if replicas is None else config_from(ReplicaOptions, replicas)
     if placement.mesh is None:
@@ -205,7 +211,7 @@ def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes
         return bound_placement(placement, file, in_flight=in_flight, replication=counted)
     mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
     if mesh is None:
-        raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
+        raise InputError("mesh", f"with fingerprint {placement.mesh:.16} is not among the files, samples and presets")
     graph, groups = shared_graph(file.graph, mesh, costs.tensor)
     priced = costed(graph, mesh if groups is None else groups.as_mesh, costs)
     counted = None if asked is None else replication_on(mesh, asked, placement.terms.communication)

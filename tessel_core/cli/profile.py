@@ -1,4 +1,4 @@
-"""`tessel profile`: a person's own PyTorch modules, measured and cut into pipeline stages."""
+"""`tessel profile`: measure PyTorch modules of the user, and divide them into pipeline stages."""
 
 from __future__ import annotations
 
@@ -26,19 +26,27 @@ from tessel_core.units import show_memory, show_time
 
 
 def profile(
-    target: Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION", help="Returns a list of modules and an input.")],
-    devices: Annotated[int, typer.Option(help="Number of pipeline stages at most, a device each.")] = 2,
-    memory: Annotated[float | None, typer.Option(help="Bytes of each device. Default: unlimited.")] = None,
-    optimizer: Annotated[str, typer.Option(help=f"What is kept beside weights: {', '.join(OPTIMIZERS)}.")] = "adam",
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="Function that returns a list of modules and the input of the first. The file is executed.",
+        ),
+    ],
+    devices: Annotated[int, typer.Option(help="Number of devices: the largest number of pipeline stages.")] = 2,
+    memory: Annotated[float | None, typer.Option(help="Memory per device in bytes. Default: unlimited.")] = None,
+    optimizer: Annotated[
+        str, typer.Option(help=f"Optimizer whose state occupies memory beside the weights: {', '.join(OPTIMIZERS)}.")
+    ] = "adam",
     split_weights: options.SplitWeights = False,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Measure a list of PyTorch modules, and plan them as pipeline stages.
+    """Measure a list of PyTorch modules, and divide them into pipeline stages.
 
-    The file is executed.  Its function returns a list of modules, each of which takes what the one before returns, and
-    a micro-batch for the first.  The stages are the contiguous ones whose largest load is least.  Weights that several
-    modules share are counted once, on the device of the first.
+    The file is executed.  Its function returns a list of modules and a micro-batch.  The first module takes the
+    micro-batch, and each other module takes the output of the module before it.  Stages are contiguous, and their
+    largest load is as small as possible.  Weights that several modules share count once, on the device of the first.
     """
     from tessel_core.planning import PlanOptions, plan_of
 
@@ -66,7 +74,7 @@ def profile(
 
 
 def _measured(target: str) -> Profile:
-    """On this very thread, so that Ctrl-C breaks off what the file does; what it prints goes to stderr."""
+    """Measure on this thread, so that Ctrl-C interrupts the user's code. What that code prints goes to stderr."""
 
     def note(news: Progress) -> None:
         if sys.stderr.isatty():
@@ -76,11 +84,11 @@ def _measured(target: str) -> Profile:
         with redirect_stdout(sys.stderr):
             return measured(target, Control(on_progress=note))
     except KeyboardInterrupt:
-        raise InputError(target, "was stopped before everything was measured") from None
+        raise InputError(target, "was interrupted before all modules were measured") from None
 
 
 def _show(found: Profile, plan: MicroBatchPlan) -> None:
-    rows = table("module", "forward", "backward", "input grad", "weight grad", "weights", "kept")
+    rows = table("module", "forward", "backward", "input grad", "weight grad", "weights", "activations")
     for each in found.modules:
         times = each.forward_s, each.backward_s, each.input_gradient_s, each.weight_gradient_s
         sizes = each.weight_bytes, each.activation_bytes
@@ -88,7 +96,7 @@ def _show(found: Profile, plan: MicroBatchPlan) -> None:
         rows.add_row(f"{each.name.removeprefix('module')} {each.kind}", *shown)
     screen = console(f"{found.name}, {found.batch_size} samples on one {found.device}")
     screen.print(rows)
-    stages = table("stage", "runs", "work", "static memory")
+    stages = table("stage", "modules", "work", "static memory")
     for d, device in enumerate(plan.devices):
         label = next((block.label for block in plan.blocks if d in block.devices), "")
         stages.add_row(

@@ -1,4 +1,4 @@
-"""`tessel program`: the distributed program of a placement and a schedule."""
+"""`tessel program`: build the distributed program of a placement and a schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tessel_core.networks.graphs.spec import GraphFamily
 
 _ROUNDING = 1e-6
-"""Seconds by which the two may differ because a plan counts whole nanoseconds."""
+"""Largest difference in seconds between plan and program that rounding to whole nanoseconds explains."""
 _OPTIMIZERS = ("adam", "sgd", "none")
 
 
@@ -34,30 +34,36 @@ def program(
     network: Annotated[
         str,
         typer.Argument(
-            help="A network or a preset, which `tessel graph` lists, the graph that it wrote, or an ONNX model."
+            help="Network family or preset (`tessel graph` lists them), a graph file that `tessel graph` wrote, or an "
+            "ONNX model."
         ),
     ],
-    placement: Annotated[Path, typer.Option(help="A tessel-placement file of the network's training graph.")],
-    schedule: Annotated[Path, typer.Option(help="A schedule of the placement's plan.")],
-    preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
+    placement: Annotated[Path, typer.Option(help="A tessel-placement file of the network's graph.")],
+    schedule: Annotated[Path, typer.Option(help="A tessel-schedule file of the placement's plan.")],
+    preset: Annotated[str | None, typer.Option(help="Published size of the network family.")] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="OPTION=VALUE",
-            help="An option of the network, as for the graph; of an ONNX model, an open size or training=true; "
-            "repeatable.",
+            help="Option of the network, with the same value as for `tessel graph`. For an ONNX model: an open size, "
+            "or "
+            "training=true. Repeatable.",
         ),
     ] = None,
-    mesh: options.Mesh = None,
+    mesh: options.MeshOfPlacement = None,
     per_node: options.PerNode = None,
     optimizer: Annotated[
-        str, typer.Option(help=f"What ends the step: {', '.join(_OPTIMIZERS)}. With none, gradients are outputs.")
+        str,
+        typer.Option(
+            help=f"Optimizer at the end of the step: {', '.join(_OPTIMIZERS)}. With none, the program "
+            f"returns gradients."
+        ),
     ] = "adam",
-    out: Annotated[Path | None, typer.Option(help="File for the program's text.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the text of the program.")] = None,
     json: Json = False,
 ) -> None:
-    """Make the program of all devices from a network, its placement and a schedule."""
+    """Build the program of all devices from a network, its placement and a schedule."""
     find(dict.fromkeys(_OPTIMIZERS), optimizer, "--optimizer")
     if out is not None:
         check_place(out, placement)
@@ -77,18 +83,18 @@ def program(
 
 @dataclass(frozen=True)
 class _Found:
-    """The program, and what a simulation says of it; times in seconds."""
+    """A program and its simulated times in seconds."""
 
     program: Program
     schedule_s: float
     scheduled_s: float | None
-    """Until the last run; None where the program's devices are not those of the mesh."""
+    """Simulated time to the end of the last block; None if the program's devices are not those of the mesh."""
     step_s: float | None
     peak_memory: tuple[int, ...] | None
 
     @property
     def document(self) -> dict[str, object]:
-        """The `--json` of `tessel program`."""
+        """The `--json` document; null where nothing was simulated."""
         waits = None if self.scheduled_s is None else self.scheduled_s - self.schedule_s
         update = None if self.step_s is None or self.scheduled_s is None else self.step_s - self.scheduled_s
         return {
@@ -139,14 +145,17 @@ def _made(
 
 @dataclass(frozen=True)
 class _Network:
-    """A network that is placed: its graph, and its program for one micro-batch, with a split backward or not."""
+    """A network to place: its graph, and a function that builds its program for one micro-batch.
+
+    The argument of `program` is whether weight gradients are operators of their own.
+    """
 
     graph: GraphFile
     program: Callable[[bool], Distributed]
     training: bool
     tensor_parallel: int = 1
     shared: Callable[[int], _Network] | None = None
-    """The same network on tensor-parallel groups of a size; None where it cannot be cut."""
+    """Function from a tensor-parallel degree to the network cut to that degree; None if it cannot be cut."""
 
 
 def _network(network: str, preset: str | None, changes: list[str]) -> _Network:
@@ -157,7 +166,9 @@ def _network(network: str, preset: str | None, changes: list[str]) -> _Network:
         family, spec, name = asked_network(network, preset, changes)
         return _of_family(family, spec, GraphFile.of(build_graph(family.name, spec, name)))
     if preset or (changes and file.suffix == ".json"):
-        why = f"is for networks, and {network} is {'a graph that says its own' if file.suffix == '.json' else 'a file'}"
+        why = (
+            f"is for networks, and {network} is {'a graph' if file.suffix == '.json' else 'a model'} with its own sizes"
+        )
         raise InputError("--preset" if preset else "--set", why)
     found = read_any(file, network)
     if isinstance(found, OnnxModel):
@@ -204,7 +215,7 @@ def _placement(path: Path, graph: GraphFile, mesh: str | None, per_node: int | N
     if not isinstance(found, PlacementFile):
         raise refused(found, str(path), "a placement")
     if found.graph != graph.fingerprint:
-        why = f"is of another graph than {graph.graph.name} with these options; `tessel graph` writes its graph"
+        why = f"belongs to another graph than {graph.graph.name} with these options; `tessel graph` writes graphs"
         raise InputError(str(path), why)
     try:
         return bind_placement(found, [graph], [] if mesh is None else [find_mesh_file(mesh, per_node)])
@@ -233,5 +244,5 @@ def _show(found: _Found) -> None:
         facts.add_row("optimizer", show_time(found.step_s - found.scheduled_s, "s"))
         facts.add_row("step", show_time(found.step_s, "s"))
     if found.peak_memory:
-        facts.add_row("most memory of a device", show_memory(max(found.peak_memory), "B"))
+        facts.add_row("largest peak memory", show_memory(max(found.peak_memory), "B"))
     console(found.program.name).print(facts)

@@ -1,4 +1,4 @@
-"""`tessel run`: a network under a strategy, a program, or a schedule, on processes of this machine."""
+"""`tessel run`: run a network under a strategy, a program or a schedule in processes on this machine."""
 
 from __future__ import annotations
 
@@ -20,47 +20,75 @@ from tessel_core.strategies.families import FAMILIES
 if TYPE_CHECKING:
     from tessel_core.execution.schedule_run import RunConfig
 
-_MICRO_BATCHES = 8
-"""Of a plan that is scheduled first."""
+_DEFAULT_MICRO_BATCHES = 8
+"""Micro-batches of a plan, which is scheduled before it runs."""
 
 
 @dataclass(frozen=True)
 class HowToRun:
-    """The other options, an attribute each."""
+    """Options that only `tessel run` has, one attribute per option."""
 
     engine: Annotated[
         Engine,
-        typer.Option(help="torch: a process for each device; numpy: one process, as a reference. Of networks."),
+        typer.Option(
+            help="Engine for networks and programs. torch: PyTorch, one process per device; numpy: one "
+            "process, as a reference."
+        ),
     ] = Engine.TORCH
-    steps: Annotated[int, typer.Option(help="Number of steps, of networks; weights and state are carried over.")] = 1
-    scheduler: Annotated[str | None, typer.Option(help="The search of a plan. Default: tessel.")] = None
+    steps: Annotated[
+        int,
+        typer.Option(
+            help="For networks and programs: steps to run. Each step continues with the "
+            "weights and optimizer state of the step before."
+        ),
+    ] = 1
+    scheduler: Annotated[
+        str | None, typer.Option(help="For a plan: scheduler that schedules it before it runs. Default: tessel.")
+    ] = None
     stand_ins: Annotated[
         bool,
         typer.Option(
-            "--stand-ins", help="Blocks of a schedule sleep for the plan's durations, scaled, and hold its memory."
+            "--stand-ins",
+            help="For a schedule: run blocks that only sleep for the plan's durations and hold the plan's memory, in "
+            "place "
+            "of a toy network.",
         ),
     ] = False
-    compute: Annotated[bool, typer.Option("--compute", help="With --stand-ins: they compute while they last.")] = False
+    compute: Annotated[
+        bool, typer.Option("--compute", help="With --stand-ins: blocks compute in place of sleeping.")
+    ] = False
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Run a schedule again, and hold that against what the first run predicts."),
+        typer.Option(
+            "--measure",
+            help="For a schedule: run it two more times, and compare the last run with the "
+            "prediction of the one before.",
+        ),
     ] = False
     search_again: Annotated[
         bool,
         typer.Option(
-            "--search-again", help="Measure a schedule, search with what was measured, and measure what is found too."
+            "--search-again",
+            help="For a schedule: measure it, search again with the measured durations, and measure the new schedule "
+            "too.",
         ),
     ] = False
     scale: Annotated[
-        float | None, typer.Option(help="With --stand-ins: nanoseconds for one unit of the plan's time.")
+        float | None,
+        typer.Option(
+            help="With --stand-ins: nanoseconds per time unit of the plan. Raising it makes blocks last longer."
+        ),
     ] = None
-    samples: Annotated[int | None, typer.Option(help="Samples in one micro-batch of a schedule.")] = None
+    samples: Annotated[int | None, typer.Option(help="For a schedule: samples per micro-batch of the toy network.")] = (
+        None
+    )
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File: of a network its outputs, losses, gradients and new weights, undistributed (.npz); of a "
-            "schedule, the run."
+            help="File for the result. For a network or program, an .npz file with whole outputs, losses, gradients "
+            "and new "
+            "weights; for a schedule, a file of the measured run."
         ),
     ] = None
 
@@ -71,17 +99,19 @@ _OF_BOTH = frozenset(("what", "micro_batches", "width", "dtype", "seed", "out"))
 
 @options.field_by_field
 def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
-    """Run a network under a strategy, a program or a schedule on processes of this machine."""
+    """Run a network under a strategy, a program or a schedule in processes on this machine."""
     if _is_schedule(asked):
         raise typer.Exit(_run_schedule(asked, how, as_json=json))
-    _refuse(how, _OF_SCHEDULES, f"is for schedules, and {asked.what} is a {'family' if asked.in_family else 'program'}")
+    _refuse(
+        how, _OF_SCHEDULES, f"is for schedules, and {asked.what} is a {'network' if asked.in_family else 'program'}"
+    )
     from tessel_core.cli.run_program import run_asked_program
 
     raise typer.Exit(run_asked_program(asked, how.engine, seed=how.seed, steps=how.steps, out=how.out, as_json=json))
 
 
 def _is_schedule(asked: AskedNetwork) -> bool:
-    """Whether a plan or a schedule is asked for: a sample, or a file that is neither a program's text nor ONNX."""
+    """Whether a plan or schedule was given: a sample, or a file that is neither the text of a program nor ONNX."""
     if asked.in_family or asked.torch:
         return False
     try:
@@ -93,7 +123,7 @@ def _is_schedule(asked: AskedNetwork) -> bool:
 
 
 def _refuse(given: AskedNetwork | HowToRun, names: frozenset[str], why: str) -> None:
-    """Raise InputError for an option that was given and is not for what is asked."""
+    """Raise InputError with `why` if one of the options `names` was given."""
     for field in fields(given):
         if field.name in names and getattr(given, field.name) != field.default:
             raise InputError("--set" if field.name == "sizes" else option(field.name), why)
@@ -114,14 +144,14 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
             if value is not None:
                 raise InputError(option(name), f"is for plans, and {asked.what} holds a schedule")
     else:
-        many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
+        many = _DEFAULT_MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
         found = scheduled(found, asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
     how_often = Rounds.AGAIN if how.search_again else Rounds.MEASURED if how.measure else Rounds.ONCE
     return run_schedule_file(found, config, how_often, out=how.out, source=sample_or_file(asked.what), as_json=as_json)
 
 
 def _run_config(asked: AskedNetwork, how: HowToRun) -> RunConfig:
-    """What the blocks are; InputError for options that do not go together or are out of range."""
+    """Return the config of blocks. Raises InputError for options that exclude each other or are out of range."""
     from tessel_core.execution.schedule_run import TOY, RunConfig
     from tessel_core.execution.stand_ins import COMPUTE, SLEEP
 
@@ -133,7 +163,7 @@ def _run_config(asked: AskedNetwork, how: HowToRun) -> RunConfig:
     of_toys = {"width": asked.width, "dtype": asked.dtype, "samples": how.samples}
     for name, value in of_toys.items():
         if how.stand_ins and value is not None:
-            raise InputError(option(name), "is of the toy network, and --stand-ins run none")
+            raise InputError(option(name), "is an option of the toy network, which --stand-ins replaces")
     blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
     config: RunConfig = config_of(RunConfig, {"blocks": blocks, "scale": how.scale, "seed": how.seed, **of_toys})
     return config

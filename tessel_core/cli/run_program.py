@@ -1,4 +1,4 @@
-"""`tessel run` of a network under a strategy, or a program from a file, with numbers made from a seed."""
+"""`tessel run` of a network or program, with inputs and weights drawn from a seed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tessel_core.formats.files import check_place
 from tessel_core.strategies.strategy import Strategy, build_program, check_strategy
 from tessel_core.units import show_memory, show_time
 
-_MOST_ROWS = 64
-_MOST_NOTES = 5
-_A_WEEK_S = 7 * 24 * 3600.0
+_MAX_ROWS = 64
+_MAX_NOTES = 5
+_TIME_LIMIT_S = 7 * 24 * 3600.0
 
 
 def run_asked_program(
     asked: AskedNetwork, engine: Engine, *, seed: int, steps: int, out: Path | None, as_json: bool
 ) -> int:
-    """Run it, show what came of it, and write its tensors to `out`; returns the exit code.
+    """Run the program, show the result, and write its tensors to `out`.
 
-    That is 1 where a loss is no number, a rank ends early, or Ctrl-C stops the run.  Raises InputError where it cannot
-    run.
+    Returns the exit code: 1 if a loss is NaN, a rank ends early or Ctrl-C stops the run.  Raises InputError if the
+    program cannot run.
     """
     if out is not None:
         if out.suffix.lower() != ".npz":
@@ -40,7 +40,7 @@ def run_asked_program(
     problem = _family(asked, seed, steps, keep=out is not None) if asked.in_family else _file(asked, seed, steps, out)
 
     if engine is Engine.NUMPY and any(each.dtype == "bf16" for each in problem.spread.program.types):
-        print_notes(problem.name, ["NumPy has no bf16, so it is computed in fp32"])
+        print_notes(problem.name, ["NumPy has no bf16, so bf16 is computed in fp32"])
 
     def work(control: Control) -> ProgramRun:
         def note(step: int, done: Step) -> None:
@@ -49,14 +49,14 @@ def run_asked_program(
         return run_program(problem, engine, control, note)
 
     try:
-        found = solve(work, "s", _A_WEEK_S, problem.name)
+        found = solve(work, "s", _TIME_LIMIT_S, problem.name)
     except RankError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     if out is not None:
         write_file(out, tensors_npz(found.values))
         odd = [name for name, array in found.values.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
-        print_notes(problem.name, [f"{name} holds numbers that are not finite" for name in odd[:_MOST_NOTES]])
+        print_notes(problem.name, [f"{name} holds values that are not finite" for name in odd[:_MAX_NOTES]])
     if as_json:
         print_json(_document(found, out))
     else:
@@ -74,12 +74,12 @@ def _family(asked: AskedNetwork, seed: int, steps: int, *, keep: bool) -> Asked:
 
 def _file(asked: AskedNetwork, seed: int, steps: int, out: Path | None) -> Asked:
     found = asked.file()
-    print_notes(asked.what, ["all inputs, weights too, are numbers drawn from the seed"])
+    print_notes(asked.what, ["all inputs, including weights, are drawn from the seed"])
     return Asked(found.whole, found.model, seed, steps, out is not None)
 
 
 def _document(found: ProgramRun, out: Path | None) -> dict[str, object]:
-    """Lists are by step, or by device."""
+    """Return the `--json` document. Lists have one entry per step or per device."""
     return {
         "engine": str(found.engine),
         "seed": found.seed,
@@ -99,17 +99,17 @@ def _show(problem: Asked, found: ProgramRun, out: Path | None) -> None:
     )
     screen = console(f"{problem.name}, {many} device{'s' * (many > 1)}, {where}")
     rows = table("step", "time", *["loss"] * any(step.loss is not None for step in found.steps), header_style="bold")
-    for number, step in list(enumerate(found.steps, 1))[:_MOST_ROWS]:
+    for number, step in list(enumerate(found.steps, 1))[:_MAX_ROWS]:
         loss = [] if step.loss is None else [f"{step.loss:.6g}"]
         rows.add_row(str(number), show_time(step.wall_s, "s"), *loss)
     screen.print(rows)
-    if len(found.steps) > _MOST_ROWS:
-        screen.print(f"… and {len(found.steps) - _MOST_ROWS} more steps")
+    if len(found.steps) > _MAX_ROWS:
+        screen.print(f"… and {len(found.steps) - _MAX_ROWS} more steps")
     if found.peak_memory is not None:
-        peaks = ", ".join(show_memory(peak, "B") for peak in found.peak_memory[:_MOST_ROWS])
-        screen.print(f"peak memory of values by device: {peaks}", soft_wrap=True)
+        peaks = ", ".join(show_memory(peak, "B") for peak in found.peak_memory[:_MAX_ROWS])
+        screen.print(f"peak memory per device: {peaks}", soft_wrap=True)
     if out is not None:
-        screen.print(f"{_some(len(found.values), 'tensor')} in {out}", soft_wrap=True)
+        screen.print(f"{_some(len(found.values), 'tensor')} written to {out}", soft_wrap=True)
 
 
 def _some(count: int, what: str, plural: str = "s") -> str:

@@ -1,4 +1,4 @@
-"""`tessel run SCHEDULE`: a schedule on processes of this machine."""
+"""`tessel run SCHEDULE`: run a schedule in processes on this machine."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from tessel_core.workbench.messages.running import (
 )
 from tessel_core.workbench.running import RunReport, in_the_order_of, measured_plan, run_and_report
 
-_NO_LIMIT_S = 7 * 86_400.0
-_WORTH_A_NOTE_NS = 20e9
+_TIME_LIMIT_S = 7 * 86_400.0
+_MIN_NOTED_NS = 20e9
 
 
 class Rounds(Enum):
-    """How often a schedule runs."""
+    """Number of times that a schedule runs."""
 
     ONCE = 1
     MEASURED = 3
-    """Two times more, to hold the last against what the one before predicts."""
+    """Two more runs. The last is compared with the prediction of the one before."""
     AGAIN = 6
-    """Then as often another one, which is found with what was measured."""
+    """The same for a second schedule, which is searched with the measured durations."""
 
 
 def run_schedule_file(
@@ -63,10 +63,10 @@ def run_schedule_file(
     source: Path | None = None,
     as_json: bool = False,
 ) -> int:
-    """Run a schedule that was read from `source`, show what came of it, and write it to `out`; returns the exit code.
+    """Run a schedule that was read from `source`, show the result, and write it to `out`.
 
-    Of two schedules the second is written.  The exit code is 1 where ranks and one process compute different numbers,
-    a rank ends early, or Ctrl-C stops the run.  Raises InputError where the schedule cannot run.
+    If a second schedule was searched, its run is written.  Returns the exit code: 1 if ranks and one process compute
+    different numbers, a rank ends early or Ctrl-C stops the run.  Raises InputError if the schedule cannot run.
     """
     schedule = file.schedule
     if out is not None:
@@ -97,40 +97,40 @@ def run_schedule_file(
 
 
 def _run(schedule: Schedule, config: RunConfig, rounds: Rounds) -> RunReport:
-    """On fresh processes, with a line that says how far it has come."""
+    """Run in new processes, with a progress line."""
 
     def call(control: Control) -> RunReport:
         with Ranks(len(schedule.plan.devices)) as ranks:
             news = _progress(control, len(schedule.start))
             return run_and_report(schedule, config, ranks, control, news, measure=rounds is not Rounds.ONCE)
 
-    return solve(call, "ns", _NO_LIMIT_S, what=schedule.plan.name)
+    return solve(call, "ns", _TIME_LIMIT_S, what=schedule.plan.name)
 
 
 def _note_length(schedule: Schedule, config: RunConfig, rounds: Rounds) -> None:
-    """Say how long stand-ins will take where that is long."""
+    """Print a note if stand-ins will run for long."""
     lasts = float(config.scale_for(schedule).time * schedule.makespan * rounds.value)
-    if lasts > _WORTH_A_NOTE_NS:
+    if lasts > _MIN_NOTED_NS:
         print_notes(schedule.plan.name, [f"will sleep or compute for about {show_time(lasts, 'ns')}"])
 
 
 def _searched_again(report: RunReport) -> ScheduleFile:
-    """A schedule of the same plan, in the order that a search finds with what was measured."""
+    """Return a schedule of the same plan in the order that a search with the measured durations finds."""
     was = report.run.schedule
     plan = measured_plan(report.run)
     question = Question(DEFAULT_SCHEDULER, plan, was.micro_batches, find_scheduler(DEFAULT_SCHEDULER).config())
     answer = solve(question.solve, plan.time_unit)
     if answer.solution is None:
-        raise InputError("--search-again", f"found no schedule with what was measured: {answer.reason}")
+        raise InputError("--search-again", f"found no schedule with the measured durations: {answer.reason}")
     found = evaluate(in_the_order_of(answer.solution, was.plan), DEFAULT_SCHEDULER)
     assert found.solution is not None
     return schedule_file(found.solution, found)
 
 
 def schedule_or_plan(what: str) -> ScheduleFile | MicroBatchPlan:
-    """What a file or a sample holds; of a workspace the schedule, where it has one.
+    """Read the schedule or plan of a file or sample. A workspace gives its schedule if it has one, else its plan.
 
-    Raises InputError for other files, and for a CSV whose own sends and receives go wrong.
+    Raises InputError for other files, and for a PyTorch CSV whose sends and receives hang.
     """
     known = read_any(sample_or_file(what), what)
     found = contents_of(known, what)
@@ -142,7 +142,7 @@ def schedule_or_plan(what: str) -> ScheduleFile | MicroBatchPlan:
 
 
 def scheduled(plan: MicroBatchPlan, what: str, scheduler: str, micro_batches: int) -> ScheduleFile:
-    """What `scheduler` finds of a plan, which people call `what`; InputError where it finds none."""
+    """Schedule a plan. Raises InputError, with the place `what`, if the scheduler finds no schedule."""
     question = Question(scheduler, plan, micro_batches, find_scheduler(scheduler).config())
     report = solve(question.solve, plan.time_unit)
     if report.solution is None:
@@ -157,13 +157,16 @@ def _progress(control: Control, runs: int) -> Callable[[int, Sequence[Timed]], N
     def count(rank: int, timed: Sequence[Timed]) -> None:
         nonlocal done
         done += len(timed)
-        control.report(f"{done:,} of {runs:,} blocks ran, one on several ranks counted on each;", None, None)
+        control.report(f"{done:,} of {runs:,} blocks ran, counted on each of their ranks;", None, None)
 
     return count
 
 
 def _document(file: ScheduleFile, report: RunReport) -> dict[str, object]:
-    """Times in nanoseconds, memory in bytes, idle time as shares; null where nothing was compared or predicted."""
+    """Return the `--json` document: times in ns, memory in bytes, idle time as shares.
+
+    Values are null if nothing was compared or predicted.
+    """
     run, found, prediction = report.run, report.equality, report.prediction
     return {
         "plan": run.schedule.plan.name,
@@ -209,5 +212,5 @@ def _show(report: RunReport) -> None:
         blocks = table(*BLOCK_COLUMNS, header_style="bold")
         for row in block_rows(report)[:WORST]:
             blocks.add_row(*row)
-        screen.print("Blocks that differ most:", style="dim")
+        screen.print("Blocks that differ most from the prediction:", style="dim")
         screen.print(blocks)

@@ -1,4 +1,4 @@
-"""`tessel samples`: the catalogue of samples."""
+"""`tessel samples`: list the samples, or write one of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tessel_core.formats import write_file
 
 
 def samples(
-    name: Annotated[str | None, typer.Argument(help="Sample to write; all are listed without it.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File for the sample; stdout without it.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Sample to write. Omit it to list all samples.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File for the sample. Default: print it to stdout.")] = None,
     json: Json = False,
 ) -> None:
-    """List the samples, or write one."""
+    """List the samples, or write one of them to a file."""
     if name is None:
         kinds = {
             "plan": catalogue.list_samples(),
@@ -35,12 +35,12 @@ def samples(
 
 
 def _list(kinds: Mapping[str, Sequence[catalogue.Sample]], *, as_json: bool) -> None:
-    """The catalogue for people, under a heading a kind of file, or as one JSON list."""
+    """Print the catalogue as one table per kind of file, or as one JSON list."""
     if as_json:
         print_json([{**asdict(each), "path": str(each.path), "kind": kind} for kind in kinds for each in kinds[kind]])
         return
     for kind, found in kinds.items():
-        shown = table(kind, "what it is", header_style="bold")
+        shown = table(kind, "description", header_style="bold")
         for sample in found:
             shown.add_row(sample.name, sample.title)
         console().print(shown)

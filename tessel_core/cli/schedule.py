@@ -1,4 +1,4 @@
-"""`tessel schedule` and `tessel compare`: one schedule of a plan, or many side by side."""
+"""`tessel schedule` and `tessel compare`: schedule a plan, or compare schedules."""
 
 from __future__ import annotations
 
@@ -52,52 +52,80 @@ from tessel_core.workbench.messages.schedule import key_numbers, verdict
 MICRO_BATCHES = 32
 
 _KNOWN = ", ".join(SCHEDULERS)
-_Plan = Annotated[str, typer.Argument(help="A sample's name, a tessel-plan file, or a schedule whose plan to use.")]
-_Plans = Annotated[
-    list[str] | None, typer.Argument(help="Samples' names, tessel-plan files, or schedules whose plans to use.")
+_Plan = Annotated[
+    str, typer.Argument(help="Plan: the name of a sample, a tessel-plan file, or a schedule whose plan is used.")
 ]
-_Scheduler = Annotated[str, typer.Option(help=f"One of {_KNOWN}.")]
+_Plans = Annotated[
+    list[str] | None,
+    typer.Argument(help="Plans: names of samples, tessel-plan files, or schedules whose plans are used."),
+]
+_Scheduler = Annotated[str, typer.Option(help=f"Scheduler: {_KNOWN}.")]
 _Schedulers = Annotated[
-    list[str] | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
+    list[str] | None,
+    typer.Option(
+        help=f"Schedulers, with commas between: {_KNOWN}. Default: all that apply to a "
+        f"plan, except the slow time-optimal."
+    ),
 ]
 _Network = Annotated[
     str | None,
     typer.Option(
-        help=f"In place of plans: each published schedule on the form that it needs of {', '.join(NETWORKS)}; the "
-        "search on every form."
+        help=f"Network to compare in place of plans: {', '.join(NETWORKS)}. Each published schedule runs on the "
+        f"pipeline "
+        "shape that it needs, and the search on every shape."
     ),
 ]
 _TERMS = {name: option for name, (option, _) in options_of(Terms).items()}
 _Devices = Annotated[int | None, typer.Option(help=f"With --network: {_TERMS['devices'].help}")]
 _MicroBatchSize = Annotated[int | None, typer.Option(help=f"With --network: {_TERMS['micro_batch'].help}")]
-_Reference = Annotated[int | None, typer.Option(min=1, help="Number of the pair that ratios refer to.")]
+_Reference = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Row of the table that ratios refer to, counted from 1. Default: the first row by 1F1B, "
+        "else by 1F1B+, else sequential.",
+    ),
+]
 _JITTER = options_of(Jitter)
 _Spread = Annotated[
     float | None,
     typer.Option(
-        metavar="SPREAD", help=f"Draw durations and compare makespans. {_JITTER['spread'][0].help} Such as 0.1."
+        metavar="SPREAD",
+        help=f"Draw random durations and compare the makespans. {_JITTER['spread'][0].help} For example, 0.1.",
     ),
 ]
-_JitterOf = Annotated[str | None, typer.Option(help=f"{_JITTER['of'][0].help} [dim](default run)[/dim]")]
+_JitterOf = Annotated[str | None, typer.Option(help=f"With --jitter: {_JITTER['of'][0].help} [dim](default run)[/dim]")]
 _Draws = Annotated[
     int | None,
-    typer.Option(help=f"{_JITTER['draws'][0].help} Default: {USUAL_DRAWS:,}, fewer for schedules of very many runs."),
+    typer.Option(
+        help=f"With --jitter: {_JITTER['draws'][0].help} Default: {USUAL_DRAWS:,}; fewer for schedules with "
+        f"very many runs."
+    ),
 ]
-_MicroBatches = Annotated[int, typer.Option(help="How many micro-batches to schedule.")]
+_MicroBatches = Annotated[int, typer.Option(help="Micro-batches to schedule.")]
 _Receives = Annotated[
     Receives | None,
     typer.Option(
-        help="Of PyTorch's CSV: time it as it is written, where each receive waits on a stream of its own, or stands "
-        "in-order with computing. Nothing is searched."
+        help="For a PyTorch CSV file: search nothing, and time the order of the file. stream: each receive waits on a "
+        "stream of its own; in-order: the rank computes nothing until the tensor has arrived."
     ),
 ]
-_Memory = Annotated[int | None, typer.Option(help="Replaces every device's memory_capacity.")]
-_LONG_LINE = 100
-"""Columns of the longest line of key numbers: a terminal breaks it better than a table does."""
-_WIDE = 160
-"""Columns of a terminal in which a whole comparison fits."""
-_UNDER_JITTER = "Pair", "Outcome", "Makespan (", "p50", "p95", "Chance"
-"""How the headings begin for which there is room on a narrower one."""
+_Memory = Annotated[
+    int | None,
+    typer.Option(
+        help="Memory capacity of every device, in the memory unit of the plan "
+        "(bytes with --network). Lowering it can lengthen schedules. Default: as in the plan."
+    ),
+]
+_MIN_NUMBERS_COLUMNS = 100
+"""Least width of the table of key numbers.
+
+Narrower terminals wrap its lines, which reads better than a narrow table.
+"""
+_FULL_TABLE_COLUMNS = 160
+"""Width of a terminal that fits all columns of a comparison."""
+_NARROW_JITTER_HEADINGS = "Pair", "Outcome", "Makespan (", "p50", "p95", "Chance"
+"""First words of the headings that a narrower terminal shows with `--jitter`."""
 
 
 @with_options(SCHEDULERS.values())
@@ -111,7 +139,7 @@ def schedule(
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Search or build a schedule of a plan, or time PyTorch's CSV as it is written."""
+    """Search or build a schedule of a plan, or time the order of a PyTorch CSV file."""
     if out is not None:
         check_place(out, sample_or_file(plan))
     if receives is not None:
@@ -119,7 +147,7 @@ def schedule(
         asked |= {f"--{name.replace('_', '-')}": said is not None for name, said in {"memory": memory, **given}.items()}
         if any(asked.values()):
             words = next(words for words, said in asked.items() if said)
-            raise InputError(words, "has no effect with --receives, which times the file's own order")
+            raise InputError(words, "has no effect with --receives, which times the order of the file")
         _as_written(plan, receives, out, as_json=json)
         return
     problem = _plan_in(plan, memory)
@@ -147,13 +175,13 @@ def compare(
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Schedules side by side: one table over (plan, scheduler) pairs."""
+    """Compare schedules in one table, with one row per plan and scheduler."""
     varied = _jitter(jitter, of=jitter_of, draws=draws, seed=given["seed"])
     if bool(plans) == bool(network):
-        raise InputError("compare", "needs either plans or a --network")
+        raise InputError("compare", "needs either plans or --network")
     for words, value in (("--devices", devices), ("--micro-batch-size", micro_batch_size)):
         if network is None and value is not None:
-            raise InputError(words, "needs a --network")
+            raise InputError(words, "needs --network")
     if network is None:
         comparison = _pairs(plans or [], schedulers, micro_batches, memory, given)
     else:
@@ -168,7 +196,7 @@ def compare(
         answers.append(answer)
         if cancelled:
             break
-    not_begun = Answer(complaint="cancelled before its turn", begun=False)
+    not_begun = Answer(complaint="cancelled before it began", begun=False)
     answers += [not_begun] * (len(comparison.pairs) - len(answers))
     if varied is not None and draws is None:
         varied = varied.affordable(drawable_of(answers))
@@ -177,10 +205,10 @@ def compare(
 
 
 def _as_written(name: str, receives: Receives, out: Path | None, *, as_json: bool) -> None:
-    """Time a PyTorch CSV as it is written, and show which receives make its holes."""
+    """Time the order of a PyTorch CSV file, and show which receives cause idle time."""
     found = read_any(sample_or_file(name), name)
     if not isinstance(found, PyTorchCsv):
-        raise InputError(name, f"is {a_kind(found)}; --receives needs PyTorch's CSV")
+        raise InputError(name, f"is {a_kind(found)}, but --receives needs a PyTorch CSV file")
     try:
         made = timed_as_written(found, receives)
     except InputError as error:
@@ -188,7 +216,7 @@ def _as_written(name: str, receives: Receives, out: Path | None, *, as_json: boo
     report = evaluate(made.schedule, f"as written, receives {READINGS[receives]}")
     if out is not None:
         write_file(out, schedule_text(made.schedule, report))
-    print_notes(name, [ASSUMED] if found.communicates else [ASSUMED, "the file leaves sends and receives out"])
+    print_notes(name, [ASSUMED] if found.communicates else [ASSUMED, "the file contains no sends and receives"])
     if as_json:
         waits = [asdict(wait) for wait in made.waits]
         print_json({**_document(report), "receives": str(receives), "receive_waits": waits})
@@ -199,7 +227,7 @@ def _as_written(name: str, receives: Receives, out: Path | None, *, as_json: boo
 
 
 def _jitter(spread: float | None, **given: object) -> Jitter | None:
-    """How durations vary, if they do; the options that say how have no effect alone."""
+    """Return how durations vary; None without `--jitter`, which the other options need."""
     if spread is not None:
         found: Jitter = config_of(Jitter, {"spread": spread, **given}, spread="--jitter", of="--jitter-of")
         return found
@@ -222,39 +250,41 @@ def _pairs(
 
 
 def _gigabytes(memory: int | None) -> float | None:
-    """Bytes as the terms of a network count them; None for none.  InputError for what no device can have."""
+    """Convert bytes to GB. Raises InputError if they are out of range for a device."""
     if memory is None:
         return None
     low, high = (round(limit * 1e9) for limit in (_TERMS["capacity"].low, _TERMS["capacity"].high))
     if not low <= memory <= high:
-        raise InputError("--memory", f"must be between {low:,} and {high:,} bytes with a --network, got {memory:,}")
+        raise InputError("--memory", f"must be between {low:,} and {high:,} bytes with --network, got {memory:,}")
     return memory / 1e9
 
 
 def _one_model(
     network: str, asked: dict[str, Any], schedulers: list[str] | None, micro_batches: int, given: dict[str, Any]
 ) -> Comparison:
-    """A network under those schedulers, else under all; what has no pair is noted."""
+    """Pair a network with the schedulers, or with all of them. Notes say which pairs are missing."""
     terms = config_of(Terms, asked, micro_batch="--micro-batch-size")
     configured = partial(_config, given=given, quiet=True)
-    found = solve(lambda _: line_up(network, terms, micro_batches, configured), "ns", what=f"forms of {network}")
+    found = solve(
+        lambda _: line_up(network, terms, micro_batches, configured), "ns", what=f"pipeline shapes of {network}"
+    )
     print_notes(network, found.missing)
     if not schedulers:
         return found.comparison
     names = _named(schedulers)
     pairs = tuple(pair for pair in found.comparison.pairs if pair.scheduler in names)
     if not pairs:
-        raise InputError("--schedulers", f"none of {', '.join(names)} runs on a form of {network}")
+        raise InputError("--schedulers", f"none of {', '.join(names)} applies to {network}")
     return Comparison(pairs)
 
 
 def _answer(pair: Pair, control: Control) -> tuple[Answer, bool]:
-    """The answer to a pair, and whether Ctrl-C came."""
+    """Return the answer to a pair, and whether Ctrl-C was pressed."""
     return Answer.to(pair, control), control.cancelled
 
 
 def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
-    """The schedulers to compare on a plan: those named, else all that suit."""
+    """Return the schedulers to compare on a plan: those named, or all that apply."""
     if not schedulers:
         return [name for name, each in SCHEDULERS.items() if name != "time-optimal" and not each.objection(plan)]
     return _named(schedulers)
@@ -263,7 +293,7 @@ def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
 def _named(schedulers: list[str]) -> list[str]:
     names = [name.strip() for listed in schedulers for name in listed.split(",") if name.strip()]
     if not names:
-        raise InputError("--schedulers", f"names none, known are {_KNOWN}")
+        raise InputError("--schedulers", f"is empty; schedulers are {_KNOWN}")
     return [find_scheduler(name).name for name in dict.fromkeys(names)]
 
 
@@ -275,16 +305,18 @@ def _plan_in(name: str, memory: int | None) -> MicroBatchPlan:
 
 
 def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> object:
-    """The scheduler's config from the options that were given; the others are left out and, unless quiet, noted."""
+    """Build the config of a scheduler. Unless `quiet`, notes list the options that it does not have."""
     config: object = config_of(find_scheduler(scheduler).config, given, "" if quiet else f"scheduler {scheduler}")
     return config
 
 
 def _document(report: ScheduleReport) -> dict[str, object]:
-    """The `--json` of `tessel schedule`; unknown values are null, times and memory in the plan's units."""
+    """Return the `--json` document; unknown values are null, times and memory are in units of the plan."""
     steady, relaxed = report.steady, report.relaxed_solution
     steady_summary = None
-    if steady is not None and steady.repetend is not None:  # the least period may need more micro-batches than its own
+    if (
+        steady is not None and steady.repetend is not None
+    ):  # the state of least period may need more micro-batches than the schedule has
         repetend = steady.repetend
         steady_summary = {"period": repetend.period, "unroll": repetend.unroll, "makespan": steady.makespan}
     phases = {"repetend_s": report.repetend_s, "completion_s": report.completion_s}
@@ -314,7 +346,8 @@ def _document(report: ScheduleReport) -> dict[str, object]:
 
 
 def _idle_rates(report: ScheduleReport) -> dict[str, object]:
-    """Idle time of the schedule and of the steadiest state: its parts, and its causes, as shares that add up to it."""
+    """Return idle time of the schedule and of its steady state, split by parts and by causes, as shares of all device
+    time."""
     drawn, steady = report.drawable, steadiest(report)
     causes = (
         None if drawn is None else idle_causes(drawn),
@@ -330,7 +363,7 @@ def _idle_rates(report: ScheduleReport) -> dict[str, object]:
 
 
 def _show(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: bool) -> None:
-    """A schedule report for people, or as JSON."""
+    """Print a schedule report as text or JSON."""
     if as_json:
         print_json(_document(report))
         return
@@ -339,22 +372,24 @@ def _show(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: bool) -> Non
     numbers = table(show_header=False)
     for number in key_numbers(report):
         numbers.add_row(number.label, number.value, f"[dim]{number.beside}[/dim]")
-    console(width=max(screen.width, _LONG_LINE)).print(numbers)
+    console(width=max(screen.width, _MIN_NUMBERS_COLUMNS)).print(numbers)
 
 
 def _show_comparison(
     comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | None, *, as_json: bool
 ) -> None:
-    """All pairs in one table, numbered as `--reference` counts them, or as a JSON list."""
+    """Print all pairs as a table, numbered for `--reference`, or as a JSON list."""
     rows = compare_rows(comparison, answers, jitter)
     if as_json:
         print_json([_pair_document(*each, jitter) for each in zip(comparison.pairs, answers, rows, strict=True)])
         return
     screen = console(counted(comparison.pairs[0].micro_batches, "micro-batch"))
     columns = comparison_columns(rows, comparison.pairs[0].plan.time_unit)
-    shown = [each for each in columns if each.brief or (screen.width >= _WIDE and each.heading != WHY_NOT)]
-    if jitter is not None and screen.width < _WIDE:
-        shown = [each for each in shown if each.heading.startswith(_UNDER_JITTER)]
+    shown = [
+        each for each in columns if each.brief or (screen.width >= _FULL_TABLE_COLUMNS and each.heading != WHY_NOT)
+    ]
+    if jitter is not None and screen.width < _FULL_TABLE_COLUMNS:
+        shown = [each for each in shown if each.heading.startswith(_NARROW_JITTER_HEADINGS)]
     filled = table("#", gap=1, header_style="bold")
     for column in shown:
         longest = max(len(word) for i in range(len(rows)) for word in (*column.heading.split(), column.shown(i)))
@@ -374,7 +409,7 @@ def _show_comparison(
 
 
 def _pair_document(pair: Pair, answer: Answer, row: Row, jitter: Jitter | None) -> dict[str, object]:
-    """The document of `tessel schedule --json` for the pair, and how it compares."""
+    """Return the document of `tessel schedule --json` for the pair, with its ratios to the reference."""
     return {
         "plan": pair.plan.name,
         "scheduler": pair.scheduler,
@@ -389,9 +424,9 @@ def _pair_document(pair: Pair, answer: Answer, row: Row, jitter: Jitter | None) 
 
 
 def _jitter_numbers(row: Row) -> dict[str, object]:
-    """What becomes of the makespan, in the plan's units of time; null without a schedule.
+    """Return statistics of the makespan under jitter, in the time unit of the plan; null without a schedule.
 
-    `order_makespan` is without jitter: of the order's earliest starts.
+    `order_makespan` is the makespan without jitter if every run starts as early as its order allows.
     """
     names = {"order_makespan": "nominal", "mean": "mean", "p50": "p50", "p95": "p95", "chance_to_win": "chance"}
     return {key: getattr(row.jittered, name, None) for key, name in names.items()}

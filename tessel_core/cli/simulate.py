@@ -38,26 +38,26 @@ from tessel_core.workbench.messages.ranks import group_names, groups_of
 
 _SUFFIXES = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
 
-_MOST_ROWS = 64
+_MAX_ROWS = 64
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known of a simulation; lists are of workers 1 to the last that the program uses."""
+    """Result of a simulation. Lists have one entry per worker, from 1 to the last that the program uses."""
 
     name: str
     latency: float
     ends: list[float]
     peaks: list[int]
     trace: Trace | None
-    """None where operations were not simulated one by one."""
+    """None if operations were not simulated one by one."""
     samples: int | None = None
     rates: StepRates | None = None
     ranks: Ranks | None = None
 
     @classmethod
     def of(cls, trace: Trace, samples: int | None = None, *more: StepRates | Ranks | None) -> _Found:
-        """What a trace says, and what is known besides."""
+        """Build the result of a trace; `more` are its rates and ranks."""
         ends = dict(zip(trace.devices, trace.device_end, strict=True))
         workers = range(1, max(trace.devices, default=0) + 1)
         known = [ends.get(worker, 0.0) for worker in workers], list(worker_peaks(trace))
@@ -73,10 +73,12 @@ def simulate(
     compat: options.Compat = None,
     overlap: options.Overlap = True,
     link_sharing: options.LinkSharing = False,
-    out: Annotated[Path | None, typer.Option(help=f"File for the whole trace, or the program: {_SUFFIXES}.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help=f"File for the trace or the program, which the suffix decides: {_SUFFIXES}.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Time and live memory of a network under a strategy, or of a program."""
+    """Simulate the time and live memory of a network under a strategy, or of a program."""
     semantics = semantics_of(compat)
     if out is not None:
         simulation_export_for(out.name)
@@ -84,7 +86,7 @@ def simulate(
     if asked.in_family:
         devices = given_mesh(mesh, uniform_mesh, asked.strategy.devices, semantics, per_node)
         quick = semantics is Semantics.DEFAULT and overlap and not link_sharing and out is None
-        found = _of_family(asked, devices, semantics, quick=quick, overlap=overlap, link_sharing=link_sharing)
+        found = _simulate_strategy(asked, devices, semantics, quick=quick, overlap=overlap, link_sharing=link_sharing)
     else:
         program = asked.file().program
         devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics, per_node)
@@ -101,10 +103,11 @@ def simulate(
     raise typer.Exit(1 if missing else 0)
 
 
-def _of_family(
+def _simulate_strategy(
     asked: AskedNetwork, mesh: DeviceMesh, semantics: Semantics, *, quick: bool, overlap: bool, link_sharing: bool
 ) -> _Found:
-    """A strategy, operation by operation unless it has too many of them and the quick way does as well."""
+    """Simulate a strategy operation by operation, or by blocks if it has too many operations and `quick` allows
+    that."""
     (family, spec), strategy = asked.network, asked.strategy
     refuse_impossible(family, spec, strategy, mesh, semantics)
     ranks = strategy.ranks(semantics)
@@ -112,8 +115,8 @@ def _of_family(
     if operations > MOST_TRACED:
         outcome = evaluate_quickly(family, Configuration(spec, strategy), mesh)
         if outcome is not None:
-            why = f"about {operations:,} operations are timed run by run and not one by one"
-            print_notes(str(strategy), [f"{why}, so idle time and parts of memory are not known"])
+            why = f"about {operations:,} operations are timed block by block, not one by one"
+            print_notes(str(strategy), [f"{why}, so idle time and parts of memory are unknown"])
             rates = step_rates(family, spec, strategy, mesh, outcome.latency)
             spread = ranks.spread(outcome.ends), ranks.spread(outcome.peaks)
             return _Found(family.describe(spec), outcome.latency, *spread, None, spec.batch, rates, ranks)
@@ -122,7 +125,7 @@ def _of_family(
 
 
 def _show(found: _Found, mesh: DeviceMesh, missing: str, *, as_json: bool) -> None:
-    """For people, or as one JSON document."""
+    """Print the result as text or JSON."""
     idle = None if found.trace is None else idle_of(found.trace)
     if found.trace is not None:
         print_notes(found.name, found.trace.warnings)
@@ -138,16 +141,16 @@ def _show(found: _Found, mesh: DeviceMesh, missing: str, *, as_json: bool) -> No
     for each in groups_of(found.ranks, mesh) if found.ranks else []:
         screen.print(each.sentence, soft_wrap=True)
     devices = table("device", "ends", "peak memory", header_style="bold")
-    for worker in list(used)[:_MOST_ROWS]:
+    for worker in list(used)[:_MAX_ROWS]:
         end, peak = found.ends[worker - 1], found.peaks[worker - 1]
         devices.add_row(mesh.devices[worker - 1].name, show_time(end, "s"), show_memory(peak, "B"))
     screen.print(devices)
-    if len(used) > _MOST_ROWS:
-        screen.print(f"… and {len(used) - _MOST_ROWS} more devices")
+    if len(used) > _MAX_ROWS:
+        screen.print(f"… and {len(used) - _MAX_ROWS} more devices")
 
 
 def _rates(rates: StepRates | None) -> str:
-    """Tokens per second and device, and the model FLOPs utilisation, as far as they are known."""
+    """Return a line with tokens per second and device, and the model FLOPs utilisation, if known."""
     if rates is None:
         return ""
     tokens, share = rates.tokens_per_s_per_device, rates.model_flops_utilization
@@ -156,7 +159,10 @@ def _rates(rates: StepRates | None) -> str:
 
 
 def _document(found: _Found, mesh: DeviceMesh, missing: str, idle: ProgramIdle | None) -> dict[str, object]:
-    """Idle time is of the devices that the program uses; parts of memory are those of the fullest one."""
+    """Return the `--json` document.
+
+    Idle time counts devices that the program uses; memory parts are of the fullest device.
+    """
     fullest = max(range(len(found.peaks)), key=found.peaks.__getitem__, default=None)
     parts = None if found.trace is None or fullest is None else memory_parts(found.trace, fullest + 1)
     rates = dict.fromkeys(StepRates.__dataclass_fields__) if found.rates is None else asdict(found.rates)
@@ -176,6 +182,6 @@ def _document(found: _Found, mesh: DeviceMesh, missing: str, idle: ProgramIdle |
 
 
 def _idle(found: ProgramIdle | None) -> dict[str, object]:
-    """Idle time by its parts, and by its causes, as shares that add up to it."""
+    """Return idle time split by parts and by causes, as shares of all device time."""
     rates = {f"{part}_rate": found and float(getattr(found.split, part)) for part in ("idle", "imbalance", "bubble")}
     return {**rates, "idle_causes": found and {str(c): float(s) for c, s in found.causes.shares.items()}}

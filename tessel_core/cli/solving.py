@@ -1,4 +1,4 @@
-"""A solver at work behind a terminal: a live line of news, and Ctrl-C that keeps the best so far."""
+"""Run a solver with a progress line in the terminal. Ctrl-C stops it and keeps the incumbent."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from tessel_core.units import show_gap, show_time
 
 T = TypeVar("T")
 
-_LISTEN_S = 0.1
+_POLL_S = 0.1
 
 
 def solve(call: Callable[[Control], T], time_unit: str, time_limit_s: float = 3600.0, what: str = "") -> T:
-    """The result of a call, whose progress is shown while it runs, after `what`; Ctrl-C keeps the best so far."""
+    """Return the result of `call`, and show its progress after the text `what`. Ctrl-C cancels `call`, which then
+    returns its incumbent."""
     with _progress_line(time_unit, what) as show:
         control = Control(time_limit_s, on_progress=show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
         with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
             future = aside.submit(call, control)
-            # The handler of a signal that another thread took runs between two waits, never during one.
+            # If another thread receives the signal, Python runs the handler here only after a wait has ended.
             while not future.done():
-                wait([future], _LISTEN_S)
+                wait([future], _POLL_S)
             return future.result()
 
 
 @contextlib.contextmanager
 def _interrupt_cancels(control: Control) -> Iterator[None]:
-    """Ctrl-C keeps the best so far instead of throwing it away."""
+    """Make Ctrl-C cancel the control instead of raising KeyboardInterrupt."""
     before = signal.signal(signal.SIGINT, lambda *_: control.cancel())
     try:
         yield
@@ -42,7 +43,7 @@ def _interrupt_cancels(control: Control) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], None]]:
-    """A live line on stderr with the incumbent, the bound and the gap; silent where stderr is not a terminal."""
+    """Show a line with incumbent, bound and gap on stderr. Show nothing if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda news: None
         return
@@ -52,7 +53,6 @@ def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], N
     with Status(what or "searching", console=Console(stderr=True)) as spinner:
 
         def show(news: Progress) -> None:
-            """The line with what is known now."""
             parts = [*filter(None, [what]), f"{news.phase} {news.wall_s:.1f} s"]
             if news.objective is not None:
                 parts.append(f"best {show_time(float(news.objective), time_unit)}")

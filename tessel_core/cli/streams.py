@@ -1,4 +1,4 @@
-"""Stdout and stderr as they are found: closed, on a full disk, or without our letters."""
+"""Make stdout and stderr robust: they may be closed, on a full disk, or in an encoding without some letters."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from tessel_core.errors import InputError
 
 
 def open_streams() -> None:
-    """Make stdout complain as any file does, and both streams show ? for what they have no letter for.
+    """Make failed writes to stdout raise InputError, and make both streams print ? for letters they cannot encode.
+
+    If stderr is closed, messages to it are lost.
 
     Raises
     ------
     InputError
-        Where stdout is closed; a closed stderr swallows what is said there.
+        If stdout is closed.
     """
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  open to the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  stays open
     if sys.stdout is None:
-        raise InputError("stdout", "is closed, and answers go there")
+        raise InputError("stdout", "is closed, so the answer cannot be printed")
     found = sys.stdout
     if type(found) is io.TextIOWrapper and type(getattr(found.buffer, "raw", found.buffer)) is io.FileIO:
         file = io.BufferedWriter(_Stdout(found.fileno(), "wb", closefd=False))
         sys.stdout = io.TextIOWrapper(file, found.encoding, line_buffering=found.line_buffering)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without µ or → shows ? and not a traceback
+            stream.reconfigure(errors="replace")  # µ or → must not end in a UnicodeEncodeError
 
 
 class _Stdout(io.FileIO):
-    """Complains once where it cannot be written: the interpreter writes again, when it ends, what is left over."""
+    """Raises only on the first failed write: the interpreter flushes the rest again when it exits."""
 
-    _over = False
+    _failed = False
 
     def write(self, data, /):  # type: ignore[no-untyped-def]
-        """As of any file; InputError in place of an OSError, but for a reader that has gone."""
-        if self._over:
+        """Write bytes. Raises InputError in place of OSError, except for BrokenPipeError."""
+        if self._failed:
             return len(data)
         try:
             return super().write(data)
         except OSError as error:
-            self._over = True
+            self._failed = True
             if isinstance(error, BrokenPipeError):
                 raise
             raise InputError("stdout", f"cannot be written: {error.strerror}") from None

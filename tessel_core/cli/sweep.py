@@ -1,4 +1,4 @@
-"""`tessel sweep`: every strategy of a grid of a family, and beside them the verb of schedules."""
+"""`tessel sweep`: evaluate a grid of strategies of a network, or (`sweep schedules`) of placements and schedules."""
 
 from __future__ import annotations
 
@@ -45,21 +45,34 @@ from tessel_core.strategies.strategy import MOST_TRACED, Semantics, count_operat
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 
-_RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2, which doubles."
-_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers. Default: powers of two.")]
-_Degree = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers. Default: 1.")]
-_Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers.")]
-_Orders = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
+_MAX_MICRO_BATCHES = 32
 
-_MOST_MICRO_BATCHES = 32
+_RANGE = (
+    "Range of layers: a list such as 1,2,4, an interval such as 1..8, or a geometric one such as 1..64x2 (1, 2, "
+    "4 … 64)."
+)
+_Range = Annotated[
+    str | None, typer.Option(metavar="RANGE", help="Range of degrees, written as for --layers. Default: powers of two.")
+]
+_Degree = Annotated[
+    str | None, typer.Option(metavar="RANGE", help="Range of degrees, written as for --layers. Default: 1.")
+]
+_Sizes = Annotated[
+    str | None,
+    typer.Option(metavar="RANGE", help="Range of sizes, written as for --layers. Default: as in --size or the preset."),
+]
+_Orders = Annotated[str, typer.Option(help=f"List of pipeline schedules: {', '.join(chain_schedulers())}.")]
+
 _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
 
 @dataclass(frozen=True)
 class AskedGrid:
-    """The sizes and degrees to try, an attribute each."""
+    """Options of the sizes and degrees to try, one attribute per option."""
 
-    size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None
+    size: Annotated[str | None, typer.Option(help="List of published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = (
+        None
+    )
     layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None
     width: _Sizes = None
     hidden: _Sizes = None
@@ -67,69 +80,87 @@ class AskedGrid:
     vocabulary: _Sizes = None
     sequence: _Sizes = None
     batch: _Sizes = None
-    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32 or bf16,fp8.")] = None
-    mode: Annotated[str | None, typer.Option(help="What a GPT does, such as training,decode.")] = None
+    dtype: Annotated[str | None, typer.Option(help="List of number formats, such as fp16,fp32 or bf16,fp8.")] = None
+    mode: Annotated[str | None, typer.Option(help="List of the work of a GPT, such as training,decode.")] = None
     tokens_before: _Sizes = None
     data: _Range = None
     tensor: _Range = None
     sequence_parallel: Annotated[
-        bool, typer.Option("--sequence-parallel", help="Cut activations along the tokens wherever tensors are cut.")
+        bool, typer.Option("--sequence-parallel", help="With --tensor: also cut activations along the tokens.")
     ] = False
     context: _Degree = None
     context_method: Annotated[
-        str, typer.Option(metavar="LIST", help=f"How devices share tokens, some of {', '.join(ContextMethod)}.")
+        str,
+        typer.Option(metavar="LIST", help=f"List of methods of attention under --context: {', '.join(ContextMethod)}."),
     ] = ContextMethod.RING
     expert: _Degree = None
     pipeline: _Range = None
-    micro_batches: _Range = None
+    micro_batches: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANGE",
+            help="Range of micro-batches per replica and step, written as for --layers. Default: powers of two up to "
+            f"{_MAX_MICRO_BATCHES}.",
+        ),
+    ] = None
     micro_batch_size: Annotated[
-        str | None, typer.Option(metavar="RANGE", help="Samples in a micro-batch, in place of --micro-batches.")
+        str | None, typer.Option(metavar="RANGE", help="Range of samples per micro-batch, in place of --micro-batches.")
     ] = None
     stages_per_device: Annotated[
-        str | None, typer.Option(metavar="RANGE", help="Pipeline stages on each device. Default: 1.")
+        str | None, typer.Option(metavar="RANGE", help="Range of pipeline stages per device. Default: 1.")
     ] = None
     schedule: _Orders = DEFAULT_ORDER
     recompute: Annotated[
-        str, typer.Option(metavar="LIST", help=f"What runs again for the backward, some of {', '.join(Recompute)}.")
+        str,
+        typer.Option(metavar="LIST", help=f"List of operators to recompute for the backward: {', '.join(Recompute)}."),
     ] = Recompute.NONE
     zero: Annotated[
-        str, typer.Option(metavar="RANGE", help="Stages of ZeRO, such as 0,1,3. Those without replicas are left out.")
+        str,
+        typer.Option(
+            metavar="RANGE", help="Range of ZeRO stages, such as 0,1,3. Without replicas, only stage 0 is tried."
+        ),
     ] = "0"
     grad_dtype: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Number formats in which gradients are summed. Default: the weights'."),
+        typer.Option(metavar="LIST", help="List of number formats of summed gradients. Default: that of the weights."),
     ] = None
     attention: Annotated[
-        str, typer.Option(metavar="LIST", help=f"Kernels of attention, some of {', '.join(AttentionKernel)}.")
+        str, typer.Option(metavar="LIST", help=f"List of attention kernels: {', '.join(AttentionKernel)}.")
     ] = AttentionKernel.FUSED
-    compiled: Annotated[bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it.")] = False
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Fuse pointwise operators of each layer, as torch.compile does.")
+    ] = False
     rank_order: Annotated[
         str | None,
         typer.Option(
             metavar="LIST|all",
-            help="Dimensions, innermost first, as of tessel simulate; all: each order that differs on the mesh.",
+            help="Order of the parallel dimensions, innermost first, as in `tessel simulate`. all: try every order "
+            "that "
+            "differs on the mesh.",
         ),
     ] = None
     bucket: Bucket = BUCKET_MIB
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUES", help="Any option of the network: a range or list; repeatable."),
+        typer.Option(
+            "--set", metavar="NAME=VALUES", help="Option of the network with a range or list of values. Repeatable."
+        ),
     ] = None
 
     def of(self, network: Family, said: Mapping[str, Value], most: int) -> Grid:
-        """The grid of a network on up to `most` devices, of the sizes that are said where no others are asked for.
+        """Build the grid of a network on up to `most` devices; the sizes `said` apply unless options replace them.
 
-        InputError for what is no range, and sizes that it has not.
+        Raises InputError for an invalid range or an unknown size.
         """
         if self.micro_batches is not None and self.micro_batch_size is not None:
-            raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
+            raise InputError("--micro-batch-size", "replaces --micro-batches, so give only one of them")
         given = {name: getattr(self, name) for name in _SIZES} | {"context": self.tokens_before}
         asked = given_sizes(network, given | assignments(self.changes or ()))
         numbers = {each.name for each in network.sizes if not each.choices and each.name != "dtype"}
         sizes: dict[str, Sequence[Value]] = {name: (value,) for name, value in said.items()}
         for name, text in asked.items():
             sizes[name] = read_range(text, size_option(name)) if name in numbers else listed(text)
-        micro_batches = _range_or_all(self.micro_batches, "--micro-batches", _MOST_MICRO_BATCHES)
+        micro_batches = _range_or_all(self.micro_batches, "--micro-batches", _MAX_MICRO_BATCHES)
         return Grid(
             ranges(**sizes),
             data=_range_or_all(self.data, "--data", most),
@@ -154,14 +185,14 @@ class AskedGrid:
 
 
 _SIZES = ("size", "layers", "width", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype", "mode")
-"""Fields that are called like sizes of a network."""
+"""Options with the same name as a size of a network."""
 
 
 def strategies(
     what: str,
     *,
     devices: Annotated[
-        int | None, typer.Option(min=1, help="Most devices that a strategy may take. Default: all of --mesh, else 8.")
+        int | None, typer.Option(min=1, help="Largest number of devices per strategy. Default: all of --mesh, else 8.")
     ] = None,
     asked: AskedGrid,
     mesh: options.MeshOrH200s = None,
@@ -170,23 +201,23 @@ def strategies(
     compat: options.Compat = None,
     overlap: options.Overlap = True,
     link_sharing: options.LinkSharing = False,
-    out: Annotated[Path | None, typer.Option(help="File for all strategies: .csv or .json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for all strategies, .csv or .json.")] = None,
     json: Json = False,
 ) -> None:
-    """Simulate every strategy of a grid and show the best ones."""
+    """Simulate every strategy of a grid, and show the best ones."""
     if out is not None:
         check_place(out)
         if out.suffix not in _WRITERS:
             raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
     named = named_family(what)
     if named is None:
-        raise InputError(what, "is no Hugging Face config; strategies are swept of a family, a preset or a config")
+        raise InputError(what, "is not a Hugging Face config; a sweep needs a family, a preset or a config")
     (network, said), semantics = named, semantics_of(compat)
     place = given_mesh(mesh, uniform_mesh, devices or 8, semantics, per_node)
     most = min(devices or len(place.devices), len(place.devices))
     grid = asked.of(network, said, most)
     if semantics is Semantics.DISTIR:
-        print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
+        print_notes("--compat distir", ["evaluates strategies one by one, which is slower"])
     simulated = partial(
         evaluate_grid, network, grid, place, semantics, most=most, overlap=overlap, link_sharing=link_sharing
     )
@@ -211,7 +242,7 @@ def _range_or_1(text: str | None, flag: str) -> tuple[int, ...]:
 
 
 def _rank_orders(text: str | None) -> tuple[RankOrder | None, ...]:
-    """The orders to try; None for the usual one."""
+    """Return the rank orders to try; None stands for the default order."""
     if text == "all":
         return every_rank_order()
     return (None if text is None else read_rank_order(text, "--rank-order"),)
@@ -232,7 +263,7 @@ def _show(found: GridResult, most: int) -> None:
     if feasible:
         screen.print(best_ones)
     best = found.configurations[found.ranked("throughput")[0]] if feasible else None
-    # To explain the best takes seconds, which nobody waits for who stops a sweep.
+    # The explanation takes seconds, so it is left out after a sweep was stopped.
     few = best is not None and count_operations(found.family, best.spec, best.strategy) <= MOST_TRACED
     if best is not None and few and not found.unreached:
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
@@ -240,11 +271,11 @@ def _show(found: GridResult, most: int) -> None:
         screen.print(" ".join(explain(known.trace, known.ranks, found.mesh)), soft_wrap=True)
     for numbers in found.reason_kinds.values():
         reason, others = found.outcomes[numbers[0]].reason, len({found.outcomes[i].reason for i in numbers}) - 1
-        alike = f" (and {others:,} more like it)" if others else ""
+        alike = f" (and {others:,} similar reasons)" if others else ""
         what = "not reached" if reason == NOT_REACHED else "not feasible"
         screen.print(f"{len(numbers):,} {what}: {reason}{alike}", soft_wrap=True)
     if found.too_large:
-        screen.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
+        screen.print(f"{found.too_large:,} left out: they need more than {most} devices")
 
 
 def _row(found: GridResult, i: int) -> tuple[str, ...]:
@@ -260,10 +291,10 @@ def _row(found: GridResult, i: int) -> tuple[str, ...]:
 
 
 class Networks(TyperGroup):
-    """Its own commands, and one for each preset and each file, such as a Hugging Face config."""
+    """The `tessel sweep` command, which also accepts a preset or a Hugging Face config in place of a family."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name; None where it names nothing."""
+        """Return the command of a family, preset or config; None for an unknown name."""
         found = super().get_command(ctx, cmd_name)
         if found is None and (Path(cmd_name).is_file() or named_family(cmd_name) is not None):
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -278,8 +309,8 @@ def _strategies_of(what: str) -> Any:
 
 sweep = typer.Typer(
     cls=Networks,
-    help="Many questions at once, the best answers first. A preset, such as llama-3-8b, and the config.json of a "
-    "Hugging Face model may stand in place of a family.",
+    help="Evaluate every combination of a grid, and list the best answers first. A preset, such as llama-3-8b, and the "
+    "config.json of a Hugging Face model are accepted in place of a family.",
     no_args_is_help=True,
 )
 sweep.command()(schedules)

@@ -1,4 +1,4 @@
-"""`tessel sweep schedules`: placement and schedule searched for every combination, here or on a cluster."""
+"""`tessel sweep schedules`: search placement and schedule for every combination, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from tessel_core.workbench.messages.idle import percent
 T = TypeVar("T")
 
 _SQLITE, _CSV = (".sqlite", ".sqlite3", ".db"), ".csv"
-_MANY = "one, or several with commas between"
-_SHOWN = 10
-_REASONS_SHOWN = 5
+_LIST = "one value, or a list with commas"
+_MAX_ROWS = 10
+_MAX_REASONS = 5
 
 _QUESTION: dict[str, Callable[[SweepRow], str]] = {
     "graph": lambda row: row.graph,
@@ -50,7 +50,7 @@ _QUESTION: dict[str, Callable[[SweepRow], str]] = {
     "scheduler": lambda row: row.scheduler,
     "micro-\nbatches": lambda row: str(row.micro_batches),
 }
-"""Columns that may differ between points, by heading."""
+"""Columns of the question by heading. Those that differ between points are shown."""
 _ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "samples/s": lambda row: "" if row.samples_per_s is None else f"{row.samples_per_s:.4g}",
     "time per\nmicro-batch": lambda row: (
@@ -60,53 +60,67 @@ _ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "peak": lambda row: "" if row.peak_memory is None else show_memory(row.peak_memory, "B"),
     "answer": lambda row: "proved" if row.status is PointStatus.PROVED_OPTIMAL else "found",
 }
-_ANSWER_TOO: dict[str, Callable[[SweepRow], str]] = {
+_WIDE_ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "imbalance": lambda row: _percent(row.imbalance_rate),
     "bubble": lambda row: _percent(row.bubble_rate),
     "devices": lambda row: str(row.devices),
 }
-_WIDE = 100
-"""Columns of a terminal from which there is room for those too."""
+_WIDE_COLUMNS = 100
+"""Least width of a terminal that also shows the columns of `_WIDE_ANSWER`."""
 
 
 def schedules(
-    graph: Annotated[list[str], typer.Option(help="A sample's name, a tessel-graph or an ONNX file; repeatable.")],
-    mesh: Annotated[list[str], typer.Option(help=f"File, sample or preset, such as {next(iter(MESHES))}; repeatable.")],
+    graph: Annotated[
+        list[str],
+        typer.Option(help="Operator graph: the name of a sample, a tessel-graph file or an ONNX file. Repeatable."),
+    ],
+    mesh: Annotated[
+        list[str], typer.Option(help=f"Mesh: a file, a sample or a preset such as {next(iter(MESHES))}. Repeatable.")
+    ],
     out: Annotated[
         Path,
         typer.Option(
-            help="File for the results: .sqlite, filled as they come, or .csv, with an .sqlite of that name beside it."
+            help="File for the results. .sqlite: filled while the sweep runs; .csv: written at the end, with an "
+            ".sqlite file of "
+            "that name beside it. The same command with the same file continues a stopped sweep."
         ),
     ],
     per_node: options.PerNode = None,
     memory: Annotated[
-        str | None, typer.Option(help=f"Memory of a device in bytes: {_MANY}. Default: what the mesh has.")
+        str | None, typer.Option(help=f"Memory per device in bytes: {_LIST}. Default: as in the mesh.")
     ] = None,
-    placer: Annotated[str, typer.Option(help=f"Placers: {', '.join(PLACERS)}; {_MANY}.")] = next(iter(PLACERS)),
-    scheduler: Annotated[str, typer.Option(help=f"Schedulers: {', '.join(SCHEDULERS)}; {_MANY}.")] = DEFAULT_SCHEDULER,
-    micro_batches: Annotated[str, typer.Option(help=f"Number of micro-batches: {_MANY}.")] = "32",
+    placer: Annotated[str, typer.Option(help=f"Placement algorithm: {_LIST} of {', '.join(PLACERS)}.")] = next(
+        iter(PLACERS)
+    ),
+    scheduler: Annotated[str, typer.Option(help=f"Scheduler: {_LIST} of {', '.join(SCHEDULERS)}.")] = DEFAULT_SCHEDULER,
+    micro_batches: Annotated[str, typer.Option(help=f"Micro-batches to schedule: {_LIST}.")] = "32",
     micro_batch_size: Annotated[
-        str | None, typer.Option(help=f"Samples in a micro-batch: {_MANY}. Default: the graph's.")
+        str | None, typer.Option(help=f"Samples per micro-batch: {_LIST}. Default: as in the graph.")
     ] = None,
     in_flight: Annotated[
-        str, typer.Option(help=f"Micro-batches whose activations a stage holds, 1f1b, gpipe or a number: {_MANY}.")
+        str, typer.Option(help=f"Micro-batches whose activations a stage holds: {_LIST} of 1f1b, gpipe or a number.")
     ] = ONE_F_ONE_B,
     communication: options.Transfers = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
     split_weights: options.SplitWeights = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds for one point.")] = SweepTerms().time_limit,
-    seed: Annotated[int, typer.Option(help="Seed of the solvers' random choices.")] = 0,
+    time_limit: Annotated[
+        float, typer.Option(help="Time limit per combination in seconds. Raising it can improve answers.")
+    ] = SweepTerms().time_limit,
+    seed: Annotated[int, typer.Option(help="Seed of random choices.")] = 0,
     executor: Annotated[
-        str, typer.Option(help="Where points are solved: processes, or a Dask cluster dask://HOST:PORT.")
+        str,
+        typer.Option(
+            help="Where combinations are solved: processes (of this machine), or a Dask cluster dask://HOST:PORT."
+        ),
     ] = PROCESSES,
     workers: Annotated[int | None, typer.Option(help="Number of processes. Default: the number of cores.")] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Solve points again that failed before; those with an answer stay.")
+        bool, typer.Option("--retry-failed", help="Also solve combinations again that failed before. Answers are kept.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Search placement and schedule for every combination; the same command goes on where it was stopped."""
+    """Search placement and schedule for every combination. The same command continues a stopped sweep."""
     terms: dict[str, object] = {"dtype": dtype, "optimizer": optimizer, "split_weights": split_weights}
     terms |= {"communication": communication and str(communication), "time_limit": time_limit, "seed": seed}
     store_file = _place_of_store(out)
@@ -136,7 +150,10 @@ def schedules(
 
 
 def _place_of_store(out: Path) -> Path:
-    """The file that stores results as they come: `out`, or one beside a CSV, which is replaced only if it is ours."""
+    """Return the file that stores results during the sweep: `out`, or an SQLite file beside a CSV.
+
+    Raises InputError if a CSV exists that no sweep with this store has written.
+    """
     check_place(out)
     if out.suffix in _SQLITE:
         return out
@@ -144,18 +161,18 @@ def _place_of_store(out: Path) -> Path:
         raise InputError(str(out), f"must end in {', '.join(_SQLITE)} or {_CSV}")
     store_file = out.with_suffix(_SQLITE[0])
     if out.exists() and not (store_file.exists() and _first_line(out) == ",".join(COLUMNS)):
-        raise InputError(str(out), f"exists, and is not the table of {store_file.name}; choose another name")
+        raise InputError(str(out), f"exists and was not written from {store_file.name}; choose another name")
     return store_file
 
 
 def _store_at(store_file: Path, out: Path, swept: SolverSweep) -> SweepStore:
-    """The store of the results; a complaint names the CSV that was typed as well."""
+    """Open the store of results. Errors also name the CSV file that the user typed."""
     try:
         return SweepStore(store_file, swept)
     except InputError as error:
         if out == store_file:
             raise
-        raise InputError(str(out), f"keeps its results in {store_file.name} beside it, which {error.why}") from None
+        raise InputError(str(out), f"stores its results in {store_file.name}, which {error.why}") from None
 
 
 def _first_line(path: Path) -> str:
@@ -164,15 +181,15 @@ def _first_line(path: Path) -> str:
 
 
 def _listed(flag: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:
-    """Values with commas between."""
+    """Parse a list with commas. Raises InputError if a value is invalid."""
     try:
         return tuple(kind(each.strip()) for each in text.split(",") if each.strip())
     except (ValueError, OverflowError):
-        raise InputError(flag, f"must be whole numbers with commas between, got {text!r}") from None
+        raise InputError(flag, f"must be whole numbers separated by commas, got {text!r}") from None
 
 
 def _whole(text: str) -> int:
-    """A number of bytes, 8e10 as well."""
+    """Parse a whole number, also in the form 8e10."""
     found = float(text)
     if not found.is_integer():
         raise ValueError(text)
@@ -180,25 +197,27 @@ def _whole(text: str) -> int:
 
 
 def _show(swept: SolverSweep, counts: SweepCounts, rows: Sequence[SweepRow], out: Path, *, as_json: bool) -> None:
-    """For people, or as one JSON document; on stderr, what is missing."""
+    """Print the answers as text or JSON. A note says how many combinations are missing."""
     ranked = sorted(rows, key=lambda row: (-(row.samples_per_s or 0.0), row.number))
-    best = [row for row in ranked[:_SHOWN] if row.samples_per_s is not None]
+    best = [row for row in ranked[:_MAX_ROWS] if row.samples_per_s is not None]
     if counts.done < counts.size:
-        sys.stderr.write(f"note: stopped at {counts.done:,} of {counts.size:,} points; the same command goes on\n")
+        sys.stderr.write(f"note: stopped at {counts.done:,} of {counts.size:,} points; the same command continues\n")
     if as_json:
         print_json(_document(counts, rows, best, out))
         return
     screen = console(swept.title)
-    before = f", {counts.kept:,} of them before" if counts.kept else ""
-    screen.print(f"{counts.done:,} of {counts.size:,} points answered{before}; all in {out}", soft_wrap=True)
+    before = f", {counts.kept:,} of them by an earlier run" if counts.kept else ""
+    screen.print(
+        f"{counts.done:,} of {counts.size:,} points answered{before}; all answers are in {out}", soft_wrap=True
+    )
     varied = {heading: cell for heading, cell in _QUESTION.items() if len({cell(row) for row in rows}) > 1}
-    shown = {**varied, **_ANSWER, **(_ANSWER_TOO if screen.width >= _WIDE else {})}
+    shown = {**varied, **_ANSWER, **(_WIDE_ANSWER if screen.width >= _WIDE_COLUMNS else {})}
     points = table(*shown, gap=1)
     for row in best:
         points.add_row(*(cell(row) for cell in shown.values()))
     if best:
         screen.print(points)
-    for reason, count in Counter(row.reason for row in ranked if row.samples_per_s is None).most_common(_REASONS_SHOWN):
+    for reason, count in Counter(row.reason for row in ranked if row.samples_per_s is None).most_common(_MAX_REASONS):
         screen.print(f"{count:,} without a schedule: {reason}", soft_wrap=True)
 
 
@@ -207,7 +226,7 @@ def _percent(share: float | None) -> str:
 
 
 def _document(counts: SweepCounts, rows: Sequence[SweepRow], best: Sequence[SweepRow], out: Path) -> dict[str, object]:
-    """The `--json` of `tessel sweep schedules`; unknown values are null, times in ns, memory in bytes."""
+    """Return the `--json` document; unknown values are null, times are in ns, memory is in bytes."""
     statuses = Counter(row.status for row in rows)
     return {
         "points": counts.size,

@@ -1,4 +1,4 @@
-"""The verbs by name: `tessel --help` loads none of them, and a verb loads no other."""
+"""Table of commands. `tessel --help` imports no command, and a command imports no other command."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """The module of a command, and its line in `tessel --help`: the first sentence of its own help."""
+    """A command: its module, and its line in `tessel --help`, which is the first sentence of its own help."""
 
     module: str
     help: str
 
     def load(self, name: str) -> Any:
-        """The command itself, or a group of commands."""
+        """Import the module, and return the command or group of commands called `name`."""
         found = getattr(import_module(f"tessel_core.cli.{self.module}"), name)
         if isinstance(found, typer.Typer):
             return typer.main.get_group(found)
@@ -29,30 +29,30 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "recommend": Verb("recommend", "Find the fastest strategy for a model on a cluster, with what is proved about it."),
-    "samples": Verb("samples", "List the samples, or write one."),
-    "check": Verb("check", "Ask the referee about any file; exit 1 where one is not valid, or can hang."),
+    "samples": Verb("samples", "List the samples, or write one of them to a file."),
+    "check": Verb("check", "Check files against all rules; exit with 1 if a file is invalid or its ranks can hang."),
     "graph": Verb(
-        "graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
+        "graph", "Build the operator graph of a network, add the backward pass to a graph, or merge its layers."
     ),
-    "place": Verb("place", "Place the operators of a graph on devices, one pipeline stage per device or several."),
-    "plan": Verb("plan", "Turn a placement into what one micro-batch does on each device."),
+    "place": Verb("place", "Place the operators of a graph on devices, with one or more pipeline stages per device."),
+    "plan": Verb("plan", "Turn a placement into a micro-batch plan, the input of every scheduler."),
     "joint": Verb(
-        "joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."
+        "joint", "Search placement and schedule together: schedule the best placements, and rank them by period."
     ),
-    "schedule": Verb("schedule", "Search or build a schedule of a plan, or time PyTorch's CSV as it is written."),
-    "program": Verb("program", "Make the program of all devices from a network, its placement and a schedule."),
-    "compare": Verb("schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
-    "profile": Verb("profile", "Measure a list of PyTorch modules, and plan them as pipeline stages."),
-    "simulate": Verb("simulate", "Time and live memory of a network under a strategy, or of a program."),
-    "run": Verb("run", "Run a network under a strategy, a program or a schedule on processes of this machine."),
+    "schedule": Verb("schedule", "Search or build a schedule of a plan, or time the order of a PyTorch CSV file."),
+    "program": Verb("program", "Build the program of all devices from a network, its placement and a schedule."),
+    "compare": Verb("schedule", "Compare schedules in one table, with one row per plan and scheduler."),
+    "profile": Verb("profile", "Measure a list of PyTorch modules, and divide them into pipeline stages."),
+    "simulate": Verb("simulate", "Simulate the time and live memory of a network under a strategy, or of a program."),
+    "run": Verb("run", "Run a network under a strategy, a program or a schedule in processes on this machine."),
     "export": Verb("export", "Export a schedule as a report, a picture, a trace or a table."),
-    "sweep": Verb("sweep", "Many questions at once, the best answers first."),
+    "sweep": Verb("sweep", "Evaluate every combination of a grid, and list the best answers first."),
 }
-"""In the order in which people read of them."""
+"""In the order of `tessel --help`."""
 
 
 class Verbs(TyperGroup):
-    """A group of its own commands and of all `VERBS`."""
+    """The `tessel` command, with its own commands and all `VERBS`."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -61,9 +61,9 @@ class Verbs(TyperGroup):
 
 
 class _Later(TyperCommand):
-    """A verb that is loaded when it is run."""
+    """A command whose module is imported when it runs."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the verb itself, which then runs in place of this."""
+        """Return the context of the imported command, which then runs in place of this one."""
         assert self.name is not None
         return VERBS[self.name].load(self.name).make_context(info_name, args, parent, **extra)

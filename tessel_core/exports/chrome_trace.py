@@ -1,8 +1,8 @@
-"""A schedule in the Trace Event Format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+"""Write a schedule in the Trace Event Format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-A device is a process, numbered from 1 because Perfetto keeps 0 for the idle task of Linux.  Viewers read an event at a
-time and bind an arrow to the slice that is open when it comes, so runs stand before arrows, and an arrow leaves within
-the last nanosecond of its run: at the very end the run is closed.
+A device is a process.  Processes are numbered from 1, because Perfetto reserves 0 for the idle task of Linux.  Viewers
+read events in order and attach an arrow to the slice that is open at its time.  So the file lists runs before arrows,
+and an arrow leaves one nanosecond before its run ends, while the slice is still open.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ COLOURS = {
     BlockKind.WEIGHT: "thread_state_running",
     BlockKind.OTHER: "thread_state_uninterruptible",
 }
-"""Of the names that chrome://tracing knows, its blue, orange, green and mauve, as in our own pictures."""
+"""Colour names of chrome://tracing for blue, orange, green and mauve, as in our own pictures."""
 
-LONGEST_NS = 2**63 - 1
+MAX_TRACE_NS = 2**63 - 1
 
 
 def _ns_per_tick(plan: MicroBatchPlan) -> int:
-    """An abstract tick, which lasts no real time, is drawn as one microsecond."""
+    """Return the nanoseconds per tick. A tick without a real duration is drawn as one microsecond."""
     return round(1e9 / TICKS_PER_SECOND.get(plan.time_unit, 1e6))
 
 
 def microseconds(ns: IntColumn) -> list[str]:
-    """Nanoseconds as JSON numbers of the format's unit, exactly: a nanosecond is the third decimal."""
+    """Format nanoseconds exactly as JSON numbers in microseconds, the unit of the format."""
     whole, rest = np.divmod(ns, 1000)
     pairs = zip(whole.tolist(), rest.tolist(), strict=True)
     return [f"{us}.{ns:03d}" if ns else str(us) for us, ns in pairs]
 
 
 def too_long_for_a_trace(schedule: Schedule) -> str:
-    """Why the schedule's times do not fit, in one sentence; empty where they do."""
-    if schedule.makespan * _ns_per_tick(schedule.plan) <= LONGEST_NS:
+    """Explain in one sentence why the times of the schedule do not fit; empty if they fit."""
+    if schedule.makespan * _ns_per_tick(schedule.plan) <= MAX_TRACE_NS:
         return ""
-    return "the schedule lasts more than the 292 years of nanoseconds that trace viewers can count"
+    return "the schedule lasts more than 292 years, the most that trace viewers can count in nanoseconds"
 
 
 def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:
-    """The trace file: a slice a run and device, a counter of memory held a device, an arrow a transfer."""
+    """Return the trace: one slice per run and device, one memory counter per device, and one arrow per transfer."""
     plan, profile, tick = schedule.plan, MemoryProfile.of(schedule), _ns_per_tick(schedule.plan)
     parts = _slices(schedule, profile, tick), _counters(profile, tick), _arrows(schedule, tick)
     return trace_file(_about(schedule, report), _names(plan), *parts)
 
 
 def trace_file(about: dict[str, object], names: Iterator[str], *others: Iterator[str]) -> bytes:
-    """The file that says these events, names of tracks first.
+    """Build the trace file of these events, with names of tracks first.
 
-    They go to the file one by one, so that little but the file itself is held in memory.
+    Events are written one by one, so that only the file itself is in memory.
     """
     file = io.BytesIO()
     text = io.TextIOWrapper(file, encoding="ascii")
@@ -85,20 +85,20 @@ def _about(schedule: Schedule, report: ScheduleReport) -> dict[str, object]:
 
 
 def _names(plan: MicroBatchPlan) -> Iterator[str]:
-    """Names of the processes and of their one thread, in the plan's order."""
+    """Yield names of the processes and their single thread, in the order of the plan."""
     for d, device in enumerate(plan.devices):
         yield from track_names({"pid": d + 1, "tid": d + 1}, "process", device.name, d)
         yield from track_names({"pid": d + 1, "tid": d + 1}, "thread", "runs", d)
 
 
 def track_names(track: dict[str, int], what: str, name: str, place: int) -> Iterator[str]:
-    """The name of the process or the thread of a track, and its place among the others."""
+    """Yield the events that set name and position of the process or thread of a track."""
     for key, arguments in ((f"{what}_name", {"name": name}), (f"{what}_sort_index", {"sort_index": place})):
         yield json.dumps({"ph": "M", **track, "name": key, "args": arguments})
 
 
 def _slices(schedule: Schedule, profile: MemoryProfile, tick: int) -> Iterator[str]:
-    """Every run on each of its devices."""
+    """Yield one slice per run and device."""
     starts, durations = microseconds(schedule.start * tick), microseconds(schedule.duration * tick)
     blocks, micro_batches = schedule.block.tolist(), schedule.micro_batch.tolist()
     phases = schedule.phase if schedule.repetend else ("nothing repeats",) * len(blocks)
@@ -115,14 +115,14 @@ def _slices(schedule: Schedule, profile: MemoryProfile, tick: int) -> Iterator[s
 
 
 def _fixed_parts(block: Block) -> tuple[str, str]:
-    """Text that all runs of a block share: its name without the closing quote, and what follows the name."""
+    """Return the text that all runs of a block share: its name without the closing quote, and the fields after it."""
     name = json.dumps(block.name)
     tail = f'"cat":"{block.kind}","cname":"{COLOURS[block.kind]}","args":{{"block":{name},"memory":{block.memory}'
     return f'"name":{name[:-1]}', tail
 
 
 def _counters(profile: MemoryProfile, tick: int) -> Iterator[str]:
-    """What each device holds, whenever that changes."""
+    """Yield the memory of each device whenever it changes."""
     unit = json.dumps(many(profile.plan.memory_unit or "unit"))
     for d, (times, levels) in enumerate(zip(profile.times, profile.levels, strict=True)):
         for time, level in zip(microseconds(times * tick), levels.tolist(), strict=True):
@@ -130,7 +130,7 @@ def _counters(profile: MemoryProfile, tick: int) -> Iterator[str]:
 
 
 def _arrows(schedule: Schedule, tick: int) -> Iterator[str]:
-    """A pair of flow events wherever a block waits for one that ran on other devices, each pair with its own id."""
+    """Yield a pair of flow events, with an id of its own, for each dependency between runs on different devices."""
     flow = 0
     blocks = schedule.plan.blocks
     for before, after, _ in schedule.plan.arcs:

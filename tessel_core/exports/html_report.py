@@ -1,4 +1,4 @@
-"""A schedule as one page that needs nothing else: what was asked, found and proved, in pictures and tables."""
+"""Write a schedule as one self-contained HTML page: question, answer, bounds, pictures and tables."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _BAR = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
 _STILL = {"displayModeBar": False, "responsive": True}
 _AXIS = {"automargin": True, "gridcolor": FAINT, "zerolinecolor": FAINT}
 _TEMPLATE = go.layout.Template(layout={"font": {"family": "system-ui, sans-serif"}, "xaxis": _AXIS, "yaxis": _AXIS})
-"""Instead of plotly's own, whose grid is white: lines that both grounds bear."""
+"""Template with grid lines that are visible on light and dark backgrounds; plotly's own grid is white."""
 
 
 def html_report(schedule: Schedule, report: ScheduleReport) -> str:
-    """The page, about 5 MB of which is the library that draws; the same report gives the same page."""
+    """Return the page. About 5 MB of it is the plotting library. The same report gives the same page."""
     plan = schedule.plan
     parts = (
         _opening(schedule, report),
         _timeline(schedule),
         _where_time_goes(schedule, report),
         section("Devices", _devices(schedule), note(BY_CAUSE)),
-        section("What was asked, what is proved", columns(_question(schedule, report), _proofs(report, plan))),
-        section("The plan: what one micro-batch does", columns(_blocks(plan), _dependencies(plan))),
+        section("Question and bounds", columns(_question(schedule, report), _proofs(report, plan))),
+        section("The plan of one micro-batch", columns(_blocks(plan), _dependencies(plan))),
         _versions(),
     )
     page = resources.files("tessel_core.exports").joinpath("report.html").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def html_report(schedule: Schedule, report: ScheduleReport) -> str:
 
 
 def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
-    """Whose schedule this is, the verdict, and the numbers that people compare."""
+    """Return the title, the verdict and the key numbers."""
     plan = schedule.plan
     amounts = (schedule.micro_batches, "micro-batch"), (len(plan.devices), "device"), (len(plan.blocks), "block")
     scale = " · ".join(counted(*each) for each in amounts)
@@ -72,8 +72,10 @@ def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
 
 
 def _timeline(schedule: Schedule) -> Html:
-    """Blocks and memory on one axis of time; of a long schedule a close look at each phase too."""
-    caption = "A lane a device, blocks with their micro-batch's number; below, what each device holds. Drag to zoom."
+    """Return blocks and memory on one time axis, with a close-up of each phase if the schedule is long."""
+    caption = (
+        "One lane per device; blocks show the number of their micro-batch. Below: memory per device. Drag to zoom."
+    )
     windows = TimeAxis.of([schedule]).windows
     whole = _figure(gantt(schedule), "timeline", first=True)
     if detail_of([schedule], windows[EVERYTHING]) is not Detail.SHARES:
@@ -87,7 +89,7 @@ def _timeline(schedule: Schedule) -> Html:
 
 
 def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
-    """Why devices stand idle, what could change it, and how the search came to its answer."""
+    """Return charts of idle time by part and by cause, and of the progress of the search."""
     whole, steady = IdleSplit.of_report(report)
     splits = [(name, each) for name, each in (("whole schedule", whole), ("steady state", steady)) if each is not None]
     idle = (
@@ -98,11 +100,11 @@ def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
     if not known:
         return section("Where the time goes", columns(*idle))
     curve = _figure(gap_curve(known, schedule.plan.time_unit, report.wall_s), "history")
-    return section("Where the time goes", columns(*idle), titled("How the search closed in", curve))
+    return section("Where the time goes", columns(*idle), titled("Progress of the search", curve))
 
 
 def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
-    """A figure in the page; the first one brings the library."""
+    """Embed a figure. The first one includes the plotting library."""
     config = _BAR if first else _STILL
     figure.update_layout(template=_TEMPLATE)
     drawn = figure.to_html(full_html=False, include_plotlyjs=first, div_id=name, config=config)
@@ -110,7 +112,7 @@ def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
 
 
 def _devices(schedule: Schedule) -> Html:
-    """Work, idle time by cause and memory, a row a device."""
+    """Return a table of work, idle time by cause and memory, with one row per device."""
     plan, causes, peaks = schedule.plan, idle_causes(schedule), MemoryProfile.of(schedule).peaks
     seen = [cause for i, cause in enumerate(CAUSES) if causes.table[:, i].any()]
     rows = []
@@ -133,15 +135,15 @@ def _capacity(capacity: int | None, peak: int, unit: str) -> str:
 
 
 def _question(schedule: Schedule, report: ScheduleReport) -> Html:
-    """All that decides the answer, so that it can be asked again."""
+    """Return all inputs of the solver, so that the question can be repeated."""
     known = SCHEDULERS.get(report.solver)
     asked = [
         ("Scheduler", f"{known.title} ({known.name})" if known else report.solver),
-        ("Source", known.source if known else "not one of ours"),
+        ("Source", known.source if known else "unknown: not a scheduler of Tessel Explorer"),
         ("Micro-batches", f"{schedule.micro_batches:,}"),
     ]
     if report.config is None:
-        asked.append(("Options", "not known: the schedule was read from a file and checked anew"))
+        asked.append(("Options", "unknown: the schedule was read from a file and checked again"))
     else:
         options = options_of(report.config).values()
         asked += [(shown.label, f"{value} {shown.unit}".strip()) for shown, value in options]
@@ -149,7 +151,7 @@ def _question(schedule: Schedule, report: ScheduleReport) -> Html:
 
 
 def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
-    """Each objective beside the bound that no schedule can beat."""
+    """Return a table of each objective and its proved bound."""
     found = (
         ("period per micro-batch", report.period_per_micro_batch, report.period_bound),
         ("makespan", report.makespan, Fraction(report.makespan_bound)),
@@ -164,9 +166,7 @@ def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
         for name, value, bound in found
     ]
     bounds = table(("objective", "found", "proved bound", "gap"), rows, numbers=(1, 2, 3))
-    caption = (
-        "No schedule of this plan, in this memory and for so many micro-batches, is below a bound; at 0 none is better."
-    )
+    caption = "No schedule of this plan, memory and number of micro-batches is below a bound. A gap of 0 means optimal."
     return titled("The bounds", bounds, note(caption))
 
 
@@ -199,40 +199,40 @@ def _versions() -> Html:
 
 
 class Html(str):
-    """Text that is HTML already, made in this house and not taken from a file."""
+    """Text that is already HTML, written by this package and not taken from a file."""
 
     __slots__ = ()
 
 
 def section(title: str, *parts: Html) -> Html:
-    """A heading and what stands under it."""
+    """Return a section with a heading."""
     return Html(f"<section><h2>{escape(title)}</h2>\n{''.join(parts)}</section>")
 
 
 def titled(title: str, *parts: Html) -> Html:
-    """A smaller heading and what stands under it."""
+    """Return parts under a smaller heading."""
     return Html(f"<h3>{escape(title)}</h3>{''.join(parts)}")
 
 
 def columns(*parts: Html) -> Html:
-    """Side by side where there is room."""
+    """Place parts side by side if there is room."""
     return Html(f'<div class="columns">{"".join(f"<div>{part}</div>" for part in parts)}</div>')
 
 
 def note(text: str) -> Html:
-    """A small remark."""
+    """Return a remark in small print."""
     return Html(f'<p class="note">{escape(text)}</p>')
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Html:
-    """Cells under names, if there are any; the columns in `numbers` are set to the right."""
+    """Return a table with optional column names. Columns in `numbers` are aligned to the right."""
     head = f"<thead>{_row('th', names, numbers)}</thead>" if names else ""
     body = "\n".join(_row("td", row, numbers) for row in rows)
     return Html(f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>')
 
 
 def filled(text: str, share: float) -> Html:
-    """`text` and a small bar behind it of which `share`, a fraction, is full."""
+    """Return `text` with a small bar filled to the fraction `share`."""
     return Html(f'{escape(text)}<span class="fill"><i style="width:{share:.1%}"></i></span>')
 
 

@@ -1,4 +1,4 @@
-"""Where the layers of a schedule or a placement lie, as arguments of Megatron-LM."""
+"""Write the layers of each stage of a schedule or placement as arguments of Megatron-LM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessel_core.placement.by_layer import stage_letters
 
 _LAYERS = re.compile(r"layers? (\d+)(?:–(\d+))?")
 _ANY_NUMBERED = re.compile(r"(?:.* )?\d+(?:–\d+)?|…|and \d+ more")
-_NEAREST = "a V or a loop of a GPT's layers can be said, and a PyTorch CSV says any chain of stages"
+_NEAREST = "this export needs a V or a loop of GPT layers; a PyTorch CSV can express any chain of stages"
 
 
 def objection_of_megatron(schedule: Schedule) -> str:
-    """Why Megatron's arguments cannot say where the layers lie, without full stop; empty where they can."""
+    """Explain why Megatron-LM arguments cannot express the layout, without a full stop; empty if they can."""
     try:
         _layout(schedule.plan)
     except InputError as error:
@@ -26,10 +26,11 @@ def objection_of_megatron(schedule: Schedule) -> str:
 
 
 def megatron_arguments(schedule: Schedule) -> str:
-    """One line for a shell: number of layers, pipeline size and layout, and the batch where the plan knows its samples.
+    """Return one shell line: number of layers, pipeline size and layout, and the batch if the plan has samples.
 
-    Megatron-LM takes no order: it runs 1F1B, interleaved where ranks have several stages.
-    Raises InputError as `forward_chain`, for places that are no loops, and for labels that do not name layers in a row.
+    Megatron-LM accepts no order: it runs 1F1B, interleaved if ranks have several stages.
+    Raises InputError as `forward_chain` does, for stages that are not in loops, and for labels without consecutive
+    layers.
     """
     plan = schedule.plan
     said = _arguments(*_layout(plan), tensor_degree(plan))
@@ -39,9 +40,9 @@ def megatron_arguments(schedule: Schedule) -> str:
 
 
 def layout_arguments(placement: Placement) -> str:
-    """As `megatron_arguments`, for a placement with several stages per device; nothing is said of the batch.
+    """Return the line of `megatron_arguments` for a placement with several stages per device, without the batch.
 
-    Raises InputError as `stage_letters`.
+    Raises InputError as `stage_letters` does.
     """
     stages, groups = stage_letters(placement), placement.transfers.groups
     return _line(_arguments(stages, len(set(placement.assignment)), 1 if groups is None else groups.size))
@@ -61,7 +62,7 @@ def _line(arguments: Mapping[str, object]) -> str:
 
 
 def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
-    """The letters of each stage, and how many ranks the stages go round."""
+    """Return the letters of each stage, and the number of ranks."""
     plan = on_ranks(plan)
     chain = [plan.blocks[b] for b in forward_chain(plan)]
     ranks = _ranks(plan, chain)
@@ -69,7 +70,7 @@ def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
     for s, block in enumerate(chain):
         first, count = _layers_of(block, is_first=s == 0, is_last=s == len(chain) - 1)
         if count and next_layer is not None and first != next_layer:
-            raise InputError(f"block {block.name}", f"begins with layer {first}, where layer {next_layer} is next")
+            raise InputError(f"block {block.name}", f"begins with layer {first}, but layer {next_layer} is next")
         next_layer = first + count if count else next_layer
         stages.append("t" * count)
     if next_layer is None:
@@ -80,20 +81,25 @@ def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
 
 
 def _ranks(plan: MicroBatchPlan, chain: Sequence[Block]) -> int:
-    """How many devices the stages go round, equally often."""
+    """Return the number of devices. Raises InputError unless stages go to the devices in turn, equally often."""
     devices = [block.devices[0] for block in chain]
     ranks = len(set(devices))
     for s, device in enumerate(devices):
         if devices.index(device) != s % ranks:
             where = plan.devices[device].name
-            raise InputError(f"stage {s}", f"is on {where}, and Megatron's stages go round the ranks in loops")
+            raise InputError(f"stage {s}", f"is on {where}, but Megatron-LM assigns stages to ranks in loops")
     if len(chain) % ranks:
-        raise InputError(f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, and each needs equally many")
+        raise InputError(
+            f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, but each rank needs equally many"
+        )
     return ranks
 
 
 def _layers_of(block: Block, *, is_first: bool, is_last: bool) -> tuple[int, int]:
-    """A stage's first layer by its label, and how many there are; the embedding may come before, the loss after."""
+    """Parse the label of a stage into its first layer and number of layers.
+
+    The first stage may also hold the embedding, and the last stage the loss.
+    """
     if not block.label:
         raise InputError(f"block {block.name}", 'has no label that names its layers, such as "layers 0–7"')
     parts = block.label.split(", ")
@@ -104,7 +110,7 @@ def _layers_of(block: Block, *, is_first: bool, is_last: bool) -> tuple[int, int
         before, after = parts[:at], parts[at + 1 :]
     odd = [part for part in (*before, *after) if _ANY_NUMBERED.fullmatch(part)]
     if odd or (before and not is_first) or (after and not is_last):
-        why = f'runs "{block.label}", and Megatron knows one row of layers, an embedding first and a loss last'
+        why = f'runs "{block.label}", but Megatron-LM needs an embedding first, then consecutive layers, then a loss'
         raise InputError(f"block {block.name}", why)
     if at is None:
         return 0, 0

@@ -1,6 +1,6 @@
-"""Nouns and reports as notebooks show them: a sentence, key numbers, and the timeline that the app draws.
+"""Show plans, schedules, placements, graphs and reports in notebooks: a sentence, key numbers and a timeline.
 
-A picture stands in a frame of its own, which needs no network and cannot reach the notebook.
+A timeline is in a frame of its own, which needs no network and has no access to the notebook.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 _LOOK = Look(quiet=True)
 _MARGIN = 16
-"""Pixels around the timeline in its frame."""
+"""Margin around the timeline in its frame, in pixels."""
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
 script-src 'unsafe-inline'; img-src data: blob:">
@@ -44,11 +44,11 @@ begin({{ data, parentElement: document.body, setStateValue() {{}}, setTriggerVal
 
 @singledispatch
 def notebook_html(noun: object) -> str:
-    """The noun as HTML for the output of a notebook's cell.
+    """Return the object as HTML for the output of a notebook cell.
 
-    Raises TypeError for what is no plan, schedule, placement, graph, trace or report of one of them.
+    Raises TypeError unless it is a plan, schedule, placement, graph, trace or report.
     """
-    raise TypeError(f"{type(noun).__name__} has no picture")
+    raise TypeError(f"cannot draw {type(noun).__name__}")
 
 
 @notebook_html.register
@@ -139,7 +139,7 @@ def _lanes(placement: Placement) -> str:
 
 
 def _frame(data: bytes) -> str:
-    """The timeline of the app in a frame that holds its script and its data."""
+    """Return the timeline of the app in a frame that contains its script and data."""
     encoded = json.dumps(b64encode(data).decode())
     script = timeline_function().replace("</", "<\\/")
     page = _PAGE.format(margin=_MARGIN, style=text_of("timeline.css") + SMALLER, script=script, data=encoded)

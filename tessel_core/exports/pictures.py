@@ -1,4 +1,4 @@
-"""A schedule as a PNG or SVG picture, drawn by kaleido in a local Chromium: the optional extra `pictures`."""
+"""Draw a schedule as PNG or SVG with kaleido and a local Chromium (the optional extra `pictures`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tessel_core.units import counted
 from tessel_core.workbench.messages.schedule import verdict
 
 _WIDTH, _SCALE = 1200, 2
-"""Of the layout, in which letters are 12 pixels high; a PNG has `_SCALE` times as many pixels."""
+"""Width of the layout in pixels, for letters of 12 pixels; a PNG has `_SCALE` times as many pixels."""
 _MARGIN, _LINE, _LETTERS = 22, 20, 140
-"""Pixels around the title and of one of its lines; letters of a line."""
+"""Margin around the title and height of a line, in pixels; letters per line."""
 _INK = "#1b232c"
 
 
 def why_no_pictures() -> str:
-    """Why no picture can be drawn on this machine, in one sentence without its full stop; empty where one can."""
+    """Explain why this machine cannot draw pictures, in a sentence without a full stop; empty if it can."""
     if importlib.util.find_spec("kaleido") is None:
         return "needs kaleido and a Chromium: pip install 'tessel-explorer[pictures]', and install chromium"
     from choreographer.browsers.chromium import Chromium
@@ -35,33 +35,33 @@ def why_no_pictures() -> str:
     if found and Path(found).is_file():
         return ""
     named = os.environ.get("BROWSER_PATH")
-    missing = f"BROWSER_PATH names {named}, which is no file" if named else "there is no Chromium or Chrome"
-    return f"{missing}; install chromium, or set BROWSER_PATH to a browser's program"
+    missing = f"BROWSER_PATH names {named}, which is not a file" if named else "there is no Chromium or Chrome"
+    return f"{missing}; install chromium, or set BROWSER_PATH to the program of a browser"
 
 
 def picture(schedule: Schedule, report: ScheduleReport, kind: str) -> bytes:
-    """Timeline and memory under a title, as "png" or "svg"; takes some seconds, in which a browser starts and ends.
+    """Draw timeline and memory under a title as "png" or "svg". Takes some seconds, because a browser starts and ends.
 
-    There must be no objection of `why_no_pictures`.  Raises InputError where the browser that is there does not work.
+    `why_no_pictures` must be empty.  Raises InputError if the browser does not work.
     """
     import kaleido
     from kaleido.errors import BrowserClosedError, BrowserFailedError
 
-    # The farewell of a browser that closes may come glued to a message, and is then logged as an error.
+    # The last message of a closing browser may be joined to another one, and would be logged as an error.
     logging.getLogger("choreographer").setLevel(logging.CRITICAL)
     figure = titled(schedule, report)
     wanted = {"format": kind, "width": _WIDTH, "height": figure.layout.height, "scale": _SCALE if kind == "png" else 1}
     try:
-        # MathJax would be fetched from the internet.
+        # MathJax would be downloaded from the internet.
         drawn: bytes = kaleido.calc_fig_sync(figure, opts=wanted, kopts={"mathjax": False})
     except (BrowserClosedError, BrowserFailedError, TimeoutError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise InputError(f"export {kind}", f"the browser did not draw it: {reason}") from None
+        raise InputError(f"export {kind}", f"the browser could not draw it: {reason}") from None
     return drawn
 
 
 def titled(schedule: Schedule, report: ScheduleReport) -> go.Figure:
-    """The timeline on white ground, with room above for what a reader of the picture alone must know."""
+    """Return the timeline on a white background, under a title that names plan, scheduler and verdict."""
     figure = gantt(schedule)
     lines = _title(schedule, report)
     room = _MARGIN + _LINE * len(lines)
@@ -86,7 +86,7 @@ def titled(schedule: Schedule, report: ScheduleReport) -> go.Figure:
 
 
 def _title(schedule: Schedule, report: ScheduleReport) -> list[str]:
-    """Plan, scheduler and micro-batches; the verdict under it, and how to read shares."""
+    """Return the lines of the title: plan, scheduler and micro-batches, the verdict, and how to read shares."""
     plan = schedule.plan
     maker = plain(title_of(report.solver), 30)
     lines = [f"<b>{plain(plan.name, 90)}</b> · {maker} · {counted(schedule.micro_batches, 'micro-batch')}"]

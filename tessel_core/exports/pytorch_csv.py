@@ -1,4 +1,4 @@
-"""A schedule as the `compute_only` CSV of torch.distributed.pipelining, a script for it, torchtitan's settings."""
+"""Write a schedule as `compute_only` CSV of torch.distributed.pipelining, with a script and torchtitan settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tessel_core.model import Schedule
 
 PYTORCH_CSV = "pytorch-csv"
 NO_TORCHTITAN = (
-    "torchtitan cannot place these stages: it knows loops, and with two stages a rank the V of ZB-V; the script can."
+    "torchtitan cannot place these stages: it supports loops, and the V of ZB-V. The script supports these stages."
 )
-_NEAREST = "tessel run runs any schedule, and V, split V, loop and ZB-V forms can be said"
+_NEAREST = "this export supports V, split V, loop and ZB-V shapes; tessel run runs any schedule"
 
 
 def objection_of_pytorch(schedule: Schedule) -> str:
-    """Why the CSV cannot say the schedule, in one sentence without its full stop; empty where it can."""
+    """Explain why the CSV cannot express the schedule, in a sentence without a full stop; empty if it can."""
     plan = on_ranks(schedule.plan)
     try:
         stages = stages_of(plan)
@@ -26,16 +26,17 @@ def objection_of_pytorch(schedule: Schedule) -> str:
         return f"{error.where} {error.why}; {_NEAREST}"
     idle = set(range(len(plan.devices))) - {stage.device for stage in stages}
     if idle:
-        return f"device {plan.devices[min(idle)].name} runs nothing, and every rank needs a stage; {_NEAREST}"
+        return f"device {plan.devices[min(idle)].name} runs nothing, but every rank needs a stage; {_NEAREST}"
     return ""
 
 
 def pytorch_csv(schedule: Schedule) -> str:
-    """A row a device, a cell a run in order of start: 0F0, 1B2 a whole backward, 1I2 and 1W2 its halves.
+    """Return the CSV: one row per device, and one cell per run in order of start.
 
-    A tensor-parallel group is one rank of the pipeline, so it has one row.
-    PyTorch takes losses in the order in which the last stage makes them, so that order numbers the micro-batches.
-    Raises InputError as `stages_of`.
+    Cells are 0F0 for a forward, 1B2 for a whole backward, and 1I2 and 1W2 for its input and weight gradient.
+    A tensor-parallel group is one rank of the pipeline, so it has one row.  Micro-batches are numbered in the order in
+    which the last stage runs them, because PyTorch takes losses in that order.
+    Raises InputError as `stages_of` does.
     """
     schedule = replace(schedule, plan=on_ranks(schedule.plan))
     stages = stages_of(schedule.plan)
@@ -56,7 +57,7 @@ def pytorch_csv(schedule: Schedule) -> str:
 
 
 def torchrun_script(schedule: Schedule, csv_name: str, name: str) -> str:
-    """A Python script called `name` that runs the CSV beside it under torchrun, with a toy model to replace."""
+    """Return a Python script called `name` that runs the CSV beside it under torchrun, with a toy model to replace."""
     text = resources.files("tessel_core.exports").joinpath("pytorch_script.txt").read_text(encoding="utf-8")
     return Template(text).substitute(
         csv=ascii(csv_name), ranks=len(on_ranks(schedule.plan).devices), script=ascii(name)[1:-1]
@@ -64,9 +65,9 @@ def torchrun_script(schedule: Schedule, csv_name: str, name: str) -> str:
 
 
 def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
-    """The settings, one each, under which torchtitan runs the CSV; empty where its stages cannot lie as here.
+    """Return the settings with which torchtitan runs the CSV; empty if torchtitan cannot place the stages like this.
 
-    Stage count and places follow from the schedule that is named: "v" for ZBVZeroBubble, a loop for the others.
+    The named schedule determines how torchtitan places stages: as a V for ZBVZeroBubble, in a loop for the others.
     """
     plan = on_ranks(schedule.plan)
     stages, ranks = stages_of(plan), len(plan.devices)
@@ -90,5 +91,5 @@ def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
 
 
 def lies_in_loops(stages: tuple[Stage, ...], ranks: int) -> bool:
-    """Whether stage s lies on rank s modulo the number of ranks, equally many on each."""
+    """Whether stage s is on rank s modulo the number of ranks, with equally many stages on each."""
     return len(stages) % ranks == 0 and all(stage.device == s % ranks for s, stage in enumerate(stages))

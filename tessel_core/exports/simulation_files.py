@@ -1,4 +1,4 @@
-"""Every kind of file that a simulation is handed on as; command line and page follow this table."""
+"""Table of the file formats for simulations, which command line and pages offer."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ COLUMNS = (
 
 
 def simulation_csv(trace: Trace, mesh: DeviceMesh | None = None) -> str:
-    """One line an operation and worker, ordered by device and by start.
+    """Return one line per operation and worker, ordered by device and start.
 
-    `operation` is its place in the program, `memory_after` what the device holds when it has ended, in bytes.
+    `operation` is the position in the program, and `memory_after` the memory of the device after it ends, in bytes.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -46,10 +46,10 @@ def simulation_csv(trace: Trace, mesh: DeviceMesh | None = None) -> str:
 
 
 def _held(trace: Trace, device: int, times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Bytes that the device holds after all steps up to each time."""
-    mine = trace.memory_device == device
-    levels = np.concatenate(([0], trace.memory_bytes[mine]))
-    return np.asarray(levels[np.searchsorted(trace.memory_time[mine], times, side="right")])
+    """Return the memory of the device at each time, after all changes up to it, in bytes."""
+    here = trace.memory_device == device
+    levels = np.concatenate(([0], trace.memory_bytes[here]))
+    return np.asarray(levels[np.searchsorted(trace.memory_time[here], times, side="right")])
 
 
 SIMULATION_EXPORTS: dict[str, Export] = {
@@ -58,27 +58,27 @@ SIMULATION_EXPORTS: dict[str, Export] = {
         replace(EXPORTS["chrome-trace"], write=simulation_trace, objection=too_much_for_a_trace),
         replace(
             EXPORTS["csv"],
-            about="one line an operation and worker, for spreadsheets",
+            about="one line per operation and worker, for spreadsheets",
             write=lambda trace, mesh, by_mesh: simulation_csv(trace, mesh).encode(),
         ),
         Export(
             "program",
             "Program",
-            "its operations, to read",
+            "its operations as text",
             ".txt",
             "text/plain",
             lambda trace, mesh, by_mesh: program_text(trace.program).encode(),
         ),
     )
 }
-"""By name, in the order in which people are offered them.
+"""Exports by name, in the order of menus.
 
-They are written of a trace, the mesh that its devices are of, and whether that mesh's own costs made the times.
+`write` takes a trace, the mesh of its devices, and whether the times come from the costs of that mesh.
 """
 
 
 def simulation_export_for(file_name: str) -> Export:
-    """The export that a file's name asks for; InputError with the known endings where none does.
+    """Return the export for the suffix of a file name. Raises InputError with the known suffixes if there is none.
 
     >>> simulation_export_for("step.trace.json").name
     'chrome-trace'

@@ -1,6 +1,6 @@
-"""A simulation in the Trace Event Format: a process per device, a thread for computing and more for communication.
+"""Write a simulation in the Trace Event Format, as `chrome_trace` does for schedules.
 
-The rules are those of `chrome_trace`; times are rounded to nanoseconds.
+A device is a process with one thread for computing and others for communication.  Times are rounded to nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file, track_names
+from tessel_core.exports.chrome_trace import COLOURS, MAX_TRACE_NS, microseconds, trace_file, track_names
 from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.program import Op, Tag
 from tessel_core.model import DeviceMesh
@@ -22,26 +22,26 @@ from tessel_core.simulation.trace import device_name, kind_of
 from tessel_core.version import __version__
 
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
-"""Patterns in which one device gives, or one takes."""
+"""Communication patterns with a single sender or a single receiver."""
 
-MOST_EVENTS = 500_000
-"""The most that a viewer in a browser still reads: a file of some 200 MB."""
+MAX_EVENTS = 500_000
+"""Largest number of events that a viewer in a browser can read: a file of about 200 MB."""
 
 
 def too_much_for_a_trace(trace: Trace) -> str:
-    """Why viewers could not show the simulation, in one sentence; empty where they can."""
-    if trace.latency * 1e9 > LONGEST_NS:
-        return "the simulation lasts more than the 292 years of nanoseconds that trace viewers can count"
-    if trace.events > MOST_EVENTS:
-        return f"the simulation has {trace.events:,} events, more than the {MOST_EVENTS:,} that trace viewers read"
+    """Explain in one sentence why viewers could not show the simulation; empty if they can."""
+    if trace.latency * 1e9 > MAX_TRACE_NS:
+        return "the simulation lasts more than 292 years, the most that trace viewers can count in nanoseconds"
+    if trace.events > MAX_EVENTS:
+        return f"the simulation has {trace.events:,} events, more than {MAX_EVENTS:,}, the limit of trace viewers"
     return ""
 
 
 def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, by_mesh: bool = True) -> bytes:
-    """The trace file: a slice an event, a counter of live memory a device, an arrow wherever a value changes devices.
+    """Return the trace: one slice per event, one memory counter per device, and arrows where values change devices.
 
-    `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.  There
-    must be no objection of `too_much_for_a_trace`.
+    `mesh` names the devices.  If the times come from its costs (`by_mesh`), slices contain the formulas of `MeshCosts`.
+    `too_much_for_a_trace` must be empty.
     """
     about: dict[str, object] = {
         "program": trace.program.name,
@@ -56,7 +56,7 @@ class _Parts:
     def __init__(self, trace: Trace, mesh: DeviceMesh | None, costs: MeshCosts | None) -> None:
         self._trace, self._mesh, self._costs = trace, mesh, costs
         self._alike: dict[object, tuple[str, str]] = {}
-        """Text that equal operations share: their head and their formula."""
+        """Text by kind of operation: the head of its events and its formula."""
         self._tags: dict[Tag, str] = {}
         self._process = {device: 1 + i for i, device in enumerate(trace.devices)}
         self._begin = _ns(trace.start)
@@ -71,7 +71,7 @@ class _Parts:
                 yield from track_names(self._track(device, thread), "thread", what, thread)
 
     def slices(self) -> Iterator[str]:
-        """Every event of a worker."""
+        """Yield one slice per event of a worker."""
         begin, lasts = microseconds(self._begin), microseconds(self._end - self._begin)
         ops, devices = self._trace.op.tolist(), self._trace.device.tolist()
         details, last = "", -1
@@ -83,7 +83,7 @@ class _Parts:
             yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{details}'
 
     def _details(self, number: int) -> str:
-        """The part of an event after its times."""
+        """Return the part of an event after its times."""
         program, op = self._trace.program, self._trace.program.ops[number]
         key = op.kind, op.attributes, kind_of(op), *[id(program.types[value]) for value in op.inputs]
         if key not in self._alike:
@@ -99,16 +99,16 @@ class _Parts:
         return f'{head},"args":{{"operation":{number},"makes":{makes},{self._tags[op.tag]},{tail}}}'
 
     def counters(self) -> Iterator[str]:
-        """What each device holds, whenever that changes; of several changes in one nanosecond the last."""
+        """Yield the memory of each device whenever it changes; only the last of several changes in one nanosecond."""
         for device in self._process:
-            mine = self._trace.memory_device == device
-            time, held = _ns(self._trace.memory_time[mine]), self._trace.memory_bytes[mine]
-            last = np.append(time[1:] != time[:-1], True) if len(time) else mine[:0]
+            here = self._trace.memory_device == device
+            time, held = _ns(self._trace.memory_time[here]), self._trace.memory_bytes[here]
+            last = np.append(time[1:] != time[:-1], True) if len(time) else here[:0]
             for when, amount in zip(microseconds(time[last]), held[last].tolist(), strict=True):
                 yield f'{{"ph":"C",{self._at(device, 0)},"ts":{when},"name":"memory","args":{{"B":{amount}}}}}'
 
     def arrows(self) -> Iterator[str]:
-        """From the operation that made a value that is sent to the first that takes it on the other device."""
+        """Yield arrows from the operation that made a sent value to the first one that uses it on the other device."""
         program, flow = self._trace.program, 0
         event_of = {
             pair: i for i, pair in enumerate(zip(self._trace.op.tolist(), self._trace.device.tolist(), strict=True))
@@ -125,9 +125,9 @@ class _Parts:
             yield f'{{"ph":"f","bp":"e",{self._at(there, self._thread[enters])},"ts":{entered},{fixed}}}'
 
     def _sent(self) -> Iterator[tuple[Op, int, int, int]]:
-        """Of transfers to or from one device: what goes to another device, what it is there, and what takes it first.
+        """Yield (operation, sent value, received value, first user) for transfers with one sender or one receiver.
 
-        Where all devices of a group give to all others, its slices say enough.
+        Collectives in which all devices send to all others get no arrows.
         """
         types = self._trace.program.types
         takers = dict[int, int]()
@@ -142,7 +142,7 @@ class _Parts:
                         yield op, taken, made, takers[made]
 
     def _open(self, leaves: int, enters: int) -> bool:
-        """Whether both slices last for a viewer, on workers: an arrow binds to a slice that is open."""
+        """Whether both events are slices of positive length on workers, to which viewers can attach an arrow."""
         pair = np.array([leaves, enters])
         workers = all(int(device) in self._process for device in self._trace.device[pair])
         return workers and bool((self._end[pair] > self._begin[pair]).all())

@@ -1,4 +1,4 @@
-"""A plan as other programs see pipelines: a chain of stages, each with all of its work on one rank."""
+"""Turn a plan into a chain of stages, each with all of its work on one rank, as other programs expect."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tessel_core.model import BlockKind, MicroBatchPlan
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Blocks of one stage, by their indices."""
+    """Indices of the blocks of one stage."""
 
     device: int
     forward: int
     backward: int
-    """The whole backward, or its input gradient where there is a `weight`."""
+    """The whole backward, or only the input gradient if there is a `weight` block."""
     weight: int | None = None
 
 
 def on_ranks(plan: MicroBatchPlan) -> MicroBatchPlan:
-    """The plan with one pipeline rank for each tensor-parallel group, called by its first and last device.
+    """Return the plan with one pipeline rank per tensor-parallel group, named after its first and last device.
 
-    Plans whose blocks are on single devices, on groups that have a device in common, or on replicas stay as they are.
+    The plan is returned unchanged if its blocks are on single devices, overlapping groups, or replicas.
     """
     groups = sorted({block.devices for block in plan.blocks})
     used = [device for group in groups for device in group]
@@ -37,33 +37,34 @@ def on_ranks(plan: MicroBatchPlan) -> MicroBatchPlan:
 
 
 def tensor_degree(plan: MicroBatchPlan) -> int:
-    """Devices of each pipeline rank."""
+    """Return the number of devices per pipeline rank."""
     return max(len(block.devices) for block in plan.blocks) if on_ranks(plan) is not plan else 1
 
 
 def forward_chain(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The forward blocks in order, a stage each.
+    """Return the forward blocks in order, one per stage.
 
-    Raises InputError for blocks on several devices, of kind other, on branches, and those that skip a stage.
+    Raises InputError for blocks on several devices, of kind other, on branches, or with a tensor that skips a stage.
     """
     for block in plan.blocks:
         if len(block.devices) > 1:
-            raise InputError(f"block {block.name}", f"is on {len(block.devices)} devices, and a stage is on one")
+            raise InputError(f"block {block.name}", f"is on {len(block.devices)} devices, but a stage must be on one")
         if block.kind is BlockKind.OTHER:
             raise InputError(f"block {block.name}", "is neither forward nor backward")
     return _chain(plan, BlockKind.FORWARD)
 
 
 def stages_of(plan: MicroBatchPlan) -> tuple[Stage, ...]:
-    """The stages of a plan for training, first to last.
+    """Return the stages of a training plan in order.
 
-    Raises InputError as `forward_chain`, for inference, and where a stage's backward is missing, or not on its device.
+    Raises InputError as `forward_chain` does, for inference, and if the backward of a stage is missing or on another
+    device.
     """
     forward, backward = forward_chain(plan), _chain(plan, BlockKind.BACKWARD)[::-1]
     if not backward:
-        raise InputError(f"plan {plan.name}", "is for inference, and each stage needs a backward block")
+        raise InputError(f"plan {plan.name}", "is for inference, but each stage needs a backward block")
     if len(backward) != len(forward):
-        why = f"has {len(forward)} forward and {len(backward)} backward blocks, and each stage needs one of both"
+        why = f"has {len(forward)} forward and {len(backward)} backward blocks, but each stage needs one of both"
         raise InputError(f"plan {plan.name}", why)
     weight = dict[int, int]()
     for b, block in enumerate(plan.blocks):
@@ -83,24 +84,25 @@ def stages_of(plan: MicroBatchPlan) -> tuple[Stage, ...]:
 
 
 def _chain(plan: MicroBatchPlan, kind: BlockKind) -> tuple[int, ...]:
-    """The blocks of a kind in the one order that the dependencies leave them, each taking from the one before."""
+    """Return the blocks of a kind in dependency order. Raises InputError unless they form a chain."""
     chain = tuple(b for b in plan.topological_order if plan.blocks[b].kind is kind)
     position = {b: i for i, b in enumerate(chain)}
     names = [plan.blocks[b].name for b in chain]
     for i, (before, after) in enumerate(pairwise(chain)):
         if not plan.ancestors[after] >> before & 1:
-            raise InputError(f"blocks {names[i]} and {names[i + 1]}", "are on branches, and stages form a chain")
+            raise InputError(f"blocks {names[i]} and {names[i + 1]}", "are on branches, but stages must form a chain")
     for before, after, _ in plan.arcs:
         if before in position and position.get(after, position[before]) > position[before] + 1:
             here, there = plan.blocks[before].name, plan.blocks[after].name
             raise InputError(
-                f"block {there}", f"takes a tensor from {here}, and stages talk with their neighbours only"
+                f"block {there}",
+                f"takes a tensor from {here}, but stages can only exchange tensors with their neighbours",
             )
     return chain
 
 
 def _check_stage(plan: MicroBatchPlan, stage: Stage) -> None:
-    """Its backward follows its forward, and all of it is on one device."""
+    """Raise InputError unless the backward of a stage follows its forward on the same device."""
     forward = plan.blocks[stage.forward]
     for b in (stage.backward, stage.weight):
         if b is None:
@@ -109,7 +111,7 @@ def _check_stage(plan: MicroBatchPlan, stage: Stage) -> None:
         if block.devices != forward.devices:
             here, there = (plan.devices[each.devices[0]].name for each in (block, forward))
             raise InputError(
-                f"block {block.name}", f"is on {here} and {forward.name} on {there}, and a stage is on one"
+                f"block {block.name}", f"is on {here} and {forward.name} on {there}, but a stage must be on one device"
             )
         if not plan.ancestors[b] >> stage.forward & 1:
             raise InputError(f"block {block.name}", f"does not follow {forward.name}, the forward of its stage")

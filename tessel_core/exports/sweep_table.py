@@ -1,4 +1,4 @@
-"""A sweep as rows for spreadsheets, data frames and programs."""
+"""Write a sweep as CSV, JSON and rows of a table."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STRATEGY = (
     *("stages_per_device", "rank_order"),
 )
 _MORE = {"context": "context_parallel", "expert": "expert_parallel"}
-"""Columns of strategies' fields that are not called like them, since a network's context is its tokens."""
+"""Columns with another name than their field: in a network, `context` means tokens."""
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
 def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """One row a configuration; times in seconds, throughput in samples per second, memory in bytes, unknown is null."""
+    """Return one row per configuration: times in s, throughput in samples/s, memory in bytes, None if unknown."""
     front = set(sweep.front)
     latency, throughput = sweep.columns["latency"], sweep.columns["throughput"]
     found = list[dict[str, object]]()
@@ -46,13 +46,13 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
 
 
 def _sizes(sweep: GridResult, i: int) -> dict[str, Value]:
-    """Sizes of the network, whose format is fp8 where linear layers are."""
+    """Return the sizes of the network, with fp8 as dtype if its linear layers compute in FP8."""
     spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
     return {**sweep.family.sizes_of(spec)} | ({"dtype": FP8} if strategy.fp8 else {})
 
 
 def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
-    """How many and of how many samples; None for what does not come out even."""
+    """Return number and size of micro-batches; None for a value that does not come out even."""
     if each.micro_batch_size is not None:
         return None if each.objection else each.strategy.micro_batches, each.micro_batch_size
     size, rest = divmod(each.spec.batch, each.strategy.data * each.strategy.micro_batches)
@@ -60,7 +60,7 @@ def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
 
 
 def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """Rows for people, under headings with units; unknown numbers, and what is the same in all, are left out."""
+    """Return rows for display, with units in the headings. Unknown and constant columns are left out."""
     latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
     varying = _varying(sweep)
     found = list[dict[str, object]]()
@@ -99,7 +99,7 @@ def _heading(size: str) -> str:
 
 
 def _how(strategy: Strategy) -> dict[str, object]:
-    """What a strategy chooses besides its degrees, by heading."""
+    """Return the choices of a strategy besides its degrees, by heading."""
     return {
         "Order": strategy.schedule,
         "Recomputes": str(strategy.recompute),
@@ -110,7 +110,7 @@ def _how(strategy: Strategy) -> dict[str, object]:
 
 
 def _varying(sweep: GridResult) -> set[str]:
-    """Headings of what differs between configurations; a table has room for no others."""
+    """Return the headings of columns that differ between configurations."""
     networks = {(each.spec, each.strategy.fp8): i for i, each in enumerate(sweep.configurations)}
     values: dict[str, set[object]] = {}
     for i in networks.values():
@@ -123,7 +123,7 @@ def _varying(sweep: GridResult) -> set[str]:
 
 
 def sweep_csv(sweep: GridResult) -> str:
-    """Every configuration, infeasible ones with their reason; peaks of stages stand apart by blanks."""
+    """Return all configurations as CSV, infeasible ones with their reason. Peaks of stages are separated by spaces."""
     text = io.StringIO()
     rows = sweep_rows(sweep, range(len(sweep)))
     writer = csv.DictWriter(text, list(rows[0]) if rows else (), lineterminator="\n")
@@ -136,7 +136,7 @@ def sweep_csv(sweep: GridResult) -> str:
 
 
 def sweep_document(sweep: GridResult) -> dict[str, object]:
-    """How many there are, the best of each objective, the front, and why the others cannot be."""
+    """Return the counts, the best row per objective, the Pareto front, and the reasons of infeasible ones."""
     ranked = {name: sweep.ranked(name)[:1] for name in OBJECTIVES}
     best = {name: sweep_rows(sweep, found)[0] if found else None for name, found in ranked.items()}
     return {
@@ -151,6 +151,6 @@ def sweep_document(sweep: GridResult) -> dict[str, object]:
 
 
 def sweep_json(sweep: GridResult) -> str:
-    """`sweep_document` with every configuration in it."""
+    """Return `sweep_document` with a row for every configuration, as JSON."""
     rows = sweep_rows(sweep, range(len(sweep)))
     return json.dumps({**sweep_document(sweep), "rows": rows}, ensure_ascii=False) + "\n"

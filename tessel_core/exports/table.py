@@ -1,4 +1,4 @@
-"""Every kind of file that a schedule is handed on as; command line, page and tests follow this table."""
+"""Table of the file formats for schedules, which command line, pages and tests use."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COLUMNS = ("device", "block", "kind", "micro_batch", "start", "end", "phase", "m
 
 
 def schedule_csv(schedule: Schedule) -> str:
-    """One line a run and device, in the plan's units, ordered by device and start.
+    """Return one line per run and device, in units of the plan, ordered by device and start.
 
-    `memory_after` is what the device holds when the run has ended, static memory included.
+    `memory_after` is the memory of the device after the run ends, including static memory.
     """
     plan, profile = schedule.plan, MemoryProfile.of(schedule)
     text = io.StringIO()
@@ -40,41 +40,41 @@ def schedule_csv(schedule: Schedule) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One entry of a table of exports.
+    """An entry of a table of exports.
 
-    `write` may assume something valid to which `objection` has nothing to say.  An objection is one sentence without
-    its full stop on why this file cannot be made, here or of this subject; or it is empty.
+    `objection` returns a sentence without a full stop that says why the file cannot be made, or an empty text.  `write`
+    is only called with a valid subject without an objection.
     """
 
     name: str
     title: str
     about: str
-    """Its use, in a few words."""
+    """Its use in a few words."""
     suffix: str
     media_type: str
     write: Callable[..., bytes]
-    """Takes the subject, such as a schedule, and what is known of it, such as its report."""
+    """Function of the subject, such as a schedule, and of facts about it, such as its report."""
     objection: Callable[[Any], str] = lambda subject: ""
 
     @property
     def is_text(self) -> bool:
-        """Whether a terminal or a pipe can take it: all but PNG."""
+        """Whether the format is text, which is every format but PNG."""
         return self.media_type != "image/png"
 
     def made(self, subject: object, *about: object) -> bytes:
-        """The file of a subject; InputError with the objection where it cannot be made."""
+        """Return the file of a subject. Raises InputError with the objection if it cannot be made."""
         objection = self.objection(subject)
         if objection:
             raise InputError(f"export {self.name}", objection)
         return self.write(subject, *about)
 
 
-def _no_word_for(schedule: Schedule) -> str:
+def _unsupported_block(schedule: Schedule) -> str:
     unsaid = unsaid_block(schedule.plan)
-    return f"knows forward and backward blocks only, and block {unsaid.name} is {unsaid.kind}" if unsaid else ""
+    return f"supports only forward and backward blocks, but block {unsaid.name} is {unsaid.kind}" if unsaid else ""
 
 
-# plotly takes its time to load, so what draws is imported when it is wanted.
+# Plotly loads slowly, so modules that use it are imported only when they are needed.
 
 
 def _report_page(schedule: Schedule, report: ScheduleReport) -> bytes:
@@ -104,7 +104,7 @@ _OWN: dict[str, Export] = {
         Export(
             "tessel-schedule",
             "Schedule JSON",
-            "to open here again, and to check",
+            "to open again and check",
             ".schedule.json",
             "application/json",
             lambda schedule, report: schedule_text(schedule, report).encode(),
@@ -129,7 +129,7 @@ _OWN: dict[str, Export] = {
         Export(
             "csv",
             "CSV",
-            "one line a run and device, for spreadsheets",
+            "one line per run and device, for spreadsheets",
             ".csv",
             "text/csv",
             lambda schedule, report: schedule_csv(schedule).encode(),
@@ -137,11 +137,11 @@ _OWN: dict[str, Export] = {
         Export(
             "tessel",
             "Tessel JSON",
-            "as the published Tessel code writes it",
+            "the format of the published Tessel code",
             ".tessel.json",
             "application/json",
             lambda schedule, report: tessel_json_text(schedule).encode(),
-            _no_word_for,
+            _unsupported_block,
         ),
         Export(
             PYTORCH_CSV,
@@ -155,7 +155,7 @@ _OWN: dict[str, Export] = {
         Export(
             "megatron",
             "Megatron arguments",
-            "which layers lie where, for Megatron-LM, which has its own order",
+            "the layers of each stage, for Megatron-LM, which keeps its own order",
             ".megatron.txt",
             "text/plain",
             lambda schedule, report: megatron_arguments(schedule).encode(),
@@ -167,31 +167,31 @@ _OWN: dict[str, Export] = {
 }
 
 EXPORTS = Extended("tessel.exports", "export", Export, _OWN)
-"""Every export by name, in the order in which people are offered them, those of other packages last."""
+"""Exports by name, in the order of menus, with those of other packages last."""
 
 find_export = EXPORTS.find
 
 
 def export_for(file_name: str) -> Export:
-    """The export that a file's name asks for, by the longest suffix.
+    """Return the export whose suffix matches a file name; the longest suffix wins.
 
     >>> export_for("mine.trace.json").name, export_for("mine.PNG").name
     ('chrome-trace', 'png')
     >>> export_for("mine.csv").name, export_for("mine.pytorch.csv").name
     ('csv', 'pytorch-csv')
 
-    Raises InputError where no suffix or several would do.
+    Raises InputError if no suffix matches.
     """
     fitting = [export for export in EXPORTS.values() if file_name.lower().endswith(export.suffix)]
     if fitting:
         return max(fitting, key=lambda export: len(export.suffix))
     known = ", ".join(f"{export.suffix} ({export.name})" for export in EXPORTS.values())
-    raise InputError(file_name, f"its name does not say which file to make; give --to, or a name that ends in {known}")
+    raise InputError(file_name, f"has no known suffix; give --to, or a name that ends in {known}")
 
 
 def export_schedule(name: str, schedule: Schedule, report: ScheduleReport) -> bytes:
-    """The file that a valid schedule becomes.
+    """Return the file of a valid schedule in the export `name`.
 
-    Raises InputError for an unknown export, and with the objection of one that cannot be made.
+    Raises InputError for an unknown export, and if the file cannot be made.
     """
     return find_export(name).made(schedule, report)

@@ -1,4 +1,4 @@
-"""Tensors by name in one file, as NumPy's `load` reads them."""
+"""Write named tensors to one file that `numpy.load` reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.ir.operators.operator import Array
 
 
 def tensors_npz(tensors: Mapping[str, Array]) -> bytes:
-    """An `.npz`, the same bytes for the same tensors; any name is a name."""
+    """Return an `.npz` file. Equal tensors give equal bytes, and any text is a valid name."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, array in tensors.items():

@@ -1,5 +1,8 @@
-"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what is where,
-how it stands durations that vary, and how it differs from another."""
+"""Analysis of a finished schedule.
+
+Idle time and its causes, obstacles of each run, the critical path, search by name, jitter, and differences between two
+schedules.
+"""
 
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
 from tessel_core.inspection.difference import Difference, Element, Path, Turned, difference

@@ -1,4 +1,4 @@
-"""Why devices stand idle, moment by moment: an exact second split of idle time."""
+"""Split idle time exactly by its cause at each moment."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from tessel_core.model.schedule import IntColumn
 
 
 class Cause(StrEnum):
-    """Why a device is idle at a moment: the first that applies.
+    """Why a device is idle at a moment. If several causes apply, the first one counts.
 
-    A run still to come is one of the device's runs that starts after the moment.  It is judged by this moment alone:
-    whether it would end before the next run of its devices does not matter.
+    A *pending run* is a run of the device that starts later.  Only this moment matters: a pending run may count as able
+    to start although it would not end before the next run of its devices.
     """
 
     WARMUP = "warmup"
-    """The device has run nothing yet."""
+    """The first run of the device has not started."""
     COOLDOWN = "cooldown"
-    """The device has run everything."""
+    """The last run of the device has ended."""
     ORDER = "order"
-    """A run still to come could start: its predecessors have ended, its lags are over, all its devices are free, and
-    what each holds now, with the run's memory, is within its capacity."""
+    """A pending run could start: its predecessors have ended, its lags are over, its devices are free and have room."""
     MEMORY = "memory"
-    """A run still to come lacks only room."""
+    """A pending run could start if its devices had room for its memory."""
     PARTNERS = "partners"
-    """A run still to come lacks only free devices of its group, and perhaps room."""
+    """A pending run waits only for busy devices of its group, and perhaps for room."""
     COMMUNICATION = "communication"
-    """A run still to come lacks only the end of lags, and perhaps partners or room."""
+    """A pending run waits only for the end of lags, and perhaps for partners or room."""
     DATA = "data"
-    """Every run still to come waits for a predecessor, or the device has no blocks at all."""
+    """Every pending run waits for a predecessor, or the device has no blocks."""
 
 
 CAUSES = tuple(Cause)
@@ -46,13 +45,13 @@ _ROW = {cause: row for row, cause in enumerate(CAUSES)}
 
 @dataclass(frozen=True, eq=False)
 class IdleCauses:
-    """The idle intervals of every device, each of one cause, sorted by device and start.
+    """Idle intervals of all devices, sorted by device and start. Each interval has one cause.
 
-    The columns are of one length.  Two neighbours that touch differ in their cause.
+    All columns have the same length.  Adjacent intervals of a device have different causes.
     """
 
     length: int
-    """Ticks that were looked at: the makespan, or one period of the infinite repetition."""
+    """Length of the analysed time in ticks: the makespan, or one period of the infinite repetition."""
     devices: int
     device: IntColumn
     start: IntColumn
@@ -69,22 +68,25 @@ class IdleCauses:
         return ticks
 
     def ticks(self, device: int) -> dict[Cause, int]:
-        """Idle ticks of one device by cause; together its idle time."""
+        """Return the idle ticks of one device by cause; they sum to its idle time."""
         return dict(zip(CAUSES, self.table[device].tolist(), strict=True))
 
     @property
     def shares(self) -> dict[Cause, Fraction]:
-        """Of all devices' time, the exact share of each cause; together `IdleSplit.idle`."""
+        """Exact share of each cause in the time of all devices; the shares sum to `IdleSplit.idle`."""
         return self.shares_of(range(self.devices))
 
     def shares_of(self, devices: Sequence[int]) -> dict[Cause, Fraction]:
-        """Of the time of some devices; of those of most work, together `IdleSplit.bubble`."""
+        """Return the share of each cause in the time of `devices`.
+
+        For the busiest devices, they sum to `IdleSplit.bubble`.
+        """
         whole = max(1, self.length * len(devices))
-        totals = self.table[list(devices)].astype(object).sum(axis=0)  # of many devices, 64 bits may be too few
+        totals = self.table[list(devices)].astype(object).sum(axis=0)  # sums over many devices may exceed 64 bits
         return {cause: Fraction(int(ticks), whole) for cause, ticks in zip(CAUSES, totals, strict=True)}
 
     def within(self, start: int, end: int) -> IdleCauses:
-        """The part in [start, end)."""
+        """Return the part in [start, end)."""
         begins, ends = np.maximum(self.start, start), np.minimum(self.end, end)
         kept = begins < ends
         return IdleCauses(
@@ -94,20 +96,20 @@ class IdleCauses:
 
 @lru_cache(maxsize=8)
 def idle_causes(schedule: Schedule) -> IdleCauses:
-    """Every idle tick of every device from 0 to the makespan, by cause; those of the last few schedules are kept.
+    """Assign a cause to every idle tick of every device from 0 to the makespan. Cached for the last few schedules.
 
-    For schedules that keep the rules or break only the memory rule; raises ValueError where runs are missing.
+    The schedule must keep all rules except perhaps the memory rule.  Raises ValueError if runs are missing.
     """
     return _split(Moments.of(schedule))
 
 
 def steady_idle_causes(repetend: Repetend) -> IdleCauses:
-    """Every idle tick of one period of the infinite repetition, in which nothing is warmup or cooldown."""
+    """Assign a cause to every idle tick of one period of the infinite repetition, which has no warmup or cooldown."""
     return _split(Moments.of_repetend(repetend))
 
 
 def _split(moments: Moments) -> IdleCauses:
-    """Per cause, the moments at which it or a cause before it applies; then the first one of each idle moment."""
+    """Find the moments at which each cause or an earlier one applies, then the first cause of each idle moment."""
     could, roomless = _startable(moments)
     tests = (
         {
@@ -123,9 +125,9 @@ def _split(moments: Moments) -> IdleCauses:
 
 
 def split_idle(length: int, busy: Sequence[Stretches], tests: Iterable[Mapping[Cause, Stretches]]) -> IdleCauses:
-    """The idle time of devices between 0 and `length`; each moment has the first cause of `CAUSES` whose test holds.
+    """Assign to each idle moment between 0 and `length` the first cause of `CAUSES` whose test holds, else *data*.
 
-    Per device, when it is busy, and when the test of each cause holds; *data* is what no test holds for.
+    `busy` and `tests` have one entry per device: when it works, and when the test of each cause holds.
     """
     columns: list[tuple[IntColumn, ...]] = []
     for d, (working, holds) in enumerate(zip(busy, tests, strict=True)):
@@ -135,7 +137,7 @@ def split_idle(length: int, busy: Sequence[Stretches], tests: Iterable[Mapping[C
 
 
 def ends_of(used: Stretches, length: int) -> dict[Cause, Stretches]:
-    """The warmup and the cooldown of a device that is used then; none of one that never is."""
+    """Return warmup and cooldown of a device that works during `used`; empty if it never works."""
     if not len(used.start):
         return {}
     first, last = used.start[:1], used.end[-1:]
@@ -146,10 +148,11 @@ def ends_of(used: Stretches, length: int) -> dict[Cause, Stretches]:
 
 
 def _startable(moments: Moments) -> tuple[list[Stretches], list[Stretches]]:
-    """Per device, when a run still to come could start, and when one could if only there were room.
+    """Return for each device when a pending run could start, and when one could start if there were room.
 
-    Runs of the same devices and memory differ in nothing but when they are ready.  While a group of devices is free,
-    none of them acquires or releases, so that a glance at the beginning says what fits.
+    Runs with the same devices and memory differ only in when they are ready, so they are treated together.  While a
+    group of devices is free, their memory does not change, so it is enough to test for room when the group becomes
+    free.
     """
     plan = moments.plan
     groups: dict[tuple[int, ...], dict[int, list[int]]] = {}
@@ -175,9 +178,9 @@ def _startable(moments: Moments) -> tuple[list[Stretches], list[Stretches]]:
 
 
 def _first_of(tests: Sequence[Stretches], idle: Stretches) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """The idle moments as pieces (start, end, position of the first test that they pass, the number of tests if none).
+    """Cut idle time into pieces (start, end, position of the first test that holds, or the number of tests if none).
 
-    Pieces are as long as can be: they end with the idle time or where the cause changes.
+    A piece ends where the idle time ends or the position changes.
     """
     points = points_of(*idle, *(times for test in tests for times in test))
     points = points[idle.contain(points)]

@@ -1,6 +1,7 @@
-"""The difference of two schedules: which orders turned around, what moved by how much, and why one ends earlier.
+"""Compare two schedules: pairs of runs that changed their order, shifts of runs, and why one schedule ends earlier.
 
-Both makespans are told along a critical path, tick by tick, so that what differs on the paths sums to their difference.
+Each makespan is split into elements along a critical path.  The differences of the elements sum to the difference of
+the makespans.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ _NONE = -1
 
 
 class Element(StrEnum):
-    """What a critical path spends its ticks on; work is told by why the next run of the path waits for it."""
+    """Element of a critical path. Work is classified by why the next run of the path waits for it."""
 
     DATA = "data"
     """Work whose output the next run needs, at once or after a transfer."""
     MEMORY = "memory"
     """Work whose release the next run needs."""
     DEVICE = "device"
-    """Work after which the next run has its device."""
+    """Work that occupies the device of the next run."""
     PARTNERS = "partners"
-    """Work after which the next run has another device of its group."""
+    """Work that occupies another device of the next run's group."""
     LAST = "last"
-    """The run that ends last."""
+    """Work of the run that ends last."""
     COMMUNICATION = "communication"
-    """Lags between an end and the next start."""
+    """Lag between the end of a run and the next start."""
     LATE = "late"
-    """Idle time before a run for which it has no reason: it starts later than its order needs."""
+    """Idle time before a run that starts later than its order requires."""
 
 
 _WORK = {
@@ -51,18 +52,21 @@ _WORK = {
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """What leads from time 0 to the end of a schedule without a gap."""
+    """Critical path: a chain of runs, lags and waits without a gap from time 0 to the end of a schedule."""
 
     rows: tuple[int, ...]
-    """Its runs, the last first: `Obstacles.critical_path`, which here goes on where a run is later than need be."""
+    """Rows of its runs, the last one first.
+
+    Unlike `Obstacles.critical_path`, it continues past a run that starts late.
+    """
     ticks: Mapping[Element, int]
-    """They sum to the makespan."""
+    """Ticks per element; they sum to the makespan."""
     runs: Mapping[Element, int]
-    """How many runs do this work; how many waits there are, for a lag or for nothing."""
+    """Number of runs per element of work, and of waits for COMMUNICATION and LATE."""
 
     @classmethod
     def of(cls, schedule: Schedule) -> Path:
-        """The critical path of a schedule that keeps the rules, or breaks only the memory rule."""
+        """Return the critical path of a schedule that keeps all rules except perhaps the memory rule."""
         rows, ticks, runs = list[int](), dict.fromkeys(Element, 0), dict.fromkeys(Element, 0)
         duration, does = schedule.duration, Element.LAST
         for row, why, lag, late in _back(schedule):
@@ -76,71 +80,72 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Neighbours on a device of the later schedule which the earlier one ran the other way round."""
+    """Two blocks that follow each other on a device in the later schedule, and had the opposite order in the earlier
+    one."""
 
     device: int
     first: int
-    """The block that now runs before `second`; both of the later plan, as is `device`."""
+    """The block that now runs before `second`. Device and blocks are numbered as in the later plan."""
     second: int
     pairs: int
-    """How many runs of the two are such neighbours."""
+    """Number of such pairs of runs of the two blocks."""
     critical: int
-    """How many of these pairs lie on the later schedule's critical path."""
+    """Number of these pairs on the critical path of the later schedule."""
     example: tuple[int, int]
-    """Rows of the later schedule: the first such pair, on the critical path if any is there."""
+    """Rows of the first such pair in the later schedule, on its critical path if there is one there."""
 
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """What differs from one schedule, `before`, to another, `after`."""
+    """Difference from the schedule `before` to the schedule `after`."""
 
     before: Schedule
     after: Schedule
     blocks: tuple[tuple[int, int], ...]
-    """The blocks that match, as places in the two plans."""
+    """Matching blocks, as pairs of positions in the two plans."""
     rows: tuple[IntColumn, IntColumn]
-    """The runs that match, as rows of the two schedules."""
+    """Matching runs, as one column of rows per schedule."""
     turned: tuple[Turned, ...]
-    """Those on the critical path first, then the most pairs."""
+    """Changed orders, those on the critical path first, then those with the most pairs."""
     paths: tuple[Path, Path]
 
     @property
     def makespan(self) -> int:
-        """Ticks by which the later schedule's is longer."""
+        """Ticks by which the makespan of the later schedule is longer."""
         return self.after.makespan - self.before.makespan
 
     @property
     def elements(self) -> dict[Element, int]:
-        """Ticks by which the later critical path spends more on each; they sum to the difference in makespan."""
+        """Ticks that the later critical path spends more on each element; they sum to the difference in makespan."""
         before, after = self.paths
         return {each: after.ticks[each] - before.ticks[each] for each in Element}
 
     @property
     def shift(self) -> IntColumn:
-        """Per run that matches, the ticks by which it starts later."""
+        """Ticks by which each matching run starts later."""
         return self.after.start[self.rows[1]] - self.before.start[self.rows[0]]
 
     @property
     def only_before(self) -> tuple[int, ...]:
-        """Blocks of the earlier plan that match none."""
+        """Blocks of the earlier plan without a match."""
         return _others(self.before.plan, {b for b, _ in self.blocks})
 
     @property
     def only_after(self) -> tuple[int, ...]:
-        """Blocks of the later plan that match none."""
+        """Blocks of the later plan without a match."""
         return _others(self.after.plan, {b for _, b in self.blocks})
 
     @property
     def moved(self) -> tuple[tuple[int, int], ...]:
-        """Blocks that match and run on devices of other names."""
+        """Matching blocks whose devices have different names in the two plans."""
         return tuple((a, b) for a, b in self.blocks if _on(self.before.plan, a) != _on(self.after.plan, b))
 
 
 def difference(before: Schedule, after: Schedule) -> Difference:
-    """Runs match by block and micro-batch, of those micro-batches that both have.
+    """Compare two schedules. Runs match by block and micro-batch, for the micro-batches that both have.
 
-    For schedules that keep the rules, or break only the memory rule; raises ValueError where runs are missing or
-    repeated.  200,000 runs take about a second.
+    Both schedules must keep all rules except perhaps the memory rule.  Raises ValueError if runs are missing or
+    repeated.  A comparison of 200,000 runs takes about a second.
     """
     blocks = _matching(before.plan, after.plan)
     common = min(before.micro_batches, after.micro_batches)
@@ -152,9 +157,10 @@ def difference(before: Schedule, after: Schedule) -> Difference:
 
 
 def _matching(before: MicroBatchPlan, after: MicroBatchPlan) -> tuple[tuple[int, int], ...]:
-    """Blocks of equal name and kind; of the rest, those of a kind by their places, where that is unambiguous.
+    """Match blocks by name and kind, and the rest of each kind by their number of ancestors if that is unambiguous.
 
-    It is where both plans have equally many left, and no two of a plan have equally many blocks before them.
+    It is unambiguous if both plans have equally many blocks left of that kind, and no two blocks of a plan have equally
+    many ancestors.
     """
     named = {(block.name, block.kind): b for b, block in enumerate(after.blocks)}
     found = {b: named[key] for b, block in enumerate(before.blocks) if (key := (block.name, block.kind)) in named}
@@ -178,7 +184,7 @@ def _on(plan: MicroBatchPlan, block: int) -> set[str]:
 
 
 def _turned(before: Schedule, after: Schedule, rows: tuple[IntColumn, IntColumn], path: Path) -> Iterator[Turned]:
-    """Per device and pair of blocks, neighbours among the runs that both schedules have on the device of that name."""
+    """Yield the changed orders per device and pair of blocks, among runs that both schedules have on that device."""
     was, blocks = np.full(len(after.start), _NONE), len(after.plan.blocks)
     was[rows[1]] = rows[0]
     on_path = np.zeros(len(after.start), dtype=bool)
@@ -189,7 +195,7 @@ def _turned(before: Schedule, after: Schedule, rows: tuple[IntColumn, IntColumn]
             continue
         here = after.runs_on(d)
         here = here[np.isin(was[here], before.runs_on(known[device.name]))]
-        turned = np.flatnonzero(was[here[1:]] < was[here[:-1]])  # rows lie in order of start
+        turned = np.flatnonzero(was[here[1:]] < was[here[:-1]])  # rows are in order of start
         first, second = here[turned], here[turned + 1]
         critical = on_path[first] & on_path[second]
         pair = after.block[first] * blocks + after.block[second]
@@ -203,9 +209,10 @@ def _turned(before: Schedule, after: Schedule, rows: tuple[IntColumn, IntColumn]
 
 
 def _back(schedule: Schedule) -> Iterator[tuple[int, Reason, int, int]]:
-    """From the run that ends last back to time 0: run, why it waits for the next one, its lag, and idle ticks.
+    """Walk from the run that ends last back to time 0. Yield run, why it waits for the run before, lag and idle ticks.
 
-    Where nothing binds a run it goes on to what its order has it wait for, and the ticks since then are idle.
+    If nothing binds a run, the walk continues with the run that its order makes it wait for, and the ticks since the
+    end of that run are idle.
     """
     obstacles = Obstacles.of(schedule)
     if obstacles.last is None:
@@ -228,11 +235,11 @@ def _back(schedule: Schedule) -> Iterator[tuple[int, Reason, int, int]]:
 
 
 def _behind(schedule: Schedule, late: NDArray[np.bool_]) -> dict[int, tuple[int, int, Reason]]:
-    """Of runs that start later than need be: the run that ends last of what their order has them wait for, lag, why."""
+    """For each run that starts late, return the last run that its order makes it wait for, with lag and reason."""
     order = OrderGraph.of(schedule)
     arcs = np.flatnonzero(late[order.late])
     arcs = arcs[np.argsort(schedule.end[order.early[arcs]] + order.ticks[arcs], kind="stable")]
-    of_plan = arcs < len(schedule.plan.arcs) * schedule.micro_batches  # those of dependencies come first
+    of_plan = arcs < len(schedule.plan.arcs) * schedule.micro_batches  # arcs of dependencies come first
     whys = [Reason.DATA if each else Reason.DEVICE for each in of_plan.tolist()]
     columns = (order.late[arcs].tolist(), order.early[arcs].tolist(), order.ticks[arcs].tolist(), whys)
     return {row: (before, lag, why) for row, before, lag, why in zip(*columns, strict=True)}

@@ -1,4 +1,4 @@
-"""Find: a few words to a run, a hole or a moment of a schedule."""
+"""Find a run, a hole or a memory peak of a schedule by a short text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tessel_core.inspection.holes import Hole, Holes
 from tessel_core.model import MemoryProfile, Schedule
 
 _WHERE = "find"
-_LONGEST_ASKED = 400
-"""Characters; names are shorter, and patterns take long on what is much longer."""
-_LONGEST_SHOWN = 60
+_MAX_TEXT_LETTERS = 400
+"""Longest accepted text in characters: the patterns are slow on much longer texts."""
+_MAX_QUOTED_LETTERS = 60
 _RUN = re.compile(r"(?P<block>.*?\S)(?:\s+of)?\s+(?P<micro_batch>[0-9]{1,18})", re.IGNORECASE | re.DOTALL)
 _HOLE = re.compile(r"longest\s+hole\s+(?:on|of)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
 _PEAK = re.compile(r"peak\s+(?:of|on)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
@@ -37,7 +37,7 @@ class FoundHole:
 
 @dataclass(frozen=True, slots=True)
 class FoundPeak:
-    """The first moment at which a device holds the most, static memory included."""
+    """The first moment at which a device holds most memory, including static memory."""
 
     device: int
     moment: int
@@ -48,14 +48,14 @@ Found = FoundRun | FoundHole | FoundPeak
 
 
 def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
-    """What "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5" means.
+    """Find what a text such as "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5" names.
 
-    Names are the plan's, in any case and with "-" for "–" where that leaves one; a name written exactly so comes first.
-    `holes` of the schedule, where they are known, save time.  Raises InputError with what can be asked.
+    Names of blocks and devices match exactly, or else in any case and with "-" for "–" if only one name matches so.
+    Pass `holes` of the schedule to save time if they are known.  Raises InputError with examples of valid texts.
     """
     asked = text.strip()
-    if len(asked) > _LONGEST_ASKED:
-        raise InputError(_WHERE, f"{_shown(asked)} is not understood; {_what_can_be_asked(schedule)}")
+    if len(asked) > _MAX_TEXT_LETTERS:
+        raise InputError(_WHERE, f"{_shown(asked)} is not understood; {_examples(schedule)}")
     if run := _RUN.fullmatch(asked):
         block = _position([block.name for block in schedule.plan.blocks], run["block"])
         if block is not None:
@@ -64,13 +64,11 @@ def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
         if match := pattern.fullmatch(asked):
             device = _position([device.name for device in schedule.plan.devices], match["device"])
             if device is None:
-                raise InputError(
-                    _WHERE, f"there is no device {_shown(match['device'])}; {_what_can_be_asked(schedule)}"
-                )
+                raise InputError(_WHERE, f"there is no device {_shown(match['device'])}; {_examples(schedule)}")
             return _hole(schedule, device, holes) if pattern is _HOLE else _peak(schedule, device)
     if run:
-        raise InputError(_WHERE, f"there is no block {_shown(run['block'])}; {_what_can_be_asked(schedule)}")
-    raise InputError(_WHERE, f"{_shown(asked)} is not understood; {_what_can_be_asked(schedule)}")
+        raise InputError(_WHERE, f"there is no block {_shown(run['block'])}; {_examples(schedule)}")
+    raise InputError(_WHERE, f"{_shown(asked)} is not understood; {_examples(schedule)}")
 
 
 def _run(schedule: Schedule, block: int, micro_batch: int) -> FoundRun:
@@ -95,7 +93,7 @@ def _peak(schedule: Schedule, device: int) -> FoundPeak:
 
 
 def _position(names: Sequence[str], wanted: str) -> int | None:
-    """Where a name stands, written so, or in another case or with "-" for "–" where only one name reads like that."""
+    """Return the position of a name that matches exactly, or the only one that matches in another case or with "-"."""
     if wanted in names:
         return names.index(wanted)
     alike = [i for i, name in enumerate(names) if _typed(name) == _typed(wanted)]
@@ -106,11 +104,11 @@ def _typed(name: str) -> str:
     return name.casefold().replace("–", "-")
 
 
-def _what_can_be_asked(schedule: Schedule) -> str:
+def _examples(schedule: Schedule) -> str:
     block, device = schedule.plan.blocks[0].name, schedule.plan.devices[0].name
     return f'ask for "{block} of 0", "longest hole on {device}" or "peak of {device}"'
 
 
 def _shown(text: str) -> str:
-    line = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST_SHOWN])
-    return f'"{line}"' if len(text) <= _LONGEST_SHOWN else f'"{line}…"'
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:_MAX_QUOTED_LETTERS])
+    return f'"{line}"' if len(text) <= _MAX_QUOTED_LETTERS else f'"{line}…"'

@@ -1,4 +1,4 @@
-"""Holes: where a device stands idle between two runs, before its first or after its last one."""
+"""Holes: idle intervals of a device between two runs, before its first run or after its last run."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """A run that could start in a hole, judged by that moment alone."""
+    """A run that could start in a hole, as far as that moment shows."""
 
     row: int
     moment: int
     undisturbed: bool
-    """Whether it may move there with every other run where it is: it ends before the next one on each of its devices,
-    and what it acquires has room until its old start."""
+    """Whether it can move there while all other runs stay: it ends before the next run on each of its devices, and its
+    memory fits until its old start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A device's idle time from one run to the next; `before` and `after` are rows, None at the schedule's ends."""
+    """Idle time of a device between two runs: the rows `before` and `after`, or None at the ends of the schedule."""
 
     device: int
     start: int
@@ -48,25 +48,25 @@ class Hole:
     after: int | None
     pieces: tuple[Piece, ...]
     share_of_device: Fraction
-    """Of the device's idle time."""
+    """Share in the idle time of the device."""
     share_of_all: Fraction
-    """Of the idle time of all devices."""
+    """Share in the idle time of all devices."""
 
     @property
     def length(self) -> int:
-        """Ticks."""
+        """Length in ticks."""
         return self.end - self.start
 
     @property
     def cause(self) -> Cause:
-        """The cause of most of its ticks, the first of `Cause` on a tie."""
+        """Cause of most of its ticks; the first in `Cause` on a tie."""
         ticks = {cause: sum(p.end - p.start for p in self.pieces if p.cause is cause) for cause in CAUSES}
         return max(CAUSES, key=ticks.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A device's holes as columns; the pieces of hole i are those from `first[i]` to `first[i + 1]`."""
+class _HoleColumns:
+    """Holes of a device as columns. The pieces of hole i are those from `first[i]` to `first[i + 1]`."""
 
     start: IntColumn
     end: IntColumn
@@ -77,39 +77,39 @@ class _Line:
 
 @dataclass(frozen=True, eq=False)
 class Holes:
-    """Every hole of a schedule that keeps the rules, or breaks only the memory rule."""
+    """All holes of a schedule that keeps all rules except perhaps the memory rule."""
 
     schedule: Schedule
     causes: IdleCauses
 
     @classmethod
     def of(cls, schedule: Schedule) -> Holes:
-        """The holes with their causes; raises ValueError where runs are missing."""
+        """Find the holes and their causes. Raises ValueError if runs are missing."""
         return cls(schedule, idle_causes(schedule))
 
     def on(self, device: int) -> tuple[Hole, ...]:
-        """A device's holes in order of time."""
-        return tuple(self._hole(device, place) for place in range(len(self._lines[device].start)))
+        """Return the holes of a device in order of time."""
+        return tuple(self._hole(device, place) for place in range(len(self._columns[device].start)))
 
     def at(self, device: int, moment: int) -> Hole | None:
-        """The hole that a moment lies in; None where the device works then, or the schedule is over."""
-        line = self._lines[device]
-        place = int(np.searchsorted(line.start, moment, side="right")) - 1
-        return None if place < 0 or line.end[place] <= moment else self._hole(device, place)
+        """Return the hole at a moment; None if the device works then or the schedule is over."""
+        holes = self._columns[device]
+        place = int(np.searchsorted(holes.start, moment, side="right")) - 1
+        return None if place < 0 or holes.end[place] <= moment else self._hole(device, place)
 
     def longest(self, device: int | None = None) -> Hole | None:
-        """The longest hole of a device, or of all; the first of several, None where nothing is idle."""
+        """Return the first longest hole of a device, or of all devices; None without idle time."""
         most, where = 0, None
         for d in range(self.causes.devices) if device is None else (device,):
-            length = self._lines[d].end - self._lines[d].start
+            length = self._columns[d].end - self._columns[d].start
             if length.max(initial=0) > most:
                 most, where = int(length.max()), (d, int(length.argmax()))
         return None if where is None else self._hole(*where)
 
     def filler(self, hole: Hole) -> Filler | None:
-        """The run that would fill a hole: one that disturbs nothing if there is any, else the first that could start.
+        """Return a run that could fill a hole, preferably one that disturbs no other run; None if no run could start.
 
-        Looks at the beginning of each piece whose cause is the order; None where no run could start.
+        Only the beginnings of pieces with the cause *order* are tried.
         """
         first: Filler | None = None
         for piece in hole.pieces:
@@ -122,7 +122,7 @@ class Holes:
         return first
 
     def _startable(self, device: int, moment: int) -> Iterator[Filler]:
-        """The runs of a device that could start at a moment: of each block the next one, in order of their starts."""
+        """Yield the runs of a device that could start at a moment, at most one per block, in order of their starts."""
         moments, plan = self._moments, self.schedule.plan
         found: list[tuple[int, int, int]] = []
         for b in plan.blocks_on[device]:
@@ -136,7 +136,7 @@ class Holes:
             yield Filler(int(self._numbers[m, b]), moment, undisturbed)
 
     def _free_until(self, block: int, moment: int, own: int | None = None) -> int:
-        """When the first of a block's devices is busy again, not counting the block's own run that starts at `own`."""
+        """Return when a device of the block becomes busy, ignoring the block's own run that starts at `own`."""
         until = self.schedule.makespan + self.schedule.plan.blocks[block].duration
         for d in self.schedule.plan.blocks[block].devices:
             rows = self._runs[d]
@@ -149,7 +149,7 @@ class Holes:
         return until
 
     def _fits(self, block: int, start: int, end: int) -> bool:
-        """Whether its devices have room, from `start` to `end`, for what a block acquires."""
+        """Whether the devices of a block have room for its memory from `start` to `end`."""
         plan, memory = self.schedule.plan, self.schedule.plan.blocks[block].memory
         for d in plan.blocks[block].devices:
             capacity = plan.devices[d].memory_capacity
@@ -159,40 +159,40 @@ class Holes:
         return True
 
     def _hole(self, device: int, place: int) -> Hole:
-        line = self._lines[device]
-        start, end = int(line.start[place]), int(line.end[place])
-        before, after = int(line.before[place]), int(line.after[place])
+        holes = self._columns[device]
+        start, end = int(holes.start[place]), int(holes.end[place])
+        before, after = int(holes.before[place]), int(holes.after[place])
         return Hole(
             device,
             start,
             end,
             None if before == _NONE else before,
             None if after == _NONE else after,
-            self._pieces[device][line.first[place] : line.first[place + 1]],
+            self._pieces[device][holes.first[place] : holes.first[place + 1]],
             Fraction(end - start, self._idle[device]),
             Fraction(end - start, sum(self._idle)),
         )
 
     @cached_property
-    def _lines(self) -> tuple[_Line, ...]:
-        """Per device, its holes."""
-        lines = []
+    def _columns(self) -> tuple[_HoleColumns, ...]:
+        """Holes of each device."""
+        holes = []
         for d in range(self.causes.devices):
-            mine, runs = self.causes.device == d, self._runs[d]
-            start, end = self.causes.start[mine], self.causes.end[mine]
+            here, runs = self.causes.device == d, self._runs[d]
+            start, end = self.causes.start[here], self.causes.end[here]
             first = np.flatnonzero(np.append(True, start[1:] != end[:-1])) if len(start) else start
             start, end = start[first], end[np.append(first[1:] - 1, -1)] if len(end) else end
-            # A run that ends with the hole's beginning is before it, one that starts with its end after it.
+            # `before` ends at the start of the hole or earlier, `after` starts at its end or later.
             before = np.searchsorted(self.schedule.end[runs], start, side="right") - 1
             after = np.searchsorted(self.schedule.start[runs], end, side="left")
             framed = np.concatenate(([_NONE], runs, [_NONE]))
-            first = np.append(first, np.count_nonzero(mine))
-            lines.append(_Line(start, end, framed[before + 1], framed[after + 1], first))
-        return tuple(lines)
+            first = np.append(first, np.count_nonzero(here))
+            holes.append(_HoleColumns(start, end, framed[before + 1], framed[after + 1], first))
+        return tuple(holes)
 
     @cached_property
     def _pieces(self) -> tuple[tuple[Piece, ...], ...]:
-        """Per device, the parts of its idle time that have one cause."""
+        """Pieces of the idle time of each device, each with one cause."""
         found: list[list[Piece]] = [[] for _ in range(self.causes.devices)]
         columns = (self.causes.device, self.causes.cause, self.causes.start, self.causes.end)
         for d, cause, start, end in zip(*(column.tolist() for column in columns), strict=True):
@@ -207,7 +207,7 @@ class Holes:
 
     @cached_property
     def _runs(self) -> tuple[IntColumn, ...]:
-        """Per device, the rows of its runs in order."""
+        """Rows of the runs of each device in order."""
         return tuple(self.schedule.runs_on(d) for d in range(self.causes.devices))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How much devices stand idle, and how much of it another order could remove."""
+"""Split idle time by what could remove it: another order, or another placement."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport
 
 BUSY = "busy"
 PARTS = (BUSY, "imbalance", "unavoidable", "open", "bubble")
-"""Where the time of all devices goes, by what could change it; together 1."""
+"""Parts of the time of all devices; their shares sum to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleSplit:
-    """Idle time as exact fractions of the time of all devices, of a schedule, its steady state or a program alike.
+    """Idle time of a schedule, a steady state or a program, as exact fractions of the time of all devices.
 
     idle = imbalance + bubble, and bubble = unavoidable + open.  Another order of the same placement removes at most
     `open`; imbalance and `unavoidable` need another placement, more memory or another mesh.
     """
 
     work: tuple[int, ...]
-    """Busy ticks per device: of all micro-batches, or of one in the steady state."""
+    """Busy ticks per device: for all micro-batches, or for one micro-batch in the steady state."""
     length: Fraction
-    """Ticks: the makespan, or the period per micro-batch."""
+    """Length in ticks: the makespan, or the period per micro-batch."""
     bound: Fraction | None = None
-    """The least length that any order can have; None where none is known, as of programs, and where the schedule
-    exceeds the capacity that bounds count with."""
+    """Lower bound on the length of any order; None for programs, and for schedules that exceed the memory capacity that
+    bounds assume."""
 
     @classmethod
     def of(cls, schedule: Schedule, bound: Fraction | int | None = None) -> IdleSplit:
-        """Of a whole schedule, from 0 to the makespan.
+        """Split the idle time of a whole schedule, from 0 to the makespan.
 
-        `bound` is a proved bound on the makespan of any schedule of this plan and as many micro-batches.  Raises
-        InputError where the schedule fits its memory and yet is shorter than that.
+        `bound` is a proved lower bound on the makespan of this plan with as many micro-batches.  Raises InputError if
+        the schedule fits its memory and is shorter than the bound.
         """
         work = tuple(schedule.micro_batches * ticks for ticks in schedule.plan.work)
         fits = not any(MemoryProfile.of(schedule).excess)
@@ -43,9 +43,9 @@ class IdleSplit:
 
     @classmethod
     def of_steady(cls, repetend: Repetend, bound: Fraction | int | None = None) -> IdleSplit:
-        """Of the infinite repetition, in which nothing is warmup or cooldown.
+        """Split the idle time of the infinite repetition, which has no warmup or cooldown.
 
-        `bound` is a proved bound on the period per micro-batch, at any unroll; errors as for `of`.
+        `bound` is a proved lower bound on the period per micro-batch for any unroll.  Raises InputError as `of` does.
         """
         work, length = repetend.plan.work, repetend.period_per_micro_batch
         fits = not any(repeated_memory(repetend).excess)
@@ -53,9 +53,9 @@ class IdleSplit:
 
     @classmethod
     def of_report(cls, report: ScheduleReport) -> tuple[IdleSplit | None, IdleSplit | None]:
-        """Of the schedule that the report draws, and of the steadiest state, kept by that schedule or not.
+        """Split the idle time of the schedule of a report, and of its steadiest state; None where one is missing.
 
-        Each is None where there is none.
+        The schedule need not contain that steady state.
         """
         drawn, steady = report.drawable, steadiest(report)
         return (
@@ -65,14 +65,14 @@ class IdleSplit:
 
     @property
     def parts(self) -> dict[str, Fraction]:
-        """The share of busy time and those of idle time, by `PARTS`; the bubble is one part without a bound."""
+        """Shares by `PARTS`. Without a bound, the bubble is one part; with a bound, it is split into two."""
         zero = Fraction(0)
         bubble = (self.unavoidable or zero, self.open or zero, self.bubble if self.bound is None else zero)
         return dict(zip(PARTS, (1 - self.idle, self.imbalance, *bubble), strict=True))
 
     @property
     def busiest(self) -> tuple[int, ...]:
-        """The devices of most work, which limit every order."""
+        """Devices with the most work, which limit every order."""
         return tuple(d for d, ticks in enumerate(self.work) if ticks == max(self.work))
 
     @property
@@ -82,12 +82,12 @@ class IdleSplit:
 
     @property
     def imbalance(self) -> Fraction:
-        """(most work - mean work) / length: what devices with less to do than the busiest must stand idle."""
+        """(most work - mean work) / length: idle time because other devices have less work than the busiest."""
         return self._share(max(self.work) - self._mean)
 
     @property
     def bubble(self) -> Fraction:
-        """1 - most work / length: what even the busiest device stands idle."""
+        """1 - most work / length: idle time of the busiest device."""
         return self._share(self.length - max(self.work))
 
     @property
@@ -109,10 +109,10 @@ class IdleSplit:
 
 
 def _bound(work: tuple[int, ...], length: Fraction, proved: Fraction | int | None, fits: bool) -> Fraction | None:
-    """The larger of the proved bound and the busiest device's work."""
+    """Return the larger of the proved bound and the work of the busiest device; None unless the schedule fits."""
     if not fits:
         return None
     bound = Fraction(max(work) if proved is None else max(*work, proved))
     if bound > length:
-        raise InputError("bound", f"is {bound}, more than the length of {length} that the schedule has")
+        raise InputError("bound", f"is {bound}, which is more than the length of the schedule, {length}")
     return bound

@@ -1,11 +1,11 @@
-"""Schedules whose durations vary: the makespan's quantiles, and how often which one ends first.
+"""Schedules with random durations: quantiles of the makespan, and how often each schedule ends first.
 
-Each device keeps its runs in the schedule's order, and each run starts as early as that order, its dependencies and
-their lags allow; lags do not vary.  So with a spread of 0 every draw is `OrderGraph.makespan`, the makespan of the
-order's earliest starts, which is below the schedule's own where that starts runs later than it needs to.
+Each device keeps the order of its runs.  Each run starts as early as that order, its dependencies and their lags allow.
+Lags do not vary.  With a spread of 0, every draw has the makespan `OrderGraph.makespan`, which is less than that of the
+schedule if the schedule starts runs later than necessary.
 
-No draw holds more than the schedule does.  The runs of a device, also those that it shares with others, never overlap
-there, so that its acquires and releases come one after the other as its order says; releases come first on a tie.
+No draw needs more memory than the schedule.  Runs of a device never overlap, so it acquires and releases memory in the
+same order in every draw.  Releases come first on a tie.
 """
 
 from __future__ import annotations
@@ -27,43 +27,54 @@ Floats = NDArray[np.float64]
 
 RUN, DEVICE = "run", "device"
 USUAL_DRAWS = 10_000
-_LEAST_DRAWS = 100
-_RUNS_DRAWN = 20_000_000
-"""Draws x runs of all schedules together that a person waits for: about a second."""
-_IN_CACHE, _HELD, _WIDE = 1_000_000, 16_000_000, 128
-"""Durations of a chunk: as many as caches hold; more, up to 128 MB, where a chunk would have fewer than 128 draws."""
+_MIN_DRAWS = 100
+_MAX_RUNS_DRAWN = 20_000_000
+"""Largest number of draws x runs over all schedules; they take about a second."""
+_CACHED_DURATIONS, _MAX_DURATIONS, _MIN_CHUNK_DRAWS = 1_000_000, 16_000_000, 128
+"""A chunk has as many durations as fit the cache, or more (up to 128 MB) if it would have fewer than 128 draws."""
 _ROUNDING = 1e-9
-"""The same durations summed in another order differ by less, relatively, and are a tie."""
+"""Largest relative difference of sums of the same durations in another order, which count as a tie."""
 _SAME_WORK = 1e-3
-"""Plans round each duration to ticks: works that differ by less, relatively, are the same."""
+"""Largest relative difference of equal work, because plans round durations to ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """How durations vary: lognormally, so that they stay positive and slow is further from the mean than fast, as times
-    of tasks are [Law, Simulation Modeling and Analysis, 2015, ch. 6]; the mean is the plan's duration.
+    """How durations vary: lognormally, with the plan's duration as mean.
+
+    So durations stay positive, and slow runs are further from the mean than fast ones, as is usual for times of tasks
+    [Law, Simulation Modeling and Analysis, 2015, ch. 6].
     """
 
-    spread: float = option(0.1, Option("Spread", "Standard deviation of a duration / its mean.", 0.0, 1.0))
+    spread: float = option(0.1, Option("Spread", "Standard deviation of a duration, divided by its mean.", 0.0, 1.0))
     of: str = option(
         RUN,
         Option(
             "Jitter of",
-            "What varies: every run by itself, or every device by one factor in all its runs; runs on several devices "
-            "then go at the pace of the slowest.",
+            "run: the duration of each run varies by itself. device: all runs of a device vary by the same factor; a "
+            "run on "
+            "several devices takes as long as on the slowest.",
             choices=(RUN, DEVICE),
         ),
     )
-    draws: int = option(USUAL_DRAWS, Option("Draws", "How often all durations are drawn.", 1, 1_000_000))
-    seed: int = option(1, Option("Seed", "The same seed draws the same durations.", 0, 2**31 - 1))
+    draws: int = option(
+        USUAL_DRAWS,
+        Option(
+            "Draws",
+            "Number of draws of all durations. More draws give more exact quantiles and take longer.",
+            1,
+            1_000_000,
+        ),
+    )
+    seed: int = option(1, Option("Seed", "Seed of the draws. The same seed draws the same durations.", 0, 2**31 - 1))
 
     def __post_init__(self) -> None:
         check_options(self)
 
     def affordable(self, schedules: Sequence[Schedule]) -> Jitter:
-        """With fewer draws, but at least 100, where as many of all these schedules would keep a person waiting."""
-        most = _RUNS_DRAWN // max(1, sum(len(each.start) for each in schedules))
-        return replace(self, draws=min(self.draws, max(_LEAST_DRAWS, most)))
+        """Return a copy with fewer draws, but at least 100, if all draws of these schedules would take too long."""
+        most = _MAX_RUNS_DRAWN // max(1, sum(len(each.start) for each in schedules))
+        return replace(self, draws=min(self.draws, max(_MIN_DRAWS, most)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +82,18 @@ class Jittered:
     """The makespans of one schedule over all draws, in ticks."""
 
     nominal: int
-    """Of the order's earliest starts, without jitter."""
+    """Makespan of the order without jitter."""
     mean: float
     p50: float
     p95: float
     chance: float | None
-    """Share of the draws in which it ends first, ties split; None where it exceeds a capacity or competes with none."""
+    """Share of draws in which it ends first, with ties split; None if it exceeds a capacity or has no competitor."""
 
 
 def under_jitter(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[Jittered, ...]:
-    """All schedules under the same draws; who ends first is asked among those that fit and whose plans do equal work.
+    """Evaluate all schedules under the same draws. Schedules that fit and do equal work compete for ending first.
 
-    Raises ValueError where runs of a schedule are missing or repeated.
+    Raises ValueError if runs of a schedule are missing or repeated.
     """
     drawn = [(graph.makespan, makespans(graph, jitter)) for graph in map(OrderGraph.of, schedules)]
     chances = _chances(schedules, [each for _, each in drawn])
@@ -99,23 +110,26 @@ def under_jitter(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[Jittere
 
 
 def makespans(graph: OrderGraph, jitter: Jitter) -> Floats:
-    """The makespan of an order in each draw, in ticks; draws are made in chunks, which change nothing."""
+    """Return the makespan of an order in each draw, in ticks.
+
+    Chunks of draws limit memory and do not change results.
+    """
     runs = max(1, len(graph.schedule.start))
-    width = max(1, _IN_CACHE // runs, min(_WIDE, _HELD // runs))
+    width = max(1, _CACHED_DURATIONS // runs, min(_MIN_CHUNK_DRAWS, _MAX_DURATIONS // runs))
     durations = durations_of(graph.schedule, jitter)
     chunks = (min(width, jitter.draws - first) for first in range(0, jitter.draws, width))
     return np.concatenate([graph.makespans(durations(draws)) for draws in chunks])
 
 
 Durations = Callable[[int], Floats]
-"""The ticks that each run lasts in so many further draws, shaped (runs, draws)."""
+"""Function from a number of draws to the durations of all runs in the next draws, shaped (runs, draws), in ticks."""
 
 
 def durations_of(schedule: Schedule, jitter: Jitter) -> Durations:
-    """All draws of a schedule's durations, from the first on.
+    """Return the generator of a schedule's durations, which begins with the first draw.
 
-    Common random numbers [Law 2015, ch. 11]: blocks of equal name, kind and devices have equal factors in every plan,
-    micro-batch by micro-batch, where the numbers of micro-batches are equal; so have devices of equal name.
+    Common random numbers [Law 2015, ch. 11]: blocks with equal name, kind and devices have equal factors in every plan
+    with the same number of micro-batches.  The same holds for devices with equal names.
     """
     return _DURATIONS[jitter.of](schedule, jitter)
 
@@ -150,19 +164,19 @@ _DURATIONS: dict[str, Callable[[Schedule, Jitter], Durations]] = {RUN: _per_run,
 
 
 def _stream(jitter: Jitter, *name: str) -> np.random.Generator:
-    """Random numbers that only the seed and the name decide; however they are cut into chunks, they are the same."""
+    """Return a random generator that depends only on the seed and the name, not on the size of chunks."""
     digest = sha256("\0".join(name).encode()).digest()
     return np.random.default_rng([jitter.seed, int.from_bytes(digest)])
 
 
 def _factors(stream: np.random.Generator, shape: tuple[int, ...], spread: float) -> Floats:
-    """exp(v^½ · normal - v / 2) with v = ln(1 + spread²): the mean is 1 and the standard deviation is `spread`."""
+    """Draw exp(v^½ · normal - v / 2) with v = ln(1 + spread²), which has mean 1 and standard deviation `spread`."""
     variance = math.log1p(spread**2)
     return np.exp(math.sqrt(variance) * stream.standard_normal(shape) - variance / 2)
 
 
 def _chances(schedules: Sequence[Schedule], drawn: Sequence[Floats]) -> dict[int, float]:
-    """By position, the share of draws that a schedule wins, of those that compete."""
+    """Return the share of draws that each competing schedule wins, by position."""
     fit = [i for i, each in enumerate(schedules) if not any(MemoryProfile.of(each).excess)]
     chances = dict[int, float]()
     for group in equal_work([schedules[i] for i in fit]):
@@ -175,12 +189,12 @@ def _chances(schedules: Sequence[Schedule], drawn: Sequence[Floats]) -> dict[int
 
 
 def equal_work(schedules: Sequence[Schedule]) -> tuple[tuple[int, ...], ...]:
-    """Positions of the schedules, least work first, in groups of equal device time in all."""
+    """Group positions of schedules by their total work, least work first."""
     return alike([each.micro_batches * sum(each.plan.work) for each in schedules])
 
 
 def alike(works: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Positions, least work first, in groups of equal work, to rounding."""
+    """Group positions by work that is equal up to rounding, least work first."""
     groups = list[list[int]]()
     for i in sorted(range(len(works)), key=works.__getitem__):
         if groups and works[i] <= works[groups[-1][0]] * (1 + _SAME_WORK):

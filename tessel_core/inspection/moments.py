@@ -1,4 +1,4 @@
-"""A schedule, or a repetend that repeats for ever, as what each moment of it says: who works, who waits for what."""
+"""State of a schedule or of an infinitely repeated repetend at each moment: working devices and waiting runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tessel_core.model.schedule import IntColumn
 class Moments:
     """The moments 0 … `length` - 1 of a whole schedule, or of one period of the infinite repetition.
 
-    The matrices are shaped (micro-batches, blocks).  A run waits for its predecessors until `ended`, for the lags
-    after them until `ready`, and for whatever else until `start`; it works until `end`.
+    Matrices are shaped (micro-batches, blocks).  A run waits for its predecessors until `ended`, for their lags until
+    `ready`, and for devices or memory until `start`.  It works until `end`.
     """
 
     plan: MicroBatchPlan
@@ -30,12 +30,12 @@ class Moments:
     ready: IntColumn
     memory: MemoryProfile
     folded: Callable[[IntColumn, IntColumn], Stretches]
-    """The moments that lie in any of some intervals."""
+    """Function from the starts and ends of intervals to the moments in any of them."""
     repeats: bool
 
     @classmethod
     def of(cls, schedule: Schedule) -> Moments:
-        """Those of a schedule that runs every block of every micro-batch once; raises ValueError for any other."""
+        """Return the moments of a schedule. Raises ValueError unless it runs every block of every micro-batch once."""
         start, length = schedule.starts, schedule.makespan
         end, ended, ready = _waits(schedule.plan, start, np.zeros_like(start))
         memory = MemoryProfile.of(schedule)
@@ -43,9 +43,9 @@ class Moments:
 
     @classmethod
     def of_repetend(cls, repetend: Repetend) -> Moments:
-        """Those of one period from time 0 on, with infinitely many micro-batches before and after.
+        """Return the moments of one period from time 0, with infinitely many micro-batches before and after.
 
-        A run without predecessors has always been ready: the next one of its block is, at any moment.
+        A block without predecessors always has a run that is ready.
         """
         start, period = repetend.first_start, repetend.period
         end, ended, ready = _waits(repetend.plan, start, start - period)
@@ -54,34 +54,37 @@ class Moments:
 
     @cached_property
     def busy(self) -> tuple[Stretches, ...]:
-        """When each device works."""
+        """Times at which each device works."""
         return tuple(self.during(self.start, self.end, mask) for mask in self.on)
 
     @cached_property
     def on(self) -> tuple[NDArray[np.bool_], ...]:
-        """Per device, which blocks run there."""
+        """Mask of the blocks on each device."""
         return tuple(
             np.array([d in block.devices for block in self.plan.blocks]) for d in range(len(self.plan.devices))
         )
 
     def free(self, devices: Iterable[int]) -> Stretches:
-        """When none of some devices works."""
+        """Return the times at which none of the devices works."""
         return union_of(self.busy[d] for d in devices).outside(0, self.length)
 
     def during(self, begin: IntColumn, end: IntColumn, blocks: NDArray[np.bool_]) -> Stretches:
-        """The moments from `begin` to `end` of any run of the blocks that a mask selects."""
+        """Return the moments from `begin` to `end` of any run of the blocks in a mask."""
         return self.folded(begin[:, blocks].ravel(), end[:, blocks].ravel())
 
 
 def numbers_of(schedule: Schedule) -> IntColumn:
-    """The row of each run, shaped (micro-batches, blocks); raises ValueError where runs are missing or repeated."""
+    """Return the row of each run, shaped (micro-batches, blocks). Raises ValueError if runs are missing or repeated."""
     number = np.empty_like(schedule.starts)
     number[schedule.micro_batch, schedule.block] = np.arange(len(schedule.start))
     return number
 
 
 def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """Ends of the runs, and when their predecessors have ended and their lags are over; `always` without any."""
+    """Return when runs end, when their predecessors have ended, and when their lags are over.
+
+    Runs without predecessors get the time in `always` for the last two.
+    """
     end = start + np.array([block.duration for block in plan.blocks], dtype=np.int64)
     ended, ready = np.empty_like(start), np.empty_like(start)
     for b, before in enumerate(plan.predecessors):
@@ -94,10 +97,9 @@ def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[I
 
 
 def repeated_part(schedule: Schedule) -> Repetend | None:
-    """What a schedule repeats, to be judged as if it went on for ever.
+    """Return the repetend of a schedule; None if nothing repeats, or if it could not repeat for ever.
 
-    None where nothing repeats, or where the stretch is too short to tell and could not go on: runs would overlap, or
-    devices hold more than their capacity that do not in the schedule.
+    The second happens with a short stretch: further copies would overlap, or exceed a capacity that the schedule keeps.
     """
     steady = schedule.repetend
     if steady is None:
@@ -113,17 +115,17 @@ def repeated_part(schedule: Schedule) -> Repetend | None:
 
 
 def steadiest(report: ScheduleReport) -> Repetend | None:
-    """The steadiest state that a search found, else what its schedule repeats; None where nothing repeats."""
+    """Return the steadiest state that a search found, else the repetend of its schedule; None if nothing repeats."""
     if report.repetend is not None or report.drawable is None:
         return report.repetend
     return repeated_part(report.drawable)
 
 
 def repeated_memory(repetend: Repetend) -> MemoryProfile:
-    """What each device holds in one period of the infinite repetition, from time 0 on.
+    """Return the memory that each device holds in one period of the infinite repetition, from time 0.
 
-    A change at t has happened floor((now - t) / period) + 1 times since its first, and what is left of the rest
-    cancels, because the memory of one micro-batch sums to 0.
+    Up to a moment `now`, a change at t has happened floor((now - t) / period) + 1 times, counted from its copy at t.
+    Earlier copies cancel, because the memory changes of one micro-batch sum to 0.
     """
     plan, period = repetend.plan, repetend.period
     duration = np.array([block.duration for block in plan.blocks], dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Why a run does not start earlier: what binds at its start, and the chain from there back to time 0.
+"""Why a run does not start earlier: the obstacles that bind its start, and the chain of obstacles back to time 0.
 
-All other runs stay where they are, and that they repeat is no rule here.  Data, communication and memory that bind at a
-start exclude every earlier one; the run before on a device does so only where no gap before it would do either, else
-the run *could start earlier*.
+All other runs keep their times, and runs need not repeat.  An obstacle of data, communication or memory excludes every
+earlier start.  The preceding run on a device excludes them only if no earlier gap fits the run.  Otherwise, the run
+*could start earlier*.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _NONE = -1
 
 
 class Reason(StrEnum):
-    """What a run waits for until its start; of several that bind, the first of this order is named."""
+    """What a run waits for until its start. If several bind, the first in this order is named."""
 
     DATA = "data"
-    """A predecessor ends then."""
+    """A predecessor ends at the start of the run."""
     COMMUNICATION = "communication"
-    """The lag after a predecessor's end is over then."""
+    """The lag after a predecessor ends at the start of the run."""
     MEMORY = "memory"
-    """The run before it on one of its devices ends then and releases what it needs.  Before that it did not fit, even
-    where the device was idle for another reason.  Memory comes before device, because that run also binds as such."""
+    """The preceding run on one of its devices ends at the start of the run and releases the memory that it needs.
+    Memory comes before device, because the preceding run always binds as a device obstacle too."""
     DEVICE = "device"
-    """The run before it on the device that is asked about ends then."""
+    """The preceding run on the device in question ends at the start of the run."""
     PARTNERS = "partners"
-    """The run before it on another device of its group ends then."""
+    """The preceding run on another device of its group ends at the start of the run."""
     COULD = "could start earlier"
-    """Nothing: an earlier start breaks no rule."""
+    """No obstacle: an earlier start breaks no rule."""
     BEGINNING = "time 0"
-    """Nothing is earlier."""
+    """The run starts at time 0."""
 
 
 REASONS = tuple(Reason)
@@ -46,18 +46,18 @@ REASONS = tuple(Reason)
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What binds at the start of a run."""
+    """An obstacle that binds at the start of a run."""
 
     reason: Reason
     row: int | None = None
-    """The run that it waits for, as a row of the schedule."""
+    """Row of the run that it waits for."""
     device: int | None = None
-    """Where, unless it is data or communication."""
+    """The device on which it waits; None for data and communication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A run of a chain, and what it waits for: the next link's run."""
+    """A run of a chain, and its obstacle: the run of the next link."""
 
     row: int
     obstacle: Obstacle
@@ -65,34 +65,32 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Obstacles:
-    """Per run (a row of `schedule`), the first obstacle that binds at its start, seen from its first device.
+    """The obstacle of each run (row of `schedule`) at its start, seen from its first device.
 
-    Of several, the first that leads back to time 0, where one does.
-
-    For schedules that keep the rules.  Where one breaks only the memory rule, devices that hold more than their
-    capacity count as having no limit.
+    If several bind, it is the first that leads back to time 0, or else the first.  The schedule must keep all rules
+    except perhaps the memory rule.  Devices that exceed their capacity count as unlimited.
     """
 
     schedule: Schedule
     reason: IntColumn
-    """Positions in `REASONS`; `COULD` only where nothing at all binds at the start."""
+    """Positions in `REASONS`. `COULD` means that no obstacle binds at the start."""
     row: IntColumn
-    """The run waited for, -1 where there is none."""
+    """Row of the run waited for, -1 without one."""
     device: IntColumn
-    """Where it is waited for, -1 for data and communication."""
+    """Device on which the run waits, -1 for data and communication."""
     earliest: IntColumn
-    """The earliest legal start with all other runs where they are; the start itself where no earlier one is legal."""
+    """Earliest legal start of each run if all other runs keep their times, in ticks."""
     grounded: NDArray[np.bool_]
     """Whether obstacles lead from the run back to time 0."""
     _ties: _Ties = field(repr=False)
 
     @classmethod
     def of(cls, schedule: Schedule) -> Obstacles:
-        """Of every run at once; raises ValueError where runs are missing or repeated."""
+        """Find the obstacles of all runs. Raises ValueError if runs are missing or repeated."""
         return _Ties(schedule).named()
 
     def why(self, row: int) -> Obstacle:
-        """Why a run does not start earlier."""
+        """Return why a run does not start earlier."""
         if self.earliest[row] < self.schedule.start[row]:
             return Obstacle(Reason.COULD)
         before, where = int(self.row[row]), int(self.device[row])
@@ -101,35 +99,35 @@ class Obstacles:
         )
 
     def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
-        """Everything that binds at the start of a run, in the order of `Reason`, then of the plan's file.
+        """Return all obstacles at the start of a run, in the order of `Reason`, then of the plan.
 
-        `device` is the one of the run's devices that is asked about, its first if not said; the others are partners.
+        `device` is the device in question, by default the first of the run; its other devices are partners.
         """
         return self._ties.binding(row, device)
 
     def chain(self, row: int) -> tuple[Link, ...]:
-        """The run, what it waits for, what that waits for, back to time 0 or to a run that could start earlier."""
+        """Return the chain of obstacles from a run back to time 0, or to a run that could start earlier."""
         return self._walk(row, self.earliest < self.schedule.start)
 
     def critical_path(self) -> tuple[Link, ...]:
-        """The chain from the run that ends last, in this order of runs on every device.
+        """Return the chain of obstacles from the run that ends last, for the given order of runs on each device.
 
-        Of several such runs it is the first from which obstacles lead back to time 0, if any.  It goes on through
-        the run before on a device also where a gap before that would do, and so ends at time 0 unless some run is later
-        than its order needs.
+        If several runs end last, it starts from the first from which obstacles lead back to time 0, if any.  Unlike
+        `chain`, it continues past a run that could move to an earlier gap.  So it ends at time 0, unless a run starts
+        later than its order requires.
         """
         return () if self.last is None else self._walk(self.last, np.zeros(len(self.row), dtype=bool))
 
     @property
     def last(self) -> int | None:
-        """The run where the critical path ends; None without runs."""
+        """Row of the run where the critical path ends; None without runs."""
         if not len(self.schedule.start):
             return None
         last = np.flatnonzero(self.schedule.end == self.schedule.makespan)
         return int(last[self.grounded[last].argmax()])
 
     def _walk(self, row: int, ends: NDArray[np.bool_]) -> tuple[Link, ...]:
-        """From run to run that it waits for, up to one that waits for none or is marked as an end."""
+        """Follow obstacles from a run to one without an obstacle, or one marked in `ends`."""
         reason, by, device, end = (column.tolist() for column in (self.reason, self.row, self.device, ends))
         links = []
         while by[row] != _NONE and not end[row]:
@@ -140,7 +138,7 @@ class Obstacles:
 
 
 class _Ties:
-    """What binds where, over the columns of a schedule."""
+    """Finds the obstacles of a schedule. A *tie* is a run whose start an obstacle binds, with the run waited for."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule, self.moments = schedule, Moments.of(schedule)
@@ -152,7 +150,7 @@ class _Ties:
         self.limits = [None if excess[d] else device.memory_capacity for d, device in enumerate(self.plan.devices)]
 
     def named(self) -> Obstacles:
-        """One obstacle of every run."""
+        """Return one obstacle per run."""
         start = self.schedule.start
         ties = [np.empty((4, 0), dtype=np.int64)]
 
@@ -185,7 +183,7 @@ class _Ties:
         return Obstacles(self.schedule, reason, by, device, self._earliest(), grounded, self)
 
     def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
-        """Everything that binds at one start."""
+        """Return all obstacles of one run, as `Obstacles.binding`."""
         schedule, start = self.schedule, int(self.schedule.start[row])
         b, m = int(schedule.block[row]), int(schedule.micro_batch[row])
         found: dict[Reason, list[Obstacle]] = {reason: [] for reason in REASONS}
@@ -212,7 +210,7 @@ class _Ties:
         return _Stops(self.schedule.block[rows[1:][tight]], (rows[1:][tight], rows[:-1][tight]))
 
     def _too_full_before(self, device: int, block: int, rows: IntColumn) -> NDArray[np.bool_]:
-        """Whether each run of a block would not fit on a device one tick before its start, which is after 0."""
+        """Whether the memory of each run of a block would not fit on a device one tick before its start (after 0)."""
         limit = self.limits[device]
         if limit is None or self.memory[block] <= 0:
             return np.zeros(len(rows), dtype=bool)
@@ -222,7 +220,7 @@ class _Ties:
         return full
 
     def _earliest(self) -> IntColumn:
-        """Per run, its earliest legal start."""
+        """Return the earliest legal start of each run."""
         moments, earliest = self.moments, np.empty_like(self.schedule.start)
         free: dict[tuple[int, ...], Stretches] = {}
         for b, block in enumerate(self.plan.blocks):
@@ -236,7 +234,8 @@ class _Ties:
         return earliest
 
     def _room_since(self, device: int, block: int) -> IntColumn:
-        """Per micro-batch, from when on a device has room, until its start, for what a block acquires."""
+        """Return for each micro-batch since when the device has had room for the block, without a break until its
+        start."""
         start, limit = self.moments.start[:, block], self.limits[device]
         if limit is None or self.memory[block] <= 0:
             return np.zeros_like(start)
@@ -250,16 +249,17 @@ class _Ties:
 
 @dataclass(frozen=True, slots=True)
 class _Stops:
-    """The runs on a device that start when the one before them ends: their blocks, and (runs, those before)."""
+    """Runs on a device that start when their preceding run ends: their blocks, and rows of (runs, preceding runs)."""
 
     block: IntColumn
     tight: tuple[IntColumn, IntColumn]
 
 
 def _grounded(begins: NDArray[np.bool_], rows: IntColumn, before: IntColumn) -> tuple[IntColumn, NDArray[np.bool_]]:
-    """Of each run the place of one of its ties, and whether ties lead from it back to a run that `begins`.
+    """Choose one tie per run, and tell whether ties lead from it back to a run that `begins`.
 
-    It is the first that leads back, else the first.  A run waits for rows before its own only, so one pass will do.
+    The chosen tie is the first that leads back, or else the first.  One pass is enough, because a run only waits for
+    earlier rows.
     """
     chosen, grounded = [_NONE] * len(begins), begins.tolist()
     order = np.argsort(rows, kind="stable")
@@ -272,9 +272,9 @@ def _grounded(begins: NDArray[np.bool_], rows: IntColumn, before: IntColumn) -> 
 
 
 def _first_place(free: Stretches, duration: int, least: IntColumn, start: IntColumn) -> IntColumn:
-    """The first time of at least `least` at which a run of `duration` finds its devices free, at most its `start`.
+    """Return the first time in [`least`, `start`] at which the devices are free for a run of `duration`.
 
-    Its own place is not in `free`, and joins a free stretch that ends where it starts.
+    The time of the run itself is not in `free`, so it is added to a free stretch that ends at its start.
     """
     roomy = free.end - free.start >= duration
     starts, ends = free.start[roomy], np.append(free.end[roomy], np.iinfo(np.int64).max)

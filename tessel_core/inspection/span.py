@@ -1,4 +1,4 @@
-"""What happens on the devices between two moments."""
+"""Summarise busy time, idle time and memory of the devices between two moments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tessel_core.model import MemoryProfile, Schedule
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpan:
-    """What one device does in a span, in ticks: busy + idle is its length, and the causes sum to idle."""
+    """Time of one device in a span, in ticks. Busy and idle sum to the length of the span, and causes sum to idle."""
 
     busy: int
     idle: int
     causes: dict[Cause, int]
     peak_memory: int
-    """The most that it holds, static memory included."""
+    """Largest memory in the span, including static memory."""
 
 
 def span_of(
@@ -29,13 +29,14 @@ def span_of(
     causes: IdleCauses | None = None,
     memory: MemoryProfile | None = None,
 ) -> tuple[DeviceSpan, ...]:
-    """Per device, what happens in [start, end); `causes` and `memory` of the schedule, where they are known, save time.
+    """Summarise [start, end) for each device. Pass `causes` and `memory` of the schedule to save time if they are
+    known.
 
     Raises InputError unless 0 <= start < end <= makespan.
     """
     if not 0 <= start < end <= schedule.makespan:
         raise InputError(
-            "range", f"must begin before it ends and lie within 0 and {schedule.makespan}, got {start} to {end}"
+            "range", f"must begin before it ends and be within 0 and {schedule.makespan}, got {start} to {end}"
         )
     part = (causes or idle_causes(schedule)).within(start, end)
     held = memory or MemoryProfile.of(schedule)

@@ -1,4 +1,4 @@
-"""Sets of time as stretches [start, end): sorted, disjoint, and none touches the next."""
+"""Sets of ticks as sorted intervals [start, end) that neither overlap nor touch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tessel_core.model.schedule import IntColumn
 
 
 class Stretches(NamedTuple):
-    """A set of ticks; `start` and `end` are of one length."""
+    """A set of ticks. `start` and `end` have the same length."""
 
     start: IntColumn
     end: IntColumn
 
     @property
     def ticks(self) -> int:
-        """How many ticks the set has."""
+        """Number of ticks in the set."""
         return int((self.end - self.start).sum())
 
     def contain(self, times: IntColumn) -> NDArray[np.bool_]:
@@ -28,20 +28,20 @@ class Stretches(NamedTuple):
         return begun > np.searchsorted(self.end, times, side="right")
 
     def within(self, start: int, end: int) -> Stretches:
-        """The part in [start, end)."""
+        """Return the part in [start, end)."""
         clipped = Stretches(np.maximum(self.start, start), np.minimum(self.end, end))
         kept = clipped.start < clipped.end
         return Stretches(clipped.start[kept], clipped.end[kept])
 
     def outside(self, start: int, end: int) -> Stretches:
-        """The part of [start, end) that is not in the set."""
+        """Return the part of [start, end) that is not in the set."""
         inside = self.within(start, end)
         starts, ends = np.append(start, inside.end), np.append(inside.start, end)
         kept = starts < ends
         return Stretches(starts[kept], ends[kept])
 
     def meeting(self, other: Stretches) -> Stretches:
-        """What is in both sets."""
+        """Return the intersection of both sets."""
         points = points_of(*self, *other)
         inside = np.concatenate(([False], self.contain(points) & other.contain(points)))
         turns = points[inside[1:] != inside[:-1]]
@@ -52,13 +52,16 @@ NEVER = Stretches(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 def points_of(*columns: IntColumn) -> IntColumn:
-    """All times of some columns, each once and in order; several times as fast as numpy.unique, which hashes."""
+    """Return all distinct times of some columns in order.
+
+    This is several times as fast as numpy.unique, which hashes.
+    """
     times = np.sort(np.concatenate(columns))
     return times[np.append(True, times[1:] != times[:-1])] if len(times) else times
 
 
 def union(start: IntColumn, end: IntColumn) -> Stretches:
-    """All ticks of any intervals [start, end); those that end where they start, or before, have none.
+    """Return the union of any intervals [start, end). Intervals that end at their start or before it are empty.
 
     >>> union(np.array([4, 0, 1, 6]), np.array([6, 2, 3, 6]))
     Stretches(start=array([0, 4]), end=array([3, 6]))
@@ -72,14 +75,14 @@ def union(start: IntColumn, end: IntColumn) -> Stretches:
 
 
 def union_of(sets: Iterable[Stretches]) -> Stretches:
-    """What is in any of the sets."""
+    """Return the union of the sets."""
     listed = list(sets)
     none = np.zeros(0, dtype=np.int64)
     return union(np.concatenate([none, *(s.start for s in listed)]), np.concatenate([none, *(s.end for s in listed)]))
 
 
 def wrapped(start: IntColumn, end: IntColumn, period: int) -> Stretches:
-    """The ticks of [0, period) at which any of the intervals is on, each repeated every `period` ticks for ever.
+    """Return the ticks of [0, period) that any interval covers if each interval repeats every `period` ticks for ever.
 
     >>> wrapped(np.array([-1, 12]), np.array([1, 13]), 5)
     Stretches(start=array([0, 2, 4]), end=array([1, 3, 5]))

@@ -1,4 +1,4 @@
-"""The course: levels that are played, and what judges them."""
+"""The course: levels to play, decks of slides, a glossary, and the code that evaluates answers."""
 
 from tessel_core.learning.assignment import Assigned, Assignment
 from tessel_core.learning.catalogue import find_deck, find_level, list_decks, list_levels

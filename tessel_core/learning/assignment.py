@@ -1,4 +1,4 @@
-"""Parts of some work that are given to devices by hand; the simulator says how long that takes."""
+"""Levels in which the player assigns parts of work to devices, and the simulator gives the time."""
 
 from __future__ import annotations
 
@@ -15,61 +15,61 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
     from tessel_core.simulation import Trace
 
 Given = tuple[tuple[int, ...], ...]
-"""For each part, the devices that have it, counted from 0."""
+"""Devices of each part, counted from 0."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Parts of some work, which are given to devices so that a simulated program ends first."""
+    """Task: assign parts of work to devices so that a simulated program ends as early as possible."""
 
     devices: tuple[str, ...]
     parts: tuple[str, ...]
-    """Each with its size in words."""
+    """Labels of the parts, which state their sizes."""
     room: int
-    """Most parts on one device."""
+    """Largest number of parts per device."""
     start: Given
     best: Given
-    """An assignment in which all devices compute equally long, so no other is faster."""
+    """An optimal assignment: all devices compute equally long."""
     simulate: Callable[[Given], Traced]
     copies: bool = False
-    """Whether several devices may have a part; each then does an equal share of its work."""
+    """Whether a part may be on several devices, which then share its work equally."""
 
     def given_of(self, kept: Sequence[Sequence[int]]) -> Given:
-        """The assignment that somebody left, complete or not, or the start where it is none of these parts."""
+        """Return the kept assignment, complete or not; `start` if it does not fit this task."""
         given = tuple(tuple(sorted(set(row))) for row in kept)
         numbers = range(len(self.devices))
         fits = all(set(row) <= set(numbers) and (self.copies or len(row) < 2) for row in given)
         return given if fits and len(given) == len(self.parts) else self.start
 
     def check(self, given: Given) -> None:
-        """Raise InputError for a part that no device has, and for a device with more parts than it has room for."""
+        """Raise InputError if a part is on no device, or a device has too many parts."""
         for part, row in zip(self.parts, given, strict=True):
             if not row:
-                raise InputError(part, "is on no device")
+                raise InputError(part, "is not on any device")
         for number, device in enumerate(self.devices):
             held = sum(number in row for row in given)
             if held > self.room:
-                raise InputError(device, f"has {held} parts, and room for {self.room}")
+                raise InputError(device, f"has {held} parts, but room for only {self.room}")
 
     def helped(self, given: Given) -> Given:
-        """The first part that is elsewhere in the best assignment moved there; unchanged where none is."""
+        """Move the first part that is misplaced to its devices in the best assignment."""
         moved = next((i for i, row in enumerate(given) if row != self.best[i]), None)
         return given if moved is None else (*given[:moved], self.best[moved], *given[moved + 1 :])
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """What an assignment leads to."""
+    """Evaluation of an assignment."""
 
     reached: bool
-    """Whether it takes no longer than the best one."""
+    """Whether it is as fast as the best assignment."""
     sentence: str
-    """Its time, its idle time, and how far the best one is."""
+    """Its time, its idle time, and its distance from the best assignment."""
     traced: Traced
 
 
 def judge_assignment(task: Assignment, given: Given) -> Assigned:
-    """An assignment against the best one, both simulated; raises InputError as `Assignment.check` does."""
+    """Simulate an assignment and compare it with the best one. Raises InputError as `Assignment.check` does."""
     from tessel_core.simulation.idle import idle_of
 
     task.check(given)
@@ -81,10 +81,10 @@ def judge_assignment(task: Assignment, given: Given) -> Assigned:
     said = f"{show_time(took, 'ns')}, {percent(split.idle)} idle, of which {percent(split.imbalance)} is imbalance"
     if took <= least:
         return Assigned(True, f"{said}: no assignment is faster, since all devices compute equally long.", traced)
-    longer = f"{show_time(least, 'ns')} is possible, so this takes {took / least - 1:.1%} longer than it has to"
+    longer = f"{show_time(least, 'ns')} is possible, so this takes {took / least - 1:.1%} longer than necessary"
     return Assigned(False, f"{said}. {longer}.", traced)
 
 
 def nanoseconds(trace: Trace) -> int:
-    """The time of a simulated program."""
+    """Return the latency of a simulated program in ns."""
     return round(1e9 * trace.latency)

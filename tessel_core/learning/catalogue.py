@@ -1,4 +1,4 @@
-"""The levels and decks of the course: every file of `levels/` and `decks/` is one, and a new one touches no other."""
+"""Levels and decks of the course. Each module in `levels/` and `decks/` defines one and is found automatically."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tessel_core.learning.level import Level
 
 @lru_cache(maxsize=1)
 def list_levels() -> tuple[Level, ...]:
-    """All of them, in order."""
+    """Return all levels in order."""
     return tuple(sorted((module.LEVEL for module in _files(levels)), key=lambda level: level.number))
 
 
 @lru_cache(maxsize=1)
 def list_decks() -> tuple[Deck, ...]:
-    """All of them, in order."""
+    """Return all decks in order."""
     return tuple(sorted((module.DECK for module in _files(decks)), key=lambda deck: deck.place))
 
 
 def find_level(name: str) -> Level:
-    """The level of this number; InputError where there is none."""
+    """Return the level with this number. Raises InputError if there is none."""
     for level in list_levels():
         if level.name == name:
             return level
@@ -35,7 +35,7 @@ def find_level(name: str) -> Level:
 
 
 def find_deck(name: str) -> Deck:
-    """The deck of this name; InputError where there is none."""
+    """Return the deck with this name. Raises InputError if there is none."""
     for deck in list_decks():
         if deck.name == name:
             return deck

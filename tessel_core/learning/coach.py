@@ -1,4 +1,4 @@
-"""The coach: how a schedule that somebody has begun is best completed."""
+"""The coach: find the best completion of a schedule that the player has begun."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from tessel_core.scheduling.finish import Finish
 from tessel_core.scheduling.order import Run
 
 Placed = tuple[int, int, int]
-"""A run that stays where somebody has placed it: block, micro-batch, start in ticks."""
+"""A run that the player has placed: block, micro-batch, start in ticks."""
 
 
 def runs_kept(rows: Sequence[Sequence[int]]) -> tuple[Placed, ...]:
-    """What a board begins with: runs as they were kept, none where that is no list of runs."""
+    """Return the kept runs of a board; none if `rows` is not a list of runs."""
     found = [tuple(row) for row in rows]
     return tuple((b, m, at) for b, m, at in found) if all(len(row) == 3 for row in found) else ()
 
 
-_WIDTH, _TIME_S = 100, 5.0
+_BEAM_WIDTH, _TIME_LIMIT_S = 100, 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Where the rest goes."""
+    """Completion of a schedule."""
 
     starts: tuple[tuple[int, ...], ...] | None
-    """Of all runs, shaped (micro-batches, blocks); None where nothing was found."""
+    """Starts of all runs, shaped (micro-batches, blocks), in ticks; None if no completion was found."""
     proved: bool
-    """Whether no better completion exists; without starts, whether none exists at all."""
+    """Whether it is proved that no better completion exists; without starts, that no completion exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coaching:
-    """The question how runs that were placed by hand are completed, with each where it is."""
+    """Question: how to complete a schedule without moving the runs that the player placed."""
 
     plan: MicroBatchPlan
     micro_batches: int
     placed: tuple[Placed, ...]
     least: int = 0
-    """A proved bound on the makespan of all schedules."""
+    """A proved lower bound on the makespan of all schedules, in ticks."""
 
     def solve(self, control: Control) -> Advice:
-        """The shortest completion found within some seconds."""
-        control = control.part(_TIME_S)
+        """Return the shortest completion found within the time limit."""
+        control = control.part(_TIME_LIMIT_S)
         pinned = {(b, m): start for b, m, start in self.placed}
         starts, impossible = self._some_completion(pinned, control)
         if starts is None:
             return Advice(None, impossible)
         rows = tuple(map(tuple, starts.tolist()))
-        found = Finish(self.plan, rows, frozenset(pinned), least=self.least, time_limit=_TIME_S).solve(control)
+        found = Finish(self.plan, rows, frozenset(pinned), least=self.least, time_limit=_TIME_LIMIT_S).solve(control)
         assert found.report.solution is not None
         return Advice(tuple(map(tuple, found.report.solution.starts.tolist())), found.proved)
 
     def _some_completion(self, pinned: dict[Run, int], control: Control) -> tuple[IntColumn | None, bool]:
-        """Any completion, or whether there is proved to be none."""
+        """Return starts of any completion, or None and whether it is proved that there is none."""
         from tessel_core.cpsat import Effort, Verdict, ask
         from tessel_core.scheduling.kernels.warm import warm_in_time
         from tessel_core.scheduling.search.beam_search import BeamSearch
@@ -67,9 +67,9 @@ class Coaching:
         horizon = last + self.micro_batches * self.plan.total_time
         if warm_in_time(control):
             search = BeamSearch(self.plan, self.micro_batches, pinned)
-            found = search.search(_WIDTH, horizon, 0, lambda: control.stopped)
+            found = search.search(_BEAM_WIDTH, horizon, 0, lambda: control.stopped)
             if found.starts is not None or found.excluded:
                 return found.starts, found.excluded
         model = RunsModel(self.plan, self.micro_batches, horizon, pinned=pinned)
-        answer = ask(model.cp, Effort(_TIME_S, 1, 0), control)
+        answer = ask(model.cp, Effort(_TIME_LIMIT_S, 1, 0), control)
         return (model.starts(answer) if answer.verdict.found else None), answer.verdict is Verdict.IMPOSSIBLE

@@ -1,4 +1,4 @@
-"""Slides for a lecture: a few sentences and live timelines each; every file of `decks/` is a deck."""
+"""Decks of slides for a lecture. A slide has a few sentences and a live timeline or a picture."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:  # slides load no simulation before they are shown
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 
-_STORY = 130
-"""Pixels under the lanes of a slide for what the devices do while it plays."""
+_CAPTION_PIXELS = 130
+"""Height below the lanes of a slide, for the text about the devices while it plays."""
 
 
 @dataclass(frozen=True)
 class Slide:
-    """One view of a deck; sentences may name numbers in braces, which the deck's facts compute."""
+    """One slide. Sentences may contain names in braces, which are replaced by the facts of the deck."""
 
     title: str
     lines: tuple[str, ...]
     shown: Callable[[], tuple[Titled, ...]] = tuple
-    """Schedules under each other on one axis of time; none for a slide of text."""
+    """Schedules to draw on one time axis; none for a slide of text."""
     memory: bool = True
     picture: Callable[[], str] = str
-    """SVG, in the place of schedules."""
+    """SVG to show in place of schedules."""
     traced: Callable[[], tuple[Trace, DeviceMesh]] | None = None
-    """A simulation, in the place of schedules."""
+    """Simulation to show in place of schedules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deck:
-    """One file of `decks/`."""
+    """A deck, defined by one module of `decks/`."""
 
     name: str
-    """As the address has it."""
+    """Name in the address of the page."""
     place: int
-    """Among the others."""
+    """Position among the decks."""
     title: str
     about: str
     slides: tuple[Slide, ...]
@@ -49,7 +49,7 @@ class Deck:
 
 
 def slides_data(title: str, slides: Iterable[Slide], facts: Facts | None, control: Control) -> dict[str, Any]:
-    """What `DeckQuestion` answers; braces in sentences stand for themselves where there are no facts."""
+    """Return the answer of `DeckQuestion`. Without facts, braces in sentences are left as they are."""
     found = list[dict[str, Any]]()
     for slide in slides:
         if control.stopped:
@@ -72,5 +72,5 @@ def _slide_data(slide: Slide, facts: Facts | None) -> dict[str, Any]:
         "lines": [line if facts is None else line.format_map(facts) for line in slide.lines],
         "picture": slide.picture(),
         "data": base64.b64encode(data).decode(),
-        "height": timeline_height(data, tools=False) + _STORY if data else 0,
+        "height": timeline_height(data, tools=False) + _CAPTION_PIXELS if data else 0,
     }

@@ -1,4 +1,4 @@
-"""The table of the dynamic program, as the browser fills it cell by cell, and what contiguity costs."""
+"""The dynamic-programming table that the browser fills cell by cell, and the cost of contiguity."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tessel_core.units import counted, many, show_time
 
 @lru_cache(maxsize=4)
 def lattice_of(problem: PlacementProblem) -> Lattice:
-    """As `Lattice.of`, remembered."""
+    """Return `Lattice.of(problem)`, cached."""
     return Lattice.of(problem)
 
 
 @lru_cache(maxsize=4)
 def filling(problem: PlacementProblem) -> dict[str, Any]:
-    """A JSON object: ideals, the table, and per ideal its cuts with the load of the rest; null is what fits nowhere.
+    """Return a JSON object with the ideals, the table, and the cuts of each ideal with the load of the rest.
 
-    Loads are in the unit that it names.  Raises InputError as `Lattice.of`.
+    Loads are in the unit that the object names, and null where nothing fits.  Raises InputError as `Lattice.of` does.
     """
     lattice, unit = lattice_of(problem), problem.graph.time_unit
     divisor, shown = scale_of(lattice, unit)
@@ -47,7 +47,7 @@ def filling(problem: PlacementProblem) -> dict[str, Any]:
 
 
 def _last(lattice: Lattice, ideal: Ideal) -> str:
-    """An ideal by its last groups, which no other group in it needs."""
+    """Return the name of an ideal: its maximal groups, which no other group of the ideal needs."""
     inner = {source for source, target in lattice.arcs if target in ideal}
     return _named(lattice, ideal - inner) if ideal else "nothing"
 
@@ -61,14 +61,14 @@ def _named(lattice: Lattice, groups: Ideal) -> str:
 
 
 def contiguity(problem: PlacementProblem, loose: PlacementReport) -> list[dict[str, str]]:
-    """The best contiguous placement beside one of any sets, each with a title, a sentence and SVG.
+    """Return the best contiguous placement and the placement `loose`, each with a title, a sentence and SVG.
 
-    The tensors that flow in a circle between devices are marked.  Raises InputError as `Lattice.of`.
+    Tensors that flow in a circle between devices are marked.  Raises InputError as `Lattice.of` does.
     """
     lattice, unit = lattice_of(problem), problem.graph.time_unit
     stages = tuple(after - before for before, after in pairwise(lattice.chain))
     least = lattice.best[-1][lattice.ideals[-1]]
-    chain = f"Largest load {show_time(least, unit)}, proved: each stage takes from those before it only."
+    chain = f"Largest load {show_time(least, unit)}, proved: each stage needs only earlier stages."
     found = [{"title": "Contiguous", "says": chain, "picture": graph_picture(lattice, stages, (), unit)}]
     if loose.solution is None or loose.objective is None:
         return found

@@ -1,4 +1,4 @@
-"""The words of the field, with their formulas filled in for a plan."""
+"""Glossary of the field. Formulas are filled in with the numbers of a plan."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Filled = Callable[[MicroBatchPlan, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One word."""
+    """A term and its meaning."""
 
     name: str
     meaning: str
     filled: Filled | None = None
-    """Its formula with the numbers of a plan and a number of micro-batches; empty where it does not apply."""
+    """Function from a plan and a number of micro-batches to the formula with numbers; empty text if it does not
+    apply."""
 
 
 def _time(ticks: Fraction | int, plan: MicroBatchPlan) -> str:
@@ -52,7 +53,7 @@ def _capacity(plan: MicroBatchPlan, micro_batches: int) -> str:
         return ""
     count, d = min(fits)
     several = counted(count, "micro-batch")
-    return f"{plan.devices[d].name} has room for all that {several} acquire"
+    return f"{plan.devices[d].name} has room for {several} at once"
 
 
 def _imbalance(plan: MicroBatchPlan, micro_batches: int) -> str:
@@ -64,15 +65,15 @@ def _imbalance(plan: MicroBatchPlan, micro_batches: int) -> str:
 GLOSSARY = (
     Term(
         "Micro-batch",
-        "A part of a batch that goes through the network by itself. Gradients of all of them are summed.",
+        "A part of a batch that passes through the network by itself. The gradients of all micro-batches are summed.",
     ),
-    Term("Stage", "What one device holds of a network that is cut along its depth."),
+    Term("Stage", "The part of a network, cut along its depth, that one device holds."),
     Term(
         "Block",
         "Work that one micro-batch does on a device, or on several at once: a forward pass, a backward pass or a "
         "part of one.",
     ),
-    Term("Run", "One block for one micro-batch; a schedule says when each run starts."),
+    Term("Run", "One block of one micro-batch. A schedule sets the start of each run."),
     Term(
         "Forward and backward pass",
         "The forward pass computes a stage's output. The backward pass computes the gradients of its input and of"
@@ -80,58 +81,69 @@ GLOSSARY = (
     ),
     Term(
         "Split backward pass",
-        "The gradient of the input (B), which others wait for, and that of the weights (W), which can wait.",
+        "A backward pass in two blocks: the gradient of the input (B), which other devices wait for, and the gradient "
+        "of "
+        "the weights (W), which can wait.",
     ),
     Term(
         "Activations",
-        "What a forward pass keeps for its backward pass. They are what fills the memory of a pipeline.",
+        "Tensors that a forward pass keeps for its backward pass. They fill the memory of a pipeline.",
     ),
-    Term("Placement", "Which operators lie on which device. It decides what each device has to do, and what is sent."),
-    Term("Schedule", "When each run starts. It decides how long devices wait, and how much they hold at once."),
+    Term(
+        "Placement",
+        "The device of each operator. It determines the work of each device and the transfers between them.",
+    ),
+    Term("Schedule", "The start of each run. It determines how long devices wait and how much memory they hold."),
     Term("Makespan", "The time from the first start to the last end of all micro-batches.", _makespan),
     Term("Period", "The time from one micro-batch to the next in a schedule that repeats.", _period),
     Term(
         "Repeated stretch (repetend)",
-        "The part of a schedule that repeats, between warmup and cooldown. A search for it need not look at more "
-        "than a few micro-batches.",
+        "The part of a schedule that repeats, between warmup and cooldown. It can be found with only a few "
+        "micro-batches.",
     ),
     Term(
         "Warmup and cooldown",
-        "What comes before the repeated stretch, while the pipeline fills, and after it, while it drains.",
+        "The parts before the repeated stretch, while the pipeline fills, and after it, while it drains.",
     ),
     Term(
         "Unroll",
-        "How many micro-batches one repetition holds. Where memory is tight, several repeat in less time than one"
-        " by one.",
+        "The number of micro-batches in one repetition. When memory is tight, a repetition of several micro-batches "
+        "can "
+        "take less time per micro-batch.",
     ),
     Term("Idle time", MEANINGS["idle"]),
     Term("Imbalance", MEANINGS["imbalance"], _imbalance),
     Term("Bubble", MEANINGS["bubble"]),
     Term(
         "Bubble of GPipe",
-        "Where all p stages last equally long, the share of idle time with m micro-batches.",
+        "The share of idle time with m micro-batches if all p stages last equally long.",
         _bubble,
     ),
-    Term("Capacity", "What a device can hold at most, weights and activations together.", _capacity),
-    Term("Bound", "A number that no schedule or placement can be below, with a proof."),
-    Term("Gap", "(Found − bound) / found: at most so much could be saved. Proved optimal means that it is zero."),
+    Term("Capacity", "The largest memory of a device, for weights and activations together.", _capacity),
+    Term("Bound", "A number below which no schedule or placement can be, with a proof."),
+    Term(
+        "Gap",
+        "(Found − bound) / found: the most that a better answer could save. Proved optimal means that the gap is zero.",
+    ),
     Term(
         "Critical path",
-        "A chain of runs, each of which waits for the one before it, from the start to the end. Only what is on "
-        "it decides the makespan.",
+        "A chain of runs from the start to the end, each of which waits for the run before it. Its length is the "
+        "makespan.",
     ),
     Term("GPipe", "All forward passes, then all backward passes. Every device holds every micro-batch."),
     Term(
         "1F1B",
-        "One forward, one backward in turn after a short warmup. It holds no more micro-batches than there are stages.",
+        "One forward and one backward in turn after a short warmup. A device holds at most as many micro-batches as "
+        "there "
+        "are stages.",
     ),
     Term(
         "Interleaving",
-        "Several smaller stages a device. The pipeline fills sooner, for more memory and more messages.",
+        "Several smaller stages per device. The pipeline fills sooner, but needs more memory and more messages.",
     ),
     Term(
         "Zero bubble",
-        "Schedules with split backward passes whose weight gradients fill what would be idle: ZB-H1, ZB-H2 and ZB-V.",
+        "Schedules with split backward passes, whose weight gradients fill idle time: ZB-H1, ZB-H2 and ZB-V.",
     ),
     Term(
         "V, X, M, K and NN",
@@ -140,15 +152,20 @@ GLOSSARY = (
     ),
     Term(
         "Data, tensor and pipeline parallelism",
-        "Copies of the network; every operator cut over devices; layers cut into stages. A strategy uses all "
-        "three at once.",
+        "Copies of the network; operators cut over several devices; layers divided into stages. A strategy can "
+        "combine all "
+        "three.",
     ),
     Term(
         "Ideal",
-        "A set of operators that holds, with each operator, everything it needs. Placements into pipeline stages "
-        "are chains of ideals.",
+        "A set of operators that contains, with each operator, all its predecessors. Placements into pipeline stages "
+        "are "
+        "chains of ideals.",
     ),
-    Term("Link time (lag)", "How long what a block makes is on its way to the next device."),
-    Term("Hang", "Ranks whose sends and receives wait for each other in a circle. None of them ever goes on."),
+    Term("Link time (lag)", "The time that the output of a block takes to reach the next device."),
+    Term(
+        "Hang",
+        "A state in which sends and receives of ranks wait for each other in a circle, so that none of them continues.",
+    ),
 )
-"""From what a pipeline is made of to what is proved of it."""
+"""Terms in the order of the page, from parts of a pipeline to proofs."""

@@ -1,6 +1,6 @@
-"""The ideals of a small operator graph, and the table of the dynamic program over them.
+"""Ideals of a small operator graph, and the dynamic-programming table over them.
 
-The placement search proper is `placement/chain.py`; this is its recurrence at the size of a screen, in plain sets.
+This is the recurrence of the placement search (`placement/chain.py`) in plain sets, for graphs that fit a screen.
 """
 
 from __future__ import annotations
@@ -19,58 +19,57 @@ from tessel_core.placement.pipeline import Pipeline
 from tessel_core.placement.problem import PlacementProblem
 
 Ideal = frozenset[str]
-MOST_IDEALS = 200
+MAX_IDEALS = 200
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """The ideals of a problem's groups of operators, and the best chains of them on devices that are all alike.
+    """Ideals of the operator groups of a problem, and the best chains of ideals on equal devices.
 
-    `best[k][ideal]` is the least largest load of k devices, or fewer, that run the ideal; infinite where it fits on
-    no k of them.
+    `best[k][ideal]` is the smallest largest load if at most k devices run the ideal; infinite if it does not fit.
     """
 
     pipeline: Pipeline
     names: tuple[str, ...]
-    """Of the groups."""
+    """Names of the groups."""
 
     @classmethod
     def of(cls, problem: PlacementProblem) -> Lattice:
-        """The lattice of the problem's contiguous placements.
+        """Build the lattice of the contiguous placements of a problem.
 
-        Raises InputError for another objective than throughput, for devices that differ, and beyond `MOST_IDEALS`.
+        Raises InputError if the objective is not throughput, devices differ, or there are more than `MAX_IDEALS`.
         """
         if problem.objective != THROUGHPUT:
-            raise InputError("the table", "is of placements for throughput")
+            raise InputError("the table", "needs the objective throughput")
         pipeline = pipeline_of(replace(problem, contiguous=True))
         if len(pipeline.classes) > 1:
-            raise InputError("the table", "needs devices that are all alike, in kind, memory and what may go on them")
-        if all_ideals(pipeline, MOST_IDEALS) is None:
-            raise InputError("this graph", f"has more than {MOST_IDEALS} ideals, which no screen has room for")
+            raise InputError("the table", "needs equal devices: the same kind, memory and allowed operators")
+        if all_ideals(pipeline, MAX_IDEALS) is None:
+            raise InputError("this graph", f"has more than {MAX_IDEALS} ideals, which do not fit a screen")
         operators = problem.graph.operators
         return cls(pipeline, tuple(_called([operators[i].name for i in group]) for group in pipeline.members))
 
     @cached_property
     def times(self) -> Mapping[str, float]:
-        """What the operators of each group take."""
+        """Time of each group."""
         return dict(zip(self.names, self.pipeline.classes[0].time.tolist(), strict=True))
 
     @cached_property
     def arcs(self) -> tuple[tuple[str, str], ...]:
-        """From group to group along the flow."""
+        """Arcs between groups along the flow of tensors."""
         return tuple((self.names[source], self.names[target]) for source, target in self.pipeline.arcs)
 
     @cached_property
     def ideals(self) -> tuple[Ideal, ...]:
-        """By size, then by what they hold."""
-        bits = all_ideals(self.pipeline, MOST_IDEALS)
+        """All ideals, by size and then by names."""
+        bits = all_ideals(self.pipeline, MAX_IDEALS)
         assert bits is not None, "a lattice is small"
         held = members_of(bits, len(self.names)).astype(bool).tolist()
         found = (frozenset(name for name, on in zip(self.names, row, strict=True) if on) for row in held)
         return tuple(sorted(found, key=lambda each: (len(each), sorted(each))))
 
     def load(self, stage: Ideal) -> float:
-        """What a device with these groups takes: their times, and each tensor that it has only in part."""
+        """Return the load of a device with these groups: their times, and each tensor that it exchanges with others."""
         kind = self.pipeline.classes[0]
         if sum(self._memory[name] for name in stage) > kind.capacity:
             return inf
@@ -89,14 +88,14 @@ class Lattice:
 
     @cached_property
     def cuts(self) -> Mapping[Ideal, tuple[tuple[Ideal, float], ...]]:
-        """Per ideal, those inside it, and what a device takes with the rest."""
+        """For each ideal, the ideals inside it and the load of a device with the rest."""
         return {
             ideal: tuple((cut, self.load(ideal - cut)) for cut in self.ideals if cut <= ideal) for ideal in self.ideals
         }
 
     @cached_property
     def best(self) -> tuple[Mapping[Ideal, float], ...]:
-        """The table, a row for each number of devices from 0 on."""
+        """The table, with one row per number of devices, from 0."""
         rows: list[dict[Ideal, float]] = [{ideal: inf if ideal else 0.0 for ideal in self.ideals}]
         for _ in range(min(len(self.pipeline.classes[0].devices), len(self.names))):
             before = rows[-1]
@@ -105,7 +104,8 @@ class Lattice:
 
     @property
     def chain(self) -> tuple[Ideal, ...]:
-        """Ideals from the empty one to the whole whose differences are the stages of a best placement; none without."""
+        """Ideals from the empty set to the whole graph whose differences are the stages of a best placement; empty if
+        none fits."""
         found = [self.ideals[-1]]
         if self.best[-1][found[0]] == inf:
             return ()
@@ -115,7 +115,7 @@ class Lattice:
         return tuple(reversed(found))
 
     def placed(self, placement: Placement) -> tuple[Ideal, ...]:
-        """The groups on each device of a placement of the same graph; one that it divides is on none."""
+        """Return the groups on each device of a placement. A group that the placement divides is on no device."""
         on: list[set[str]] = [set() for _ in placement.devices]
         for name, group in zip(self.names, self.pipeline.members, strict=True):
             places = {placement.assignment[i] for i in group}
@@ -125,7 +125,7 @@ class Lattice:
         return tuple(map(frozenset, on))
 
     def in_circles(self, stages: Sequence[Ideal]) -> tuple[tuple[str, str], ...]:
-        """The arcs on which tensors flow in a circle between such stages: what contiguity forbids."""
+        """Return the arcs on which tensors flow in a circle between stages, which contiguity forbids."""
         on = {name: at for at, stage in enumerate(stages) for name in stage}
         between = {arc: (on[arc[0]], on[arc[1]]) for arc in self.arcs if arc[0] in on and arc[1] in on}
         rings = circles(quotient(len(stages), between.values()))

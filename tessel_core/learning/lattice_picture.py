@@ -1,4 +1,4 @@
-"""A lattice of ideals, and the graph that it is of, as SVG."""
+"""Draw a lattice of ideals and its operator graph as SVG."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tessel_core.learning.lattice import Ideal, Lattice
 from tessel_core.units import time_scale
 
 _APART, _ALONG = 62, 84
-"""Pixels between ideals of one size, and from one size to the next."""
+"""Distances between ideals of the same size, and between sizes, in pixels."""
 _BOX, _LETTER = 60, 8
-"""Pixels of a group's box and of a letter in it."""
-_LONGEST = 3
-"""Letters of a name that stands in pictures."""
+"""Width of the box of a group and of a letter in it, in pixels."""
+_MAX_NAME_LETTERS = 3
+"""Longest name that is shown in pictures."""
 _MARKED = f'stroke="{LIMIT}" stroke-width="4" stroke-dasharray="7 4"'
 
 
 def lattice_picture(lattice: Lattice, devices: int | None = None, chain: Sequence[Ideal] = (), unit: str = "") -> str:
-    """From the empty ideal at the left: an arrow adds a group.
+    """Draw the lattice, with the empty ideal at the left. An arrow adds a group.
 
-    With `devices`, an ideal shows what that many need for it; those on the `chain` are marked.
+    With `devices`, ideals show their table entry for that many devices, else their size.  Ideals on `chain` are marked.
     """
     places, names = _places(lattice), short_names(lattice)
     tallest = max(sum(len(each) == size for each in lattice.ideals) for size in range(len(lattice.names) + 1))
@@ -48,7 +48,7 @@ def lattice_picture(lattice: Lattice, devices: int | None = None, chain: Sequenc
 def graph_picture(
     lattice: Lattice, stages: Sequence[Ideal] = (), marked: Sequence[tuple[str, str]] = (), unit: str = ""
 ) -> str:
-    """The groups along the flow, each with what it takes, in the colour of its stage; some arcs may be marked."""
+    """Draw the groups along the flow with their times, in the colour of their stage, with some arcs marked."""
     depth: dict[str, int] = {}
     for name in lattice.names:  # predecessors stand before successors
         depth[name] = max((depth[before] + 1 for before, after in lattice.arcs if after == name), default=0)
@@ -76,19 +76,19 @@ def graph_picture(
 
 
 def short_names(lattice: Lattice) -> Mapping[str, str]:
-    """What stands for a group in pictures: its name where all are short, else its number along the flow."""
-    if all(len(name) <= _LONGEST for name in lattice.names):
+    """Return the label of each group: its name if all names are short, else its number along the flow."""
+    if all(len(name) <= _MAX_NAME_LETTERS for name in lattice.names):
         return {name: name for name in lattice.names}
     return {name: str(at) for at, name in enumerate(lattice.names, 1)}
 
 
 def number(lattice: Lattice, load: float, unit: str) -> str:
-    """A load in the pictures' scale, which `scale_of` names; a dash where nothing fits."""
+    """Format a load in the scale of `scale_of`; a dash if nothing fits."""
     return "–" if load == float("inf") else f"{load / scale_of(lattice, unit)[0]:.3g}"
 
 
 def scale_of(lattice: Lattice, unit: str) -> tuple[float, str]:
-    """By what loads are divided, and what they are shown in."""
+    """Return the divisor of loads, and the unit in which they are shown."""
     return time_scale(sum(lattice.times.values()), unit)
 
 

@@ -1,4 +1,4 @@
-"""What a level of the course is: one idea, one thing to do, and three sentences of why."""
+"""A level of the course: one idea, one task, and three sentences of explanation."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from tessel_core.learning.ordering import Ordering
 from tessel_core.learning.stamping import Stamping
 from tessel_core.learning.task import Facts, Knob, Puzzle, no_facts
 
-MOST_WORDS = 25
-"""In a sentence of a level."""
+MAX_WORDS_PER_SENTENCE = 25
+"""Largest number of words per sentence of a level."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """One file of `levels/`; sentences may name numbers in braces, which `facts` computes."""
+    """A level, defined by one module of `levels/`. Names in braces in sentences are replaced by `facts`."""
 
     number: int
     title: str
     idea: str
     asks: str
-    """What to do."""
+    """The task in one or two sentences."""
     task: Callable[[], Puzzle | Knob | Stamping | Ordering | Assignment]
     hints: tuple[str, ...]
-    """From the least to the most; after them, a puzzle's coach names the next run."""
+    """Hints, from vague to precise. After the last hint of a puzzle, the coach names the next run."""
     why: tuple[str, str, str]
     facts: Callable[[], Facts] = no_facts
     source: str = ""
 
     @property
     def name(self) -> str:
-        """As the address has it."""
+        """Name in the address of the page."""
         return str(self.number)
 
     def reasons(self) -> tuple[str, ...]:
-        """The three sentences with their numbers, which takes solving."""
+        """Return the three sentences with their numbers, which runs solvers."""
         facts = self.facts()
         return tuple(each.format_map(facts) for each in self.why)
 
 
 def sentences(texts: Iterable[str]) -> list[str]:
-    """The sentences of some texts, without their full stops."""
+    """Split texts into sentences without final punctuation."""
     parts = (re.split(r"(?<=[.!?:])\s+", text) for text in texts)
     return [part.rstrip(".!?:") for part in chain.from_iterable(parts) if part]

@@ -1,4 +1,4 @@
-"""Lists of what ranks do in turn, whose order is changed by hand until the hang check lets all come to their ends."""
+"""Levels in which the player reorders the actions of ranks until no rank hangs."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from tessel_core.deadlock.actions import Action, ActionKind
 from tessel_core.errors import InputError
 
 Order = tuple[tuple[int, ...], ...]
-"""Per rank, its actions in turn, by their places in the list as it was found."""
+"""Order of the actions of each rank, as positions in its original list."""
 Step = tuple[int, int]
-"""A rank, and the place of an action that goes one place down."""
+"""A move: a rank, and the position of an action that moves one position down."""
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Lists of actions that somebody wrote down, and what each rank cannot do before something else."""
+    """Task: lists of actions per rank, and which actions need an earlier action of the same rank."""
 
     names: tuple[str, ...]
-    """Of the ranks."""
+    """Names of the ranks."""
     lists: tuple[tuple[Action, ...], ...]
     needs: tuple[tuple[int, int, int], ...]
-    """A rank, and the places of two of its actions, of which the second makes use of the first."""
+    """(rank, first, then): positions of two actions of a rank, of which `then` needs `first`."""
     channels: Channels = Channels.PAIR
 
     @property
     def start(self) -> Order:
-        """As they were found."""
+        """The original order."""
         return tuple(tuple(range(len(actions))) for actions in self.lists)
 
     def order_of(self, kept: Sequence[Sequence[int]]) -> Order:
-        """The order that somebody left, or that of the start where it is none of these lists."""
+        """Return the kept order; `start` if it does not fit this task."""
         order = tuple(tuple(row) for row in kept)
         same = [sorted(row) for row in order] == [sorted(row) for row in self.start]
         return order if same and not self._broken(order) else self.start
 
     def moved(self, order: Order, step: Step) -> Order:
-        """With two neighbours of a list in each other's places; InputError where the one makes use of the other."""
+        """Swap two neighbouring actions. Raises InputError if the second one needs the first."""
         rank, at = step
         row = list(order[rank])
         row[at], row[at + 1] = row[at + 1], row[at]
@@ -55,20 +55,21 @@ class Ordering:
         for rank, first, then in self.needs:
             if order[rank].index(first) > order[rank].index(then):
                 one, other = (self.lists[rank][each].text for each in (then, first))
-                return f"cannot {one} before it has done: {other}"
+                return f"cannot {one} before this action: {other}"
         return ""
 
     def check(self, order: Order) -> HangCertificate:
-        """Whether all ranks come to the ends of their lists, where each send waits for its receive."""
+        """Check whether all ranks reach the end of their lists if each send waits for its receive."""
         actions = {rank: [self.lists[rank][each] for each in row] for rank, row in enumerate(order)}
         return check_channels(actions, self.channels)
 
     def stops(self, found: HangCertificate) -> dict[int, int]:
-        """Per rank that does not come to its end, the place where it stops."""
+        """Return the position at which each stuck rank stops."""
         return {each.rank: each.position for each in found.places}
 
     def crossed(self, order: Order, found: HangCertificate) -> dict[tuple[int, int], str]:
-        """Rank and place of each send and receive that met and name other tensors; with a sentence at the receive."""
+        """Return (rank, position) of each send and receive that met with different tensors, with a sentence at the
+        receive."""
         stops, crossed = self.stops(found), dict[tuple[int, int], str]()
         for sender, receiver in permutations(range(len(order)), 2):
             sends = self._handed(order, sender, receiver, ActionKind.SEND)
@@ -77,18 +78,18 @@ class Ordering:
                 met = out <= stops.get(sender, len(order[sender])) and into <= stops.get(receiver, len(order[receiver]))
                 if met and sent.tensor != taken.tensor:
                     names = self.names[receiver], taken.text, self.names[sender], sent.text
-                    crossed |= {(sender, out): "", (receiver, into): "{} is to {} where {} is to {}".format(*names)}
+                    crossed |= {(sender, out): "", (receiver, into): "{} would {} while {} would {}".format(*names)}
         return crossed
 
     def _handed(self, order: Order, rank: int, other: int, kind: ActionKind) -> list[tuple[int, Action]]:
-        """The sends to another rank, or the receives from it, with their places."""
+        """Return the sends to another rank, or the receives from it, with their positions."""
         actions = ((at, self.lists[rank][each]) for at, each in enumerate(order[rank]))
         return [(at, action) for at, action in actions if action.kind is kind and other in action.ranks]
 
     def says(self, order: Order, found: HangCertificate) -> str:
-        """What the check found, in a sentence: tensors that are mistaken for others come first."""
+        """Describe the result of the check in a sentence. Mismatched tensors come first."""
         if found.proceeds:
-            return "All devices come to the ends of their lists."
+            return "All devices reach the end of their lists."
         mistaken = [each for each in self.crossed(order, found).values() if each]
         if mistaken:
             return f"Mismatched: {' and '.join(mistaken)}, so the wrong tensor would arrive."
@@ -96,7 +97,7 @@ class Ordering:
         return f"{str(found.verdict).capitalize()}: {' and '.join(waits)}."
 
     def steps(self, order: Order) -> Iterator[tuple[Step, Order]]:
-        """All moves of one place that are allowed, with what they lead to."""
+        """Yield all allowed moves with the order that they lead to."""
         for rank, row in enumerate(order):
             for at in range(len(row) - 1):
                 try:
@@ -105,7 +106,7 @@ class Ordering:
                     continue
 
     def way_out(self, order: Order) -> tuple[Step, ...]:
-        """The fewest moves to lists that all come to their ends; none where they do."""
+        """Return the shortest sequence of moves after which no rank hangs; empty if none hangs now."""
         return _way_out(self, order)
 
 
@@ -120,4 +121,4 @@ def _way_out(task: Ordering, order: Order) -> tuple[Step, ...]:
             if after not in seen:
                 seen.add(after)
                 front.append((after, (*way, step)))
-    raise AssertionError("no level has lists that hang in every order")
+    raise AssertionError("every level has an order that does not hang")

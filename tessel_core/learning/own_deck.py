@@ -1,4 +1,4 @@
-"""Slides that somebody made, as a deck."""
+"""Decks of slides made by the user."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tessel_core.workbench.slides import OwnSlide
 
 @dataclass(frozen=True)
 class OwnDeckQuestion:
-    """The question what these slides show; answered as `DeckQuestion` is."""
+    """Question: the contents of slides of the user. The answer has the form of that of `DeckQuestion`."""
 
     title: str
     slides: tuple[OwnSlide, ...]
 
     def solve(self, control: Control) -> dict[str, Any]:
-        """Raises InputError for a schedule that breaks a rule."""
+        """Return the slides. Raises InputError if a schedule breaks a rule."""
         return slides_data(self.title, map(_slide, self.slides), None, control)
 
 

@@ -1,4 +1,4 @@
-"""A small program as a picture: its lines at the left, and at the right the tensors of those that are lit."""
+"""Draw a small program: its lines at the left, and the tensors of highlighted operations at the right."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tessel_core.ir.program import Op, Program
 
 _LINE, _LETTER, _TEXT = 21, 6.9, 12
 _SIDE, _APART, _ROW = 56, 26, 96
-"""Pixels: the longest side of a tensor, what is between two, and an operation."""
+"""Longest side of a tensor, gap between tensors, and height of an operation, in pixels."""
 
 
 def program_picture(program: Program, lit: Container[str]) -> str:
-    """The program as SVG, with operations of these kinds lit; each device has a colour, a tensor its shape.
+    """Draw the program as SVG, with operations of the kinds `lit` highlighted.
 
-    An operation is drawn as the tensors that it takes, its kind, and those that it makes.
+    An operation is drawn as its input tensors, its kind and its output tensors.  A tensor has its shape and the colour
+    of its device.
     """
     lines = [_line(program, op) for op in program.ops]
     wide = _LETTER * max(map(len, lines)) + 24
@@ -51,7 +52,7 @@ def _line(program: Program, op: Op) -> str:
 
 
 def _operation(program: Program, op: Op, x: float, y: float, longest: int) -> tuple[list[str], float]:
-    """Its tensors from `x` to the right, and where they end."""
+    """Draw the tensors of an operation from `x` to the right. Return the SVG parts and the right end."""
     parts, middle = list[str](), y + (_ROW - _APART) / 2
     for values, then in ((op.inputs, op.kind), (op.outputs, "")):
         for value in values:

@@ -1,4 +1,4 @@
-"""What the pages ask of a level or a deck in the background, each by its number or name."""
+"""Questions about levels and decks that pages solve in the background."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from tessel_core.learning.task import Knob, StopResult
 
 @dataclass(frozen=True)
 class KnobAnswers:
-    """The question what all stops of a level's knob lead to, as a search is one."""
+    """Question: the outcomes of all stops of the knob of a level."""
 
     level: int
 
     def solve(self, control: Control) -> tuple[StopResult, ...]:
-        """The outcome of every stop, each delivered when it is there; cancelled, those that are."""
+        """Return the outcome of every stop, and deliver each when it is ready.
+
+        After a cancel, return the ready ones.
+        """
         knob, found = find_level(str(self.level)).task(), list[StopResult]()
         assert isinstance(knob, Knob)
         for i in range(len(knob.stops)):
@@ -32,13 +35,13 @@ class KnobAnswers:
 
 @dataclass(frozen=True)
 class Assigning:
-    """The question what an assignment of a level leads to, as a search is one."""
+    """Question: the evaluation of an assignment of a level."""
 
     level: int
     given: Given
 
     def solve(self, control: Control) -> Assigned:
-        """The verdict; raises InputError for what `Assignment.check` refuses."""
+        """Return the evaluation. Raises InputError as `Assignment.check` does."""
         task = find_level(str(self.level)).task()
         assert isinstance(task, Assignment)
         return judge_assignment(task, self.given)
@@ -46,14 +49,14 @@ class Assigning:
 
 @dataclass(frozen=True)
 class DeckQuestion:
-    """The question what a deck shows, as a search is one."""
+    """Question: the contents of a deck."""
 
     name: str
 
     def solve(self, control: Control) -> dict[str, Any]:
-        """The deck as the browser shows it, a JSON object with timelines as `timeline_data` in base64.
+        """Return the deck as a JSON object, with timelines as `timeline_data` in base64.
 
-        Slides are delivered as they come; cancelled, the deck has those that are there.
+        Slides are delivered when they are ready.  After a cancel, the deck contains the ready ones.
         """
         deck = find_deck(self.name)
         return slides_data(deck.title, deck.slides, deck.facts(), control)

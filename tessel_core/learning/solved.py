@@ -1,4 +1,4 @@
-"""What levels are made of: plans with slow links, and schedules that are built or searched once."""
+"""Helpers of levels: plans with slow links, and cached schedules."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler, solve_sche
 
 @lru_cache(maxsize=256)
 def solved(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> ScheduleReport:
-    """The answer of a scheduler with its usual options."""
+    """Return the report of a scheduler with default options, cached."""
     return solve_schedule(scheduler, plan, micro_batches)
 
 
 def drawn(scheduler: str, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
-    """Its schedule, whether that fits the memory or not."""
+    """Return the schedule of `solved`, also if it exceeds the memory."""
     schedule = solved(scheduler, plan, micro_batches).drawable
-    assert schedule is not None, "levels ask for what there is"
+    assert schedule is not None, "levels only use schedulers that apply"
     return schedule
 
 
 @lru_cache(maxsize=64)
 def searched(plan: MicroBatchPlan, micro_batches: int, seconds: float = 20.0) -> ScheduleReport:
-    """The answer of the two-phase search, in so many seconds at most."""
+    """Return the report of the two-phase search with a time limit in seconds, cached."""
     config = find_scheduler(DEFAULT_SCHEDULER).config(time_limit=seconds)
     return solve_schedule(DEFAULT_SCHEDULER, plan, micro_batches, config)
 
 
 def idle(schedule: Schedule) -> Fraction:
-    """Share of all devices' time, from 0 to the makespan, in which they run nothing."""
+    """Return the idle share of the time of all devices, from 0 to the makespan."""
     return IdleSplit.of(schedule).idle
 
 
 def waits(schedule: Schedule, device: int) -> int:
-    """Ticks between a device's first and its last run in which it runs nothing."""
+    """Return the idle ticks of a device between its first and its last run."""
     on = schedule.runs_on(device)
     return int(schedule.end[on].max() - schedule.start[on].min() - schedule.duration[on].sum()) if len(on) else 0
 
 
 def with_links(plan: MicroBatchPlan, ticks: int) -> MicroBatchPlan:
-    """The plan with so long a wait between two blocks of which the second is on another device."""
+    """Return the plan with a lag of `ticks` between dependent blocks on different devices."""
 
     def devices(name: str) -> set[int]:
         return set(plan.blocks[plan.block_index(name)].devices)
@@ -54,11 +54,11 @@ def with_links(plan: MicroBatchPlan, ticks: int) -> MicroBatchPlan:
 
 
 def messages(plan: MicroBatchPlan) -> int:
-    """Tensors that one micro-batch sends from device to device."""
+    """Return how many tensors one micro-batch sends between devices."""
     where = [set(block.devices) for block in plan.blocks]
     return sum(where[before] != where[after] for before, after, _ in plan.arcs)
 
 
 def percent(share: Fraction) -> str:
-    """A share with one digit."""
+    """Format a share as a percentage with one decimal."""
     return f"{float(share):.1%}"

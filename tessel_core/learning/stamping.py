@@ -1,4 +1,4 @@
-"""A block of work that is placed by hand and stamped across: its period, judged by the modulo rules."""
+"""Levels in which the player places a block of micro-batches that is repeated with a period."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import counted, many
 
-_SHOWN = 12
-"""Micro-batches of a block that is looked at as a schedule."""
+_SHOWN_MICRO_BATCHES = 12
+"""Number of micro-batches in the picture of a repeated block."""
 
 
 @dataclass(frozen=True)
 class Stamping:
-    """A block of a few micro-batches, to be placed and stamped so that the time per micro-batch is least."""
+    """Task: place a block of a few micro-batches and its period so that the time per micro-batch is least."""
 
     plan: MicroBatchPlan
     most: int
-    """Micro-batches that a block may have."""
+    """Largest number of micro-batches per block."""
     best: Callable[[], Repetend]
-    """What nothing repeats sooner than: its period per micro-batch is the bound for every block."""
+    """Function that returns an optimal block, whose period per micro-batch meets the bound."""
 
     @property
     def puzzle(self) -> Puzzle:
-        """The board on which the block is placed."""
+        """Board on which the block is placed."""
         return Puzzle(self.plan, self.most)
 
     def block_of(self, placed: Iterable[Placed], period: int) -> Repetend | None:
-        """The block that the placed runs make, None while runs of its micro-batches are missing.
+        """Return the block of the placed runs; None if runs of its micro-batches are missing.
 
-        Raises InputError for a run that the board does not have, and a period below 1.
+        Raises InputError for a run that the board does not have, and for a period below 1.
         """
         blocks, starts = len(self.plan.blocks), dict[tuple[int, int], int]()
         for b, m, start in placed:
@@ -55,7 +55,7 @@ class Stamping:
 
 @dataclass(frozen=True)
 class Stamped:
-    """A block that repeats for ever, against the best that is possible."""
+    """Evaluation of a block that repeats for ever."""
 
     repetend: Repetend
     reached: bool
@@ -63,15 +63,15 @@ class Stamped:
 
     @property
     def shown(self) -> tuple[Titled, ...]:
-        """Its first micro-batches, as a schedule with a title."""
+        """Its first micro-batches as a schedule with a title."""
         many = counted(self.repetend.unroll, "micro-batch")
-        return ((f"A block of {many}, stamped", self.repetend.expand(_SHOWN)),)
+        return ((f"A block of {many}, stamped", self.repetend.expand(_SHOWN_MICRO_BATCHES)),)
 
 
 def broken_by(repetend: Repetend) -> str:
-    """The first rule that stamping breaks, and where; empty where the block may be stamped for ever.
+    """Return the first rule that the repeated block breaks, and where; empty if it can repeat for ever.
 
-    Its copies meet in all the ways in which they ever will within its own length and one period more.
+    It is enough to check its own length and one more period: after that, its copies overlap in the same way.
     """
     copies = -(-repetend.latency // repetend.period) + 1
     schedule = repetend.expand(repetend.unroll * copies)
@@ -79,12 +79,12 @@ def broken_by(repetend: Repetend) -> str:
 
 
 def least_period(repetend: Repetend) -> int:
-    """The least number of ticks after which a block that breaks no rule itself may be stamped again."""
+    """Return the least period in ticks of a block that breaks no rule by itself."""
     return next(period for period in count(1) if not broken_by(Repetend(repetend.plan, period, repetend.first_start)))
 
 
 def judge_stamp(task: Stamping, repetend: Repetend) -> Stamped:
-    """The block against the best one; InputError with the rule that it breaks and the place."""
+    """Compare a block with the best one. Raises InputError with the rule that it breaks and the place."""
     broken = broken_by(repetend)
     if broken:
         raise InputError(f"stamped every {repetend.period}", broken)
@@ -92,11 +92,11 @@ def judge_stamp(task: Stamping, repetend: Repetend) -> Stamped:
     took = f"{counted(repetend.period, unit)} for {counted(repetend.unroll, 'micro-batch')}, {_each(each, unit)}"
     if each == best:
         assert best == period_bound(task.plan), "the best block meets the bound for all blocks"
-        return Stamped(repetend, True, f"{took}: proved, no block of any size repeats sooner.")
-    sentence = f"{took}. {_each(best, unit)} is possible, and proved to be the least."
+        return Stamped(repetend, True, f"{took}. Proved: no block of any size has a shorter time per micro-batch.")
+    sentence = f"{took}. {_each(best, unit)} is possible, and proved to be the shortest."
     sooner = least_period(repetend)
     if sooner < repetend.period:
-        sentence += f" This block may be stamped every {counted(sooner, unit)} already."
+        sentence += f" This block can already repeat every {counted(sooner, unit)}."
     return Stamped(repetend, False, sentence)
 
 
@@ -105,11 +105,11 @@ def _each(period: Fraction, unit: str) -> str:
 
 
 def best_line(task: Stamping) -> str:
-    """What is known of the best block."""
+    """Return a sentence on the best block."""
     best = task.best().period_per_micro_batch
-    return f"{best} {many(task.plan.time_unit)} per micro-batch are the least, proved"
+    return f"{best} {many(task.plan.time_unit)} per micro-batch is proved optimal"
 
 
 def target_of(task: Stamping) -> Schedule:
-    """The block to which the coach leads."""
+    """Return the block that the coach leads to."""
     return task.best().expand(task.best().unroll)

@@ -1,4 +1,4 @@
-"""The tasks of levels: a puzzle that is placed by hand, or a knob whose stops are predicted, and what they share."""
+"""Tasks of levels: puzzles (place runs by hand) and knobs (predict the best stop)."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
     from tessel_core.model import DeviceMesh
     from tessel_core.simulation import Trace
 
-MOST_RUNS, MOST_DEVICES = 400, 16
-"""Of a puzzle: what a person places by hand, and what a screen shows at once."""
+MAX_PUZZLE_RUNS, MAX_PUZZLE_DEVICES = 400, 16
+"""Limits of a puzzle: a person places the runs by hand, and all devices fit a screen."""
 
 Titled = tuple[str, Schedule]
 Traced = tuple["Trace", "DeviceMesh"]
-"""A simulation, and the mesh whose devices it ran on."""
+"""A simulation and its mesh."""
 Facts = Mapping[str, str]
-"""Numbers by the names that a level's sentences use for them."""
+"""Numbers as text, by the names that sentences of a level use."""
 
 
 def no_facts() -> Facts:
-    """Of sentences without numbers."""
+    """Return no facts, for sentences without numbers."""
     return {}
 
 
 def too_large(plan: MicroBatchPlan, micro_batches: int) -> str:
-    """Why this is no puzzle, without its full stop; empty where it is one."""
+    """Explain why a plan is too large for a puzzle, without a full stop; empty if it is not."""
     runs, devices = micro_batches * len(plan.blocks), len(plan.devices)
-    if runs > MOST_RUNS:
-        return f"has {runs:,} runs, more than the {MOST_RUNS} that one places by hand: take fewer micro-batches"
-    if devices > MOST_DEVICES:
-        return f"has {devices} devices, more than the {MOST_DEVICES} that fit a screen"
+    if runs > MAX_PUZZLE_RUNS:
+        return f"has {runs:,} runs, more than {MAX_PUZZLE_RUNS}, the limit for placing by hand: use fewer micro-batches"
+    if devices > MAX_PUZZLE_DEVICES:
+        return f"has {devices} devices, more than {MAX_PUZZLE_DEVICES}, the number that fits a screen"
     return ""
 
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A plan whose runs are placed by hand, against the shortest schedule that fits the memory.
+    """Task: place the runs of a plan by hand in the shortest schedule that fits the memory.
 
-    Raises InputError for a plan that is too large to be placed by hand.
+    Raises InputError if the plan is too large to place by hand.
     """
 
     plan: MicroBatchPlan
     micro_batches: int
     beside: tuple[Question, ...] = ()
-    """Schedules to look at beside one's own when that is complete."""
+    """Questions whose schedules are shown beside the player's complete schedule."""
     order: str = ""
-    """The published scheduler whose order is to be found; empty where every shortest schedule will do."""
+    """Published scheduler whose order is required; empty if any shortest schedule is accepted."""
 
     def __post_init__(self) -> None:
         objection = too_large(self.plan, self.micro_batches)
@@ -62,13 +62,13 @@ class Puzzle:
 
     @property
     def question(self) -> Question:
-        """The search for the schedule to be reached."""
+        """Search for the schedule to reach."""
         config = find_scheduler(DEFAULT_SCHEDULER).config()
         return Question(DEFAULT_SCHEDULER, self.plan, self.micro_batches, config)
 
     @property
     def setting(self) -> str:
-        """What is to be placed, in one line."""
+        """Description of the puzzle in one line."""
         unit = self.plan.time_unit
         durations = {kind: sorted({b.duration for b in self.plan.blocks if b.kind is kind}) for kind in BlockKind}
         times = [
@@ -82,51 +82,51 @@ class Puzzle:
             f"{len(self.plan.devices)} devices",
             counted(self.micro_batches, "micro-batch"),
             ", ".join(times),
-            *([f"{show_memory(room, self.plan.memory_unit)} a device"] if room is not None else []),
+            *([f"{show_memory(room, self.plan.memory_unit)} per device"] if room is not None else []),
         ]
         return " · ".join(parts)
 
 
 @dataclass(frozen=True)
 class StopResult:
-    """What one stop of a knob leads to, with how that is known."""
+    """Outcome of one stop of a knob."""
 
     value: Fraction
-    """By which stops are judged."""
+    """Value by which stops are compared."""
     shown: str
-    """The value, as people read it."""
+    """The value as text."""
     says: str
-    """One sentence: the measured value, beside the formula or the bound that it is held against."""
+    """Sentence with the measured value, and the formula or bound that it is compared with."""
     schedules: tuple[Titled, ...] = ()
-    """To look at, on one axis of time."""
+    """Schedules to show on one time axis."""
     traced: Callable[[], Traced] | None = None
-    """A simulation to look at, in the place of schedules."""
+    """Simulation to show in place of schedules."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A question whose answer is a stop of a knob: predicted first, then shown."""
+    """Task: predict which stop of a knob answers the question."""
 
     label: str
     stops: tuple[str, ...]
     outcome: Callable[[int], StopResult]
-    """Of a stop by its position, solved."""
+    """Function from the position of a stop to its outcome, which runs solvers."""
     answers: Callable[[Sequence[StopResult]], frozenset[int]]
-    """The positions of the stops that answer the question, given the outcomes of all."""
+    """Function from all outcomes to the positions of the right stops."""
     measure: str
-    """What the values are, as the heading of their column."""
+    """Heading of the column of values."""
 
     @property
     def in_words(self) -> bool:
-        """Whether stops are words that have to be read beside each other, rather than numbers in a row."""
+        """Whether stops are words, which need more space than numbers."""
         return not all(stop[:1].isdigit() for stop in self.stops)
 
 
 def first_below(limit: Fraction | int) -> Callable[[Sequence[StopResult]], frozenset[int]]:
-    """The first stop whose value is less than that."""
+    """Return a function that finds the first stop with a value below `limit`."""
     return lambda outcomes: frozenset([i for i, each in enumerate(outcomes) if each.value < limit][:1])
 
 
 def least(outcomes: Sequence[StopResult]) -> frozenset[int]:
-    """The stops of least value."""
+    """Return the stops with the least value."""
     return frozenset(i for i, each in enumerate(outcomes) if each.value == min(one.value for one in outcomes))

@@ -1,4 +1,4 @@
-"""What became of a puzzle: the referee's word, how near it is to what is proved, and whose order it is."""
+"""Evaluation of a puzzle: broken rules, distance from the best known schedule, and the recognised order."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from tessel_core.units import show_times
 
 @dataclass(frozen=True)
 class Judged:
-    """A complete schedule that keeps all rules, against the best that is known."""
+    """Evaluation of a complete schedule that keeps all rules."""
 
     report: ScheduleReport
-    """Of the schedule, with the best proved bound."""
+    """Report on the schedule, with the best proved bound."""
     reached: bool
-    """Whether it is as short as the best that is known, and in the order that is asked for where one is."""
+    """Whether it is as short as the best known schedule, and has the required order if there is one."""
     sentence: str
-    """Its length against the best, and what is proved."""
+    """Sentence on its length, the best known length and the bound."""
     orders: tuple[str, ...]
-    """Titles of the published schedules with the same order on every device."""
+    """Titles of published schedules with the same order on every device."""
 
     @property
     def recognised(self) -> str:
-        """Whose order it is, in a sentence."""
+        """Sentence that names the published schedules with this order."""
         if not self.orders:
-            return "None of the published schedules here has this order."
+            return "No published schedule has this order."
         names = self.orders[0] if len(self.orders) == 1 else f"{', '.join(self.orders[:-1])} and {self.orders[-1]}"
         return f"Recognised: {names}."
 
 
 def schedule_of(puzzle: Puzzle, placed: Iterable[Placed]) -> Schedule | None:
-    """The schedule that the placed runs make, None while some are missing.
+    """Return the schedule of the placed runs; None if some are missing.
 
-    It may break rules: `judge` says which.  Raises InputError for a run that the puzzle does not have.
+    It may break rules, which `judge` reports.  Raises InputError for a run that the puzzle does not have.
     """
     blocks, micro_batches = len(puzzle.plan.blocks), puzzle.micro_batches
     starts = np.full((micro_batches, blocks), -1, dtype=np.int64)
@@ -59,30 +59,30 @@ def schedule_of(puzzle: Puzzle, placed: Iterable[Placed]) -> Schedule | None:
 
 
 def judge(schedule: Schedule, best: ScheduleReport, order: str = "") -> Judged:
-    """A complete schedule against the answer to its puzzle's question, and the scheduler whose order is asked for.
+    """Compare a complete schedule with the answer `best` of its puzzle, and with the required published `order`.
 
-    Raises InputError with the rule that it breaks and the place, and where that answer has no schedule.
+    Raises InputError with the broken rule and its place, and if `best` has no schedule.
     """
     if best.solution is None:
-        raise InputError("puzzle", f"has no schedule to be held against: {best.reason or best.status}")
+        raise InputError("puzzle", f"has no schedule to compare with: {best.reason or best.status}")
     report = evaluate(schedule, BY_HAND, bound=best.makespan_bound)
     unit, least = schedule.plan.time_unit, min(best.solution.makespan, schedule.makespan)
     took, shortest, bound = show_times((schedule.makespan, least, best.makespan_bound), unit)
     more, proved, orders = schedule.makespan - least, best.makespan_bound == least, orders_like(schedule)
     limit, missed = f"the bound is {bound}", bool(order) and title_of(order) not in orders
     if not more:
-        nobody = "proved: nobody can do better" if proved else f"nothing shorter is known, and {limit}"
+        nobody = "proved optimal" if proved else f"no shorter schedule is known, and {limit}"
         sentence = f"{took}, {nobody}."
     else:
-        known = f"{shortest} is possible{', and proved to be the least' if proved else f', and {limit}'}"
-        sentence = f"{took}, {more / least:.1%} longer than it has to be: {known}."
+        known = f"{shortest} is possible{', and proved to be the shortest' if proved else f', and {limit}'}"
+        sentence = f"{took}, {more / least:.1%} longer than necessary: {known}."
     if missed and not more:
-        sentence += f" What is asked for is another order, {title_of(order)}."
+        sentence += f" The task asks for another order, {title_of(order)}."
     return Judged(report, not more and not missed, sentence, orders)
 
 
 def orders_like(schedule: Schedule) -> tuple[str, ...]:
-    """Titles of the published schedules that have this order on every device, up to renumbering micro-batches."""
+    """Return titles of published schedules with this order on every device, up to renumbering micro-batches."""
     return tuple(
         title for title, other in _published(schedule.plan, schedule.micro_batches) if same_order(schedule, other)
     )
@@ -90,7 +90,7 @@ def orders_like(schedule: Schedule) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, Schedule]]:
-    """The published schedules that apply to the plan, whether they fit its memory or not."""
+    """Return the published schedules that apply to the plan, also those that exceed its memory."""
     found = []
     for name in BASELINES:
         if not BASELINES[name].why_not(plan, micro_batches):
@@ -101,20 +101,20 @@ def _published(plan: MicroBatchPlan, micro_batches: int) -> Sequence[tuple[str, 
 
 
 def horizon(puzzle: Puzzle) -> int:
-    """Ticks that a board has room for at first: somewhat more than the bound, which no search has to be awaited for."""
+    """Return the initial length of a board in ticks: a quarter more than the bound, which needs no search."""
     least = makespan_bound(puzzle.plan, puzzle.micro_batches)
     return least + max(1, least // 4)
 
 
 def best_line(best: ScheduleReport) -> str:
-    """What is known of the shortest schedule, after its length."""
+    """Return what is known of the shortest schedule, as the end of a sentence after its length."""
     if best.solution is None:
         return "no schedule fits the memory" if best.status is Status.INFEASIBLE else "no schedule was found"
-    return "is the least, proved" if best.makespan_bound == best.solution.makespan else "is the best known"
+    return "is proved optimal" if best.makespan_bound == best.solution.makespan else "is the best known"
 
 
 def target_of(puzzle: Puzzle, best: ScheduleReport) -> Schedule | None:
-    """What the coach leads to: the order that is asked for, else the shortest schedule; None without one."""
+    """Return the schedule that the coach leads to: that of the required order, else the shortest; None without one."""
     if best.solution is None or not puzzle.order:
         return best.solution
     return solve_schedule(puzzle.order, puzzle.plan, puzzle.micro_batches).solution

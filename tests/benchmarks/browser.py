@@ -326,7 +326,7 @@ def learned(browser: Browser) -> tuple[list[float], list[float]]:
             first.append(tab.evaluate(FIRST_MOVE) / 1000)
             if len(first) == VISITS:
                 tab.goto(f"{url}/learn?sample=v-shape-4&n=50&level=own")
-                tab.get_by_text("is the least, proved").wait_for()
+                tab.get_by_text("is proved optimal").wait_for()
                 for _ in range(MOVES):
                     moves.append(tab.evaluate(MOVE) / 1000)
                     tab.wait_for_timeout(600)

@@ -37,11 +37,11 @@ def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
     page.keyboard.press("1")
     page.keyboard.press("s")
     equals(lambda: placed(page), 4)
-    page.get_by_text("4 steps, proved: nobody can do better.").wait_for()
+    page.get_by_text("4 steps, proved optimal.").wait_for()
     page.locator(".timeline[data-painted]").first.wait_for()
     looks_right(page, "Learn")
     page.reload()
-    page.get_by_text("4 steps, proved: nobody can do better.").wait_for()
+    page.get_by_text("4 steps, proved optimal.").wait_for()
     press(page, "Next: Why micro-batches")
     page.wait_for_url("**level=2**")
     page.get_by_role("button", name="Show").wait_for()
@@ -68,13 +68,13 @@ def test_a_block_is_stamped_across(page, address: str) -> None:
     soon(lambda: told(line(page), r"^Every 7: B2 .* runs F2 of micro-batch 1 then"))
     period.fill("16")
     period.press("Enter")
-    page.get_by_text("This block may be stamped every 8 steps already.").wait_for()
+    page.get_by_text("This block can already repeat every 8 steps.").wait_for()
     page.reload()
     begun(page)
     assert copies.count() > 0
     press(page, "Start over")
     press(page, "Finish")
-    page.get_by_text("16/3 steps each: proved, no block of any size repeats sooner.").wait_for()
+    page.get_by_text("16/3 steps each. Proved: no block of any size has a shorter time per micro-batch.").wait_for()
     assert page.evaluate(MISPLACED) == []
 
 
@@ -109,7 +109,7 @@ def test_runs_are_dragged_refused_moved_and_completed(page, address: str) -> Non
     equals(lambda: placed(page), 3)
     press(page, "Finish")
     equals(lambda: placed(page), 16)
-    page.get_by_text("10 steps, proved: nobody can do better.").wait_for()
+    page.get_by_text("10 steps, proved optimal.").wait_for()
     press(page, "Start over")
     equals(lambda: placed(page), 0)
 

@@ -19,7 +19,7 @@ from helpers.browser import (
     press,
     soon,
 )
-from helpers.looks import came_still, looks_right
+from helpers.looks import assert_no_layout_shift, looks_right
 
 from tessel_core.formats import graph_text, read_mesh
 from tessel_core.samples import load_graph
@@ -118,7 +118,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     page.get_by_text("proved optimal").wait_for()
     best = largest_load(page)
     page.locator(f"{DRAWING} .scatterlayer .point").first.wait_for()
-    came_still(page, "Placement")
+    assert_no_layout_shift(page, "Placement")
     drag_in_the_lanes(page, best)
     fill_the_table(page, best)
     click_mark(page)

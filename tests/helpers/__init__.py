@@ -1,2 +1,1 @@
-"""What tests share: an independent simulator, slow oracles that know no solver, random plans, and readers of
-exported files."""
+"""Shared code of tests: an independent simulator, brute-force oracles, random plans, and readers of exported files."""

@@ -1,4 +1,4 @@
-"""The app in a process of its own, for tests that look at it with a real browser."""
+"""Run the app in a separate process, for tests with a real browser."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _ASKED = os.environ.get("TESSEL_BROWSER")
 HEADLESS = shutil.which(_ASKED) if _ASKED else shutil.which("chromium-headless-shell") or CHROMIUM
-"""The browser of the tests: the one that TESSEL_BROWSER names, else the shell without windows, which takes a seventh
-less work, else Chromium."""
+"""Browser of the tests: TESSEL_BROWSER if set, else chromium-headless-shell, which needs a seventh less CPU time, else
+Chromium."""
 QUIET = [
     "--no-sandbox",
     "--headless",
@@ -32,7 +32,7 @@ QUIET = [
 
 @contextmanager
 def serve(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server whose store is in `folder`; it ends with the block, however that ends."""
+    """Run a server with its store in `folder` until the end of the `with` block. Yields its address and process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What every test in a real Chromium does: read until it is so, press, go, type, at the pace of a busy machine."""
+"""Helpers for tests in a real browser: wait for conditions, press buttons, navigate and type."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 60
-"""A minute: an answer that takes a second takes many beside two other searches."""
+"""Longest wait. An answer that takes a second alone takes much longer beside two other searches."""
 ROW_PIXELS = 35
-"""How high a row of a table is."""
+"""Height of a row of a table."""
 BEGIN = re.compile("Search$|Build$")
-"""What the button says that asks for a schedule."""
+"""Text of the button that starts a search or build."""
 NO_WIDER = "() => document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth"
 IDLE = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
 
 GUTTER, LANES, LANE = (44, 0.16, 118), 74, 30
-"""Pixels of a timeline: what its names take (least, share, most), where its lanes begin, how high one is."""
+"""Layout of a timeline in pixels: width of the names (least, share of the width, most), top of the lanes, height of a
+lane."""
 
 
 def soon(check: Callable[[], None]) -> None:
-    """Make a check until it holds. A screen on its way to what it will show is no mistake; one that stays so is."""
+    """Repeat a check until it passes. Raise its error if it still fails after `PATIENCE_S`."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -32,7 +33,7 @@ def soon(check: Callable[[], None]) -> None:
 
 
 def equals(read: Callable[[], object], expected: object) -> None:
-    """Until what is read is what is expected."""
+    """Wait until `read` returns the expected value."""
 
     def check() -> None:
         found = read()
@@ -42,7 +43,7 @@ def equals(read: Callable[[], object], expected: object) -> None:
 
 
 def at_least(read: Callable[[], float], least: float) -> None:
-    """Until what is read is so much."""
+    """Wait until `read` returns at least `least`."""
 
     def check() -> None:
         found = read()
@@ -52,46 +53,49 @@ def at_least(read: Callable[[], float], least: float) -> None:
 
 
 def no_wider_than_the_screen(page) -> None:
-    """Of a page whose script has ended: nothing has to be scrolled for sideways."""
+    """Wait until the page has run, and needs no horizontal scrolling."""
     page.wait_for_function(IDLE)
     page.wait_for_function(NO_WIDER)
 
 
 def press(page, label: str) -> None:
-    """The first button whose text ends so, but for the keys that press it too."""
+    """Press the first visible button whose text ends with `label`, ignoring its keyboard shortcut."""
     text = re.compile(rf"{re.escape(label)}(Ctrl \+ (Shift \+ )?\w)?$")
     page.locator("button:visible").filter(has_text=text).first.click()
 
 
 def only(page, label: str):
-    """The button of this name, once there is one: while a page runs anew, what it shows and what it showed overlap."""
+    """Return the button with this name when there is exactly one.
+
+    During a rerun, old and new elements can both be there.
+    """
     found = page.get_by_role("button", name=label, exact=True)
     equals(found.count, 1)
     return found
 
 
 def go(page, title: str) -> None:
-    """To a page of the app, by the bar at the top."""
-    page.mouse.move(0, 0)  # a tooltip of what was pointed at may lie over the bar
+    """Navigate to a page with the bar at the top."""
+    page.mouse.move(0, 0)  # a tooltip may cover the bar
     page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
 
 
 def enter(page, label: str, text: str) -> None:
-    """Into a field."""
+    """Enter text into a field."""
     field = page.get_by_label(label, exact=True).and_(page.locator("input"))
     field.fill(text)
     field.press("Enter")
 
 
 def download(page, label: str):
-    """What a button hands out."""
+    """Return the file that a button downloads."""
     with page.expect_download() as found:
         press(page, label)
     return found.value
 
 
 def forget(context, address: str) -> None:
-    """Close all tabs but the first, and drop all that pages of this address have kept; caches stay."""
+    """Close all tabs but the first, and clear the storage of this address, but not the caches."""
     first, *others = context.pages
     for tab in others:
         tab.close()
@@ -103,12 +107,12 @@ def forget(context, address: str) -> None:
 
 
 def canvas(page, which: int = 0):
-    """What takes the gestures of a timeline."""
+    """Return the canvas of a timeline that receives mouse events."""
     return page.locator(".timeline canvas.over").nth(which)
 
 
 def at(page, tick: float, device: int, whole: float) -> tuple[float, float]:
-    """The point of a tick on a device's lane, while all of the time is seen."""
+    """Return the position of a tick on the lane of a device in pixels, if the whole schedule is in view."""
     box = canvas(page).bounding_box()
     left = min(GUTTER[2], max(GUTTER[0], GUTTER[1] * box["width"]))
     share = tick / whole
@@ -116,7 +120,7 @@ def at(page, tick: float, device: int, whole: float) -> tuple[float, float]:
 
 
 def drag(page, begin: tuple[float, float], end: tuple[float, float], *, drop: bool = True) -> None:
-    """From one point to another."""
+    """Drag the mouse from one point to another."""
     page.mouse.move(*begin)
     page.mouse.down()
     page.mouse.move(*end, steps=5)

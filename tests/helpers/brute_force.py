@@ -1,4 +1,4 @@
-"""Slow oracles for tiny plans.  They know the rules of schedules and nothing of `tessel_core.scheduling`."""
+"""Brute-force oracles for tiny plans, independent of `tessel_core.scheduling`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tessel_core.model import Block, Dependency, MicroBatchPlan, Repetend
 
 @dataclass(frozen=True)
 class Facts:
-    """What the oracles need of a plan, by block index."""
+    """The data of a plan that the oracles need, by block index."""
 
     duration: tuple[int, ...]
     memory: tuple[int, ...]
     on: tuple[frozenset[int], ...]
     before: tuple[tuple[tuple[int, int], ...], ...]
-    """Per block, its direct predecessors with their lags."""
+    """(predecessor, lag) pairs of each block."""
     room: tuple[float, ...]
-    """Per device, what micro-batches may hold."""
+    """Memory of each device for micro-batches."""
 
     @property
     def blocks(self) -> range:
@@ -53,7 +53,7 @@ def _facts(blocks: Sequence[Block], dependencies: Sequence[Dependency], room: Se
 
 
 def prefixes(facts: Facts) -> Iterator[frozenset[int]]:
-    """Every set of blocks with which some order that the dependencies allow begins, each once."""
+    """Yield every set of blocks that is a prefix of some order allowed by the dependencies."""
     seen = {frozenset[int]()}
     waiting = [frozenset[int]()]
     while waiting:
@@ -75,19 +75,19 @@ def _held(facts: Facts, done: frozenset[int]) -> list[int]:
 
 
 def memory_returns(blocks: Sequence[Block], dependencies: Sequence[Dependency], devices: int) -> bool:
-    """Whether one micro-batch's memory sums to 0 on every device and no order makes it negative."""
+    """Whether the memory of one micro-batch sums to 0 on every device and is negative in no order."""
     facts = _facts(blocks, dependencies, [float("inf")] * devices)
     whole = frozenset(facts.blocks)
     return not any(_held(facts, whole)) and all(min(_held(facts, done)) >= 0 for done in prefixes(facts))
 
 
 def fits(plan: MicroBatchPlan) -> bool:
-    """Whether some order of one micro-batch's blocks stays within every device's capacity."""
+    """Whether one micro-batch fits the capacities in some order."""
     return _order_exists(facts_of(plan))
 
 
 def _order_exists(facts: Facts) -> bool:
-    """Whether the full set is reached from the empty one through sets that fit."""
+    """Whether a sequence of sets that fit leads from the empty set to the full set."""
     if min(facts.room) < 0:
         return False
     reached, waiting = set[frozenset[int]](), [frozenset[int]()]
@@ -102,7 +102,7 @@ def _order_exists(facts: Facts) -> bool:
 
 
 def least_capacity(plan: MicroBatchPlan) -> int:
-    """Least capacity, the same on every device, at which one micro-batch fits."""
+    """Return the least equal capacity of all devices at which one micro-batch fits."""
     capacity = 0
     while not fits(plan.with_capacity(capacity)):
         capacity += 1
@@ -110,17 +110,17 @@ def least_capacity(plan: MicroBatchPlan) -> int:
 
 
 Counts = tuple[int, ...]
-"""Per block, how many micro-batches have started it."""
+"""Number of micro-batches that have started each block."""
 Times = tuple[int, ...]
-"""(makespan, last start, each device's next free tick, ends of the runs that others still wait for)"""
+"""(makespan, last start, next free tick of each device, ends of runs that later runs wait for)."""
 
 
 def least_makespan(plan: MicroBatchPlan, micro_batches: int) -> int | None:
-    """Least makespan over all semi-active schedules; None where memory allows none.
+    """Return the least makespan over all semi-active schedules; None if memory allows no schedule.
 
-    Runs are appended in order of start, each as early as its devices and dependencies allow, in every way; each block
-    takes micro-batches in turn, because runs of one block can be swapped.  What devices hold depends on the counts
-    alone, so of schedules with equal counts only those matter whose times no other beats in every component.
+    Runs are appended in order of start, each as early as its devices and dependencies allow, in every possible way.
+    Each block runs its micro-batches in order, because runs of the same block can be swapped.  Memory depends only on
+    the counts.  So among schedules with equal counts, only those with Pareto-optimal times are kept.
     """
     facts = facts_of(plan)
     if min(facts.room) < 0:
@@ -139,7 +139,7 @@ def least_makespan(plan: MicroBatchPlan, micro_batches: int) -> int | None:
 
 
 def _may_start(facts: Facts, counts: Counts, b: int) -> bool:
-    """Its predecessors have started this micro-batch, and its devices have room."""
+    """Whether all predecessors have started this micro-batch, and the devices have room."""
     held = [sum(counts[a] * facts.memory[a] for a in facts.blocks if d in facts.on[a]) for d in facts.on[b]]
     room = [facts.room[d] for d in facts.on[b]]
     return all(counts[a] > counts[b] for a, _ in facts.before[b]) and all(
@@ -148,7 +148,7 @@ def _may_start(facts: Facts, counts: Counts, b: int) -> bool:
 
 
 def _awaited(facts: Facts, counts: Counts) -> list[tuple[int, int]]:
-    """Runs whose end some run that has not started waits for."""
+    """Return the runs whose ends are needed by runs that have not started."""
     least = {
         a: min((counts[b] for b in facts.blocks for p, _ in facts.before[b] if p == a), default=counts[a])
         for a in facts.blocks
@@ -157,7 +157,7 @@ def _awaited(facts: Facts, counts: Counts) -> list[tuple[int, int]]:
 
 
 def _appended(facts: Facts, counts: Counts, larger: Counts, b: int, fronts: set[Times]) -> Iterator[Times]:
-    """The fronts with block b's next run appended, where it does not start before the last one."""
+    """Yield the times after appending the next run of block b, if it does not start before the last run."""
     devices = len(facts.room)
     awaited_before, awaited_after = _awaited(facts, counts), _awaited(facts, larger)
     longest_lag = max((lag for before in facts.before for _, lag in before), default=0)
@@ -167,7 +167,7 @@ def _appended(facts: Facts, counts: Counts, larger: Counts, b: int, fronts: set[
         if start < last:
             continue
         end = ends[b, counts[b]] = start + facts.duration[b]
-        # Nothing starts before this run any more, so earlier times make no difference.
+        # No later run starts before this one, so earlier times can be raised to its start.
         free = [end if d in facts.on[b] else max(tick, start) for d, tick in enumerate(free)]
         yield (max(makespan, end), start, *free, *(max(ends[run], start - longest_lag) for run in awaited_after))
 
@@ -181,7 +181,7 @@ def _unbeaten(fronts: set[Times]) -> set[Times]:
 
 
 def least_period(plan: MicroBatchPlan, unroll: int) -> int | None:
-    """Least period of `unroll` micro-batches, trying 1, 2, …; None where memory allows no schedule."""
+    """Return the least period of `unroll` micro-batches by trying 1, 2, …; None if memory allows no schedule."""
     if not fits(plan):
         return None
     period = 1
@@ -191,13 +191,13 @@ def least_period(plan: MicroBatchPlan, unroll: int) -> int | None:
 
 
 Copy = tuple[int, int]
-"""(block, micro-batch of the period)"""
+"""(block, micro-batch of the period)."""
 Pattern = dict[Copy, int]
 """Starts modulo the period."""
 
 
 def has_repetend(plan: MicroBatchPlan, unroll: int, period: int) -> bool:
-    """Whether `unroll` micro-batches can repeat every `period` ticks; what is found is simulated before it counts."""
+    """Whether `unroll` micro-batches can repeat every `period` ticks. A solution is simulated before it counts."""
     facts = facts_of(plan)
     starts = np.zeros((unroll, len(facts.blocks)), dtype=np.int64)
     for part in _independent_parts(facts):
@@ -216,7 +216,7 @@ def has_repetend(plan: MicroBatchPlan, unroll: int, period: int) -> bool:
 
 
 def _independent_parts(facts: Facts) -> list[list[int]]:
-    """Blocks that share devices or dependencies, directly or through others."""
+    """Group blocks that share devices or dependencies, directly or through other blocks."""
     label = list(facts.blocks)
     for _ in facts.blocks:
         for a, b in combinations(facts.blocks, 2):
@@ -226,15 +226,15 @@ def _independent_parts(facts: Facts) -> list[list[int]]:
 
 
 def _of(facts: Facts, a: int, b: int) -> list[tuple[int, int]]:
-    """Dependencies of b on a."""
+    """Return the dependencies of b on a."""
     return [(p, lag) for p, lag in facts.before[b] if p == a]
 
 
 def tight_patterns(facts: Facts, part: list[int], unroll: int, period: int) -> Iterator[Pattern]:
-    """Patterns in which every run is tied to another by a dependency or by following it on a device at once.
+    """Yield patterns in which every run is connected to another by a tight dependency or by following it without a gap.
 
-    With each device's order kept, what it holds is kept, and the starts are the solutions of difference constraints,
-    which have a vertex: a solution whose tight constraints connect all runs.
+    These patterns are enough.  For a fixed order on each device, memory is fixed, and starts are the solutions of
+    difference constraints.  These have a vertex: a solution whose tight constraints connect all runs.
     """
     copies = [(b, u) for u in range(unroll) for b in part]
     if any(facts.duration[b] > period for b in part):
@@ -277,11 +277,11 @@ def _disjoint(facts: Facts, pattern: Pattern, new: Copy, r: int, period: int) ->
 
 
 def _turns_that_fit(facts: Facts, part: list[int], pattern: Pattern, period: int) -> dict[Copy, int] | None:
-    """Periods to add to a pattern so that dependencies and memory are kept, or None where there are none.
+    """Return the number of periods to add to each start so that dependencies and memory rules hold; None if impossible.
 
-    A run that does not acquire is best as early as its predecessors allow, and so is an acquiring one whose successors
-    wait for nothing but it; any other is tried in every turn of a range that no solution needs to leave, because
-    delaying all that follows a set of blocks by a period never lowers what is held.
+    A run that does not acquire memory is best as early as its predecessors allow.  The same holds for an acquiring run
+    whose successors wait only for it.  Any other run is tried in a range that some solution never leaves, because
+    delaying everything after a set of blocks by one period never lowers the memory in use.
     """
     order = [(b, u) for b in _topological(facts, part) for u in {u for _, u in pattern}]
     longest_lag = max((lag for b in part for _, lag in facts.before[b]), default=0)
@@ -323,13 +323,13 @@ def _followers(facts: Facts, b: int) -> set[int]:
 
 
 def _joined_later(facts: Facts, b: int) -> bool:
-    """Whether something that follows a block also waits for something that does not."""
+    """Whether a follower of a block also waits for a block that does not follow it."""
     follow = _followers(facts, b)
     return any(a not in follow for c in follow - {b} for a, _ in facts.before[c])
 
 
 def _first_sources(facts: Facts, part: list[int]) -> set[int]:
-    """One source per set of blocks that dependencies connect: shifting such a set by whole periods changes nothing."""
+    """Return one source of each connected set of blocks. Shifting such a set by whole periods changes nothing."""
     label = {b: b for b in part}
     for _ in part:
         for b in part:
@@ -343,8 +343,11 @@ def _first_sources(facts: Facts, part: list[int]) -> set[int]:
 
 
 def _within_room(facts: Facts, pattern: Pattern, turns: dict[Copy, int], period: int) -> bool:
-    """At each acquire, what runs have acquired by then, less what ended by then: sums over all periods, which cancel
-    because one micro-batch's memory sums to 0."""
+    """Whether memory fits at each acquire.
+
+    Held memory is acquired minus released memory, summed over all periods.  Earlier periods cancel, because the memory
+    of one micro-batch sums to 0.
+    """
     start = {copy: turns[copy] * period + r for copy, r in pattern.items()}
     for (b, _), now in start.items():
         if facts.memory[b] <= 0:

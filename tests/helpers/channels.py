@@ -1,4 +1,4 @@
-"""Whether ranks can hang, by trying every order in which they may go on: slow, and plain to read."""
+"""Check whether ranks can hang by trying every order of their steps: slow and simple."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Message = tuple[int, int]
 """Rank and position of a send."""
 Queues = tuple[tuple[object, tuple[Message, ...]], ...]
 State = tuple[tuple[int, ...], Queues, bool]
-"""Positions, what every queue holds, and whether anything was mismatched."""
+"""Positions of the ranks, contents of the queues, and whether any tensor was mismatched."""
 
 
 def send(to: int, tensor: str, edge: str = "") -> Action:
@@ -34,7 +34,7 @@ def wait(to: int, tensor: str, edge: str = "") -> Action:
 
 
 def some_lists(choose: random.Random) -> Lists:
-    """Two to four ranks with a few transfers and collectives in one order, some of it then spoiled."""
+    """Return random actions of two to four ranks in a common order, with some random swaps and omissions."""
     lists: Lists = [[] for _ in range(choose.choice((2, 2, 3, 3, 4)))]
     for number in range(choose.randint(2, 5)):
         group = choose.sample(range(len(lists)), choose.choice((2, 2, 2, len(lists))))
@@ -49,7 +49,7 @@ def some_lists(choose: random.Random) -> Lists:
         if choose.random() < 0.2:
             lists[one].append(wait(other, f"t{number}", edge))
     for mine in lists:
-        if any(action.kind is ActionKind.WAIT for action in mine):  # which stays behind its send
+        if any(action.kind is ActionKind.WAIT for action in mine):  # a wait must stay after its send
             continue
         for _ in range(choose.choice((0, 1, 2)) if len(mine) > 1 else 0):
             i = choose.randrange(len(mine) - 1)
@@ -60,14 +60,14 @@ def some_lists(choose: random.Random) -> Lists:
 
 
 class Everything:
-    """All states that some order reaches."""
+    """All states that are reachable in some order."""
 
     def __init__(self, lists: Lists, channels: Channels, capacity: int) -> None:
         self.lists, self.channels, self.capacity = lists, channels, capacity
         start: State = ((0,) * len(lists), (), False)
         reached, waiting = {start}, [start]
         self.ends = list[State]()
-        """States from which nothing goes on."""
+        """States in which no rank can continue."""
         while waiting:
             state = waiting.pop()
             after = list(self.steps(state))
@@ -90,7 +90,7 @@ class Everything:
         return self.lists[rank][at[rank]] if at[rank] < len(self.lists[rank]) else None
 
     def steps(self, state: State) -> Iterator[State]:
-        """The states that one step of one rank, or of several that meet, leads to."""
+        """Yield the states after one step of one rank, or of several ranks in a collective."""
         at, held, wrong = state
         queues = dict(held)
         for rank in range(len(self.lists)):
@@ -138,9 +138,9 @@ class Everything:
         return all(at == len(mine) for at, mine in zip(state[0], self.lists, strict=True)) and not state[1]
 
     def fewest_that_wait(self, state: State) -> int:
-        """Ranks of the smallest set that stays where it is whatever the others manage to do; 0 where there is none.
+        """Return the size of the smallest set of ranks that stays blocked whatever the others do; 0 if there is none.
 
-        The others do all that they have left, in their order, without ever waiting.
+        The other ranks do all their remaining actions in order, without waiting.
         """
         blocked = [rank for rank in range(len(self.lists)) if self.now(state[0], rank)]
         for size in range(1, len(blocked) + 1):
@@ -149,7 +149,7 @@ class Everything:
         return 0
 
     def stay(self, state: State, few: set[int]) -> bool:
-        """Whether the others' help moves none of the few, although for each of them the other end is still to come."""
+        """Whether the ranks in `few` stay blocked although the other end of each of their actions is still to come."""
         at, held, _ = state
         helped = {key: list(queue) for key, queue in held}
         for key, queue in helped.items():
@@ -162,7 +162,7 @@ class Everything:
         return all(self.stays(at, helped, rank, few) for rank in few)
 
     def left(self, at: tuple[int, ...], rank: int, kind: ActionKind, other: int, key: object) -> int:
-        """How many sends or receives of a rank with another are still to come on a queue."""
+        """Count the remaining sends or receives of a rank with another rank on a queue."""
         return sum(
             action.kind is kind and action.ranks == (other,) and key == self.key(*ends, action.edge)
             for action in self.lists[rank][at[rank] :]
@@ -170,7 +170,7 @@ class Everything:
         )
 
     def held_up(self, at: tuple[int, ...], queue: list[Message], key: object, few: set[int]) -> bool:
-        """Whether one of the few still has to receive something of that part of a queue."""
+        """Whether a rank in `few` still has to receive a message of that part of a queue."""
         for i, message in enumerate(queue):
             to = self.sent(message).ranks[0]
             before = sum(m[0] == message[0] and self.sent(m).ranks == (to,) for m in queue[:i])

@@ -1,4 +1,4 @@
-"""A real Dask scheduler and real workers, each a process of its own on loopback; all gone when the test is."""
+"""A real Dask scheduler and workers, each a process on the loopback interface, which end with the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUIET = {"DASK_LOGGING__DISTRIBUTED": "error", "OMP_NUM_THREADS": "1"}
 
 
 class Cluster:
-    """Processes that can be killed one by one."""
+    """A cluster of processes that can be killed one by one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Cluster:
         """HOST:PORT of the scheduler."""
 
     def start_scheduler(self, port: int = 0) -> subprocess.Popen[bytes]:
-        """On a free port, unless one is asked for; returns when it listens."""
+        """Start a scheduler on `port`, or on a free port, and return when it listens."""
         file = self._folder / "scheduler.json"
         file.unlink(missing_ok=True)
         words = ("--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file)
@@ -45,7 +45,7 @@ class Cluster:
         return True
 
     def start_worker(self) -> subprocess.Popen[bytes]:
-        """With one thread, and nobody who would start it again."""
+        """Start a worker with one thread, which is not restarted if it dies."""
         words = ("--no-nanny", "--nthreads", 1, "--host", "127.0.0.1", "--no-dashboard", "--death-timeout", 60)
         return self._start("distributed.cli.dask_worker", f"tcp://{self.address}", *words)
 
@@ -64,7 +64,7 @@ class Cluster:
 
 @contextmanager
 def dask_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A scheduler and `workers` workers."""
+    """Run a scheduler and `workers` workers."""
     cluster = Cluster(folder)
     try:
         cluster.start_scheduler()

@@ -1,4 +1,4 @@
-"""Decoders token by token and head by head, without any operator of the table."""
+"""Decoders computed token by token and head by head, without our operators."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Array = NDArray[np.float64]
 
 
 def parameters(model: Distributed) -> int:
-    """Numbers of all weights."""
+    """Return the number of parameters."""
     return sum(
         model.program.types[value].elements for value, piece in model.piece_of.items() if model.role_of(piece).weight
     )
 
 
 def weights(model: Distributed, seed: int = 0) -> dict[str, Array]:
-    """Random ones; scales are about 1."""
+    """Return random weights; scales are about 1."""
     draw, found = np.random.default_rng(seed), dict[str, Array]()
     for value, piece in model.piece_of.items():
         shape = model.program.types[value].shape
@@ -34,7 +34,7 @@ def weights(model: Distributed, seed: int = 0) -> dict[str, Array]:
 
 
 def decoded(network: Callable[[Any], Distributed], spec: Any) -> tuple[dict[str, Array], dict[str, Array]]:
-    """What one token after a prefill gives, and what the longer prefill gives of it, by output."""
+    """Return the outputs of one decoded token after a prefill, and the same outputs of the longer prefill."""
     whole, shorter, one = (
         replace(spec, **last) for last in ({}, {"sequence": spec.sequence - 1}, {"context": spec.sequence - 1})
     )
@@ -52,7 +52,7 @@ def decoded(network: Callable[[Any], Distributed], spec: Any) -> tuple[dict[str,
 
 
 def by_hand(spec: LlamaSpec, w: dict[str, Array], tokens: NDArray[np.int64]) -> Array:
-    """Logits of every token."""
+    """Return the logits of every token."""
     return _ByHand(spec, w).logits(tokens)
 
 
@@ -67,7 +67,7 @@ class _ByHand:
         return np.asarray(x @ self.w[f"{name}.weight"] + self.w.get(f"{name}.bias", 0.0))
 
     def turned(self, x: Array) -> Array:
-        """[batch, tokens, heads, size]."""
+        """Apply rotary positions to x, shaped [batch, tokens, heads, size]."""
         half, out = x.shape[-1] // 2, x.copy()
         for t in range(x.shape[1]):
             for i in range(half):
@@ -104,7 +104,7 @@ class _ByHand:
         return np.asarray(gate * self.product(f"{at}/up", y))
 
     def attended(self, q: Array, k: Array, v: Array, window: int) -> Array:
-        """Heads of queries [batch, tokens, heads, size] with those of keys and values that they share."""
+        """Return grouped-query attention; inputs are shaped [batch, tokens, heads, size]."""
         mixed = np.zeros((*q.shape[:3], v.shape[-1]))
         for head in range(q.shape[2]):
             shared = head * k.shape[2] // q.shape[2]
@@ -130,7 +130,7 @@ class _ByHand:
         return self.attended(q, k, v, spec.window if spec.window and not (self.gemma and layer % 2) else len(y[0]))
 
     def latent(self, at: str, y: Array) -> Array:
-        """[DeepSeek-AI 2024, arXiv 2405.04434, appendix C]."""
+        """Return multi-head latent attention [DeepSeek-AI 2024, arXiv 2405.04434, appendix C]."""
         spec = self.spec
         assert isinstance(spec, MoeSpec)
         plain = spec.head_size - spec.rotary_size
@@ -145,7 +145,7 @@ class _ByHand:
         return self.attended(q, k, made[..., plain:], len(y[0]))
 
     def mixture(self, at: str, y: Array, spec: MoeSpec) -> Array:
-        """Token by token, expert by expert."""
+        """Return the mixture of experts, computed token by token and expert by expert."""
         w, out = self.w, np.zeros_like(y)
         for place in np.ndindex(y.shape[:2]):
             x = y[place]

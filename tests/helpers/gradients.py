@@ -1,4 +1,4 @@
-"""Derived gradients beside finite differences in float64."""
+"""Compare derived gradients with finite differences in float64."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEP = 1e-6
 
 
 def check_gradients(forward: Distributed, given: Mapping[str, Array], also: tuple[str, ...] = ()) -> None:
-    """Each derived gradient, in some random direction, is the central difference of the sum of all losses."""
+    """Assert that each derived gradient, in a random direction, equals the central difference of the sum of losses."""
     model = Gradients(also=also)(forward)
     verify(model.program)
     found = {piece.name: array for piece, array in model.run(given)}
@@ -43,15 +43,15 @@ Case = tuple[str, Sequence[TensorType], Attributes]
 
 
 def example(kind: str) -> Case:
-    """The operator's example; one that casts does so to a real format."""
+    """Return the example of an operator; casts are to a real number format."""
     types, attributes = EXAMPLES[kind]
     return kind, types, (("dtype", "fp64"),) if kind == "cast" else attributes
 
 
 def trained(case: Case, low: float, used: slice = slice(None), seed: int = 11) -> tuple[Distributed, dict[str, Array]]:
-    """A squared loss of the outputs of one operator in float64 whose real inputs are weights; its inputs.
+    """Return a program with the squared loss of one operator in float64 whose real inputs are weights, and its inputs.
 
-    Real numbers lie above `low` and below 1.5, or as far above 0 as `low` is below.
+    Real numbers are drawn between `low` and max(1.5, -low).
     """
     kind, types, attributes = case
     values: dict[str, AttributeValue] = dict(attributes)

@@ -1,4 +1,4 @@
-"""Random small operator graphs, and the best placement by trying every one: it knows no ideal and no solver."""
+"""Random small operator graphs, and the best placement by brute force."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ ROUNDING = 1e-9
 
 
 def random_graph(seed: int, most: int = 7) -> OperatorGraph:
-    """Forward operators, backward ones with and without mates, colours, idle operators, unsupported ones, memory."""
+    """Return a random graph with forward and backward operators, colours, idle and unsupported operators, and
+    memory."""
     choose = random.Random(seed)
     while True:
         try:
             return _random_graph(choose, choose.randint(most // 2, most))
-        except InputError:  # colours that force a cycle
+        except InputError:  # the colours force a cycle
             continue
 
 
@@ -55,7 +56,7 @@ def _times(choose: random.Random) -> tuple[DeviceTime, ...]:
 
 
 def random_pool(seed: int) -> DevicePool:
-    """One to three devices, at times with little memory."""
+    """Return a random pool of one to three devices, sometimes with little memory."""
     choose = random.Random(seed)
     accelerators, cpus = choose.choice(((1, 0), (2, 0), (3, 0), (3, 0), (0, 1), (1, 1), (2, 1), (2, 1), (1, 2)))
     return DevicePool(accelerators, cpus, choose.choice((None, None, 4, 6, 8)))
@@ -69,7 +70,7 @@ def least_load(
     contiguous: bool = True,
     passes: bool = False,
 ) -> float | None:
-    """The least largest load, or with `passes` the least largest forward + largest backward load; None without any."""
+    """Return the least objective over all placements (see `objective_of`); None if no placement is allowed."""
     devices = pool.devices(graph)
     found = [
         objective_of(graph, pool, on, passes=passes)
@@ -82,7 +83,7 @@ def least_load(
 
 
 def objective_of(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...], *, passes: bool) -> float:
-    """The largest load, or the largest forward load and the largest backward load together."""
+    """Return the largest load, or with `passes` the largest forward load plus the largest backward load."""
     if not passes:
         return max(loads_of(graph, pool, on))
     return sum(max(loads_of(graph, pool, on, backward)) for backward in (False, True))
@@ -98,7 +99,7 @@ def _keeps_to(
 
 
 def is_allowed(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> bool:
-    """Supported, together where they must be, within memory."""
+    """Whether operators are supported on their devices, colocated as required, and within memory."""
     devices = pool.devices(graph)
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
     colours: dict[str, int] = {}
@@ -117,17 +118,18 @@ def is_allowed(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> b
 
 
 def is_chain(graph: OperatorGraph, on: tuple[int, ...]) -> bool:
-    """Some order of the devices in use has every tensor stay or move on, on the way forward."""
+    """Whether the devices in use can be ordered so that no forward tensor flows back."""
     return any(is_onwards(graph, tuple(map(order.index, on))) for order in permutations(sorted(set(on))))
 
 
 def is_onwards(graph: OperatorGraph, at: tuple[int, ...]) -> bool:
-    """Whether every tensor stays or moves on, on the way forward, where stages are numbered."""
+    """Whether no forward tensor flows to a stage with a smaller number."""
     return all(a <= b for a, b in _flows(graph, at))
 
 
 def _flows(graph: OperatorGraph, on: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Devices along forward edges; backward edges the other way where an end has nothing forward to stay with."""
+    """Yield (device, device) of forward edges, and reversed backward edges with an end that is bound to no forward
+    operator."""
     index = {operator.name: i for i, operator in enumerate(graph.operators)}
     for edge in graph.edges:
         source, target = graph.operators[index[edge.source]], graph.operators[index[edge.target]]
@@ -139,7 +141,7 @@ def _flows(graph: OperatorGraph, on: tuple[int, ...]) -> Iterator[tuple[int, int
 
 
 def _has_forward(graph: OperatorGraph, operator: Operator) -> bool:
-    """Whether anything forward is bound to it, over any number of bonds."""
+    """Whether the operator is bound to a forward operator, directly or through others."""
     bound, waiting = {operator.name}, [operator]
     while waiting:
         one = waiting.pop()
@@ -153,7 +155,8 @@ def _has_forward(graph: OperatorGraph, operator: Operator) -> bool:
 
 
 def loads_of(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...], backward: bool | None = None) -> list[float]:
-    """Per device: its operators, what it sends (once an operator) and receives (once an operator); or of one pass."""
+    """Return the load of each device: operators, and sent and received tensors once per operator; of one pass if
+    given."""
     devices = pool.devices(graph)
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
     loads = [0.0] * len(devices)

@@ -1,4 +1,4 @@
-"""Schedules as text grids: one line a device, one cell a tick."""
+"""Schedules as text grids: one line per device, one cell per tick."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WIDEST = 5_000
 
 
 def grid_text(schedule: Schedule) -> str:
-    """The schedule as text: `gpu0 | F0 F1 .. B0 B0 B0`, a cell per tick, repeated while a run lasts.
+    """Return the schedule as text: `gpu0 | F0 F1 .. B0 B0 B0`, one cell per tick, repeated while a run lasts.
 
-    A cell is the kind's letter and the micro-batch where a device has one block of that kind, else `block:micro_batch`,
-    where blanks in the block's name are "_".
+    A cell is the letter of the kind and the micro-batch if a device has one block of that kind.  Otherwise it is
+    `block:micro_batch`, with "_" for blanks in the name of the block.
 
-    Raises InputError when the makespan is too long for a grid.
+    Raises InputError if the makespan is too long for a grid.
     """
     if schedule.makespan > _WIDEST:
         raise InputError("grid", f"a makespan of {schedule.makespan} ticks is more than the {_WIDEST} a grid can show")
@@ -43,9 +43,9 @@ def grid_text(schedule: Schedule) -> str:
 
 
 def read_grid(text: str, plan: MicroBatchPlan) -> Schedule:
-    """The schedule that `grid_text` wrote for `plan`.
+    """Read a schedule of `plan` that `grid_text` wrote.
 
-    Raises InputError naming the line and the cell that the plan does not have, or another device's line contradicts.
+    Raises InputError with line and cell if the plan has no such cell, or another line contradicts it.
     """
     starts: dict[tuple[int, int], int] = {}
     filled: Counter[tuple[tuple[int, int], int]] = Counter()

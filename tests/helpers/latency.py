@@ -1,4 +1,4 @@
-"""The least latency of one sample by trying every split: it knows no order of subgraphs and no solver."""
+"""The least latency of one sample by brute force."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from helpers.graphs import is_allowed
 from tessel_core.model import CPU, DevicePool, OperatorGraph
 
 Place = tuple[int, int]
-"""A device and which of its subgraphs."""
+"""(device, subgraph on it)."""
 
 
 def least_latency(graph: OperatorGraph, pool: DevicePool, subgraphs: int) -> float | None:
-    """None where no split keeps the rules.  Hosts are alike, so the first stands for all."""
+    """Return the least latency; None if no split keeps the rules. Hosts are equal, so only the first is tried."""
     found = (latency_of(graph, pool, places) for places in every_split(graph, pool, subgraphs))
     return min((each for each in found if each is not None), default=None)
 
@@ -27,7 +27,7 @@ def every_split(graph: OperatorGraph, pool: DevicePool, subgraphs: int) -> Itera
 
 
 def latency_of(graph: OperatorGraph, pool: DevicePool, places: Sequence[Place]) -> float | None:
-    """When the last operator is done; None where something waits for itself."""
+    """Return the end of the last operator; None if subgraphs wait for each other in a circle."""
     devices = pool.devices(graph)
     index = {operator.name: i for i, operator in enumerate(graph.operators)}
     edges = [(index[edge.source], index[edge.target], edge.cost or 0.0) for edge in graph.edges]
@@ -48,7 +48,7 @@ def latency_of(graph: OperatorGraph, pool: DevicePool, places: Sequence[Place]) 
 def _needed(
     each: tuple[int, ...], part: Sequence[tuple[int, ...]], edges: Sequence[tuple[int, int, float]], all_parts: set
 ) -> set[tuple[int, ...]]:
-    """Parts whose outputs it takes, and the subgraph before it on its device."""
+    """Return the parts that a subgraph waits for: those with its inputs, and the preceding subgraph on its device."""
     found = {part[u] for u, v, _ in edges if part[v] == each and part[u] != each}
     if len(each) > 1:
         earlier = [other for other in set(part) if len(other) > 1 and other[0] == each[0] and other[1] < each[1]]

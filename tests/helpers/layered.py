@@ -1,4 +1,4 @@
-"""Random small graphs whose operators are parts of layers, in no helpful order."""
+"""Random small graphs whose operators belong to layers, in random order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.model import OperatorGraph
 
 
 def layered_graph(seed: int, most: int = 9) -> OperatorGraph:
-    """`random_graph` with each operator in one of three layers."""
+    """Return `random_graph` with each operator in one of three layers."""
     graph, choose = random_graph(seed, most), random.Random(seed)
     path = {operator.name: f"L{choose.randrange(3)}/{operator.name}" for operator in graph.operators}
     operators = tuple(
@@ -22,7 +22,7 @@ def layered_graph(seed: int, most: int = 9) -> OperatorGraph:
 
 
 def forward_half(graph: OperatorGraph) -> OperatorGraph | None:
-    """Without backward operators; None where nothing else is there."""
+    """Return the graph without backward operators; None if nothing is left."""
     forward = tuple(operator for operator in graph.operators if not operator.backward)
     names = {operator.name for operator in forward}
     edges = tuple(edge for edge in graph.edges if edge.source in names and edge.target in names)

@@ -1,4 +1,4 @@
-"""The best layout of a small graph by trying every one: it knows no chain of groups and no solver."""
+"""The best layout of a small graph by brute force."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from tessel_core.model import DevicePool, OperatorGraph
 
 
 def device_of(shape: str, stage: int, devices: int) -> int:
-    """Round the devices, or down and up again."""
+    """Return the device of a stage in a loop or a V."""
     turn, place = divmod(stage, devices)
     return devices - 1 - place if shape == "v" and turn % 2 else place
 
 
 def least_layout_load(graph: OperatorGraph, pool: DevicePool, shape: str, stages_per_device: int) -> float | None:
-    """The least largest load of all layouts on accelerators, whose operators hold their sizes; None without any."""
+    """Return the least largest load over all layouts on accelerators; None if none fits.
+
+    Operators hold their `size`.
+    """
     devices = pool.accelerators
     chain = [device_of(shape, stage, devices) for stage in range(stages_per_device * devices)]
     found = (
@@ -28,7 +31,7 @@ def least_layout_load(graph: OperatorGraph, pool: DevicePool, shape: str, stages
 
 
 def all_stages(graph: OperatorGraph, count: int) -> Iterator[tuple[int, ...]]:
-    """Every way to cut the graph into so many stages along the flow, none of them empty."""
+    """Yield every way to cut the graph into `count` nonempty stages along the flow."""
     index = {operator.name: i for i, operator in enumerate(graph.operators)}
     home = [_home(graph, index, i) for i in range(len(graph.operators))]
     order = [(home[i], home[j]) for i, j in _order(graph, index, home)]
@@ -41,7 +44,7 @@ def all_stages(graph: OperatorGraph, count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _order(graph: OperatorGraph, index: dict[str, int], home: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of operators, the first of which is in no later stage; the backward pass takes the way back."""
+    """Yield pairs of operators in the order of stages; backward edges are reversed."""
     forward = {home[i] for i, each in enumerate(graph.operators) if not each.backward}
     for edge in graph.edges:
         one, other = index[edge.source], index[edge.target]
@@ -52,7 +55,7 @@ def _order(graph: OperatorGraph, index: dict[str, int], home: Sequence[int]) -> 
 
 
 def _home(graph: OperatorGraph, index: dict[str, int], operator: int) -> int:
-    """The first of the operators that share a device with it."""
+    """Return the first operator that must share a device with `operator`."""
     near = {operator}
     while True:
         more = {j for i in near for j in range(len(graph.operators)) if _tied(graph, index, i, j)} | near
@@ -68,7 +71,7 @@ def _tied(graph: OperatorGraph, index: dict[str, int], one: int, other: int) -> 
 
 
 def _fits(graph: OperatorGraph, pool: DevicePool, on: Sequence[int]) -> bool:
-    """Supported, and within memory."""
+    """Whether operators are supported on their devices and fit the memory."""
     kinds = [device.kind for device in pool.devices(graph)]
     if any(each.time_on(kinds[device]) is None for each, device in zip(graph.operators, on, strict=True)):
         return False

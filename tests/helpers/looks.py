@@ -1,4 +1,4 @@
-"""What is wrong with how a page looks: axe-core's rules, what jumps, and text that is cut or lies over other text."""
+"""Find visual faults of pages: axe-core's rules, layout shift, and clipped or overlapping text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from importlib.resources import files
 from helpers.browser import IDLE
 
 LOOKS = (("dark", (1024, 768)), ("light", (2560, 800)))
-"""Beside the light theme at the usual size: contrast changes with the theme only, and places with the width only."""
-MOST_SHIFT = 0.1
-"""Good by Web Vitals; a quiet machine shows less than 0.05, and a busy one now and then a little more."""
+"""Tested in addition to the light theme at the usual size.
+
+Only contrast depends on the theme, and only layout on the width.
+"""
+MAX_SHIFT = 0.1
+"""Largest layout shift that Web Vitals call good. An idle machine shows less than 0.05, a busy one sometimes more."""
 
 WATCH = """
 window.shifts = [];
@@ -32,12 +35,12 @@ new MutationObserver(() => {
     requestAnimationFrame(() => requestAnimationFrame(() => (ended[1] = performance.now())));
 }).observe(document, {attributes: true, childList: true, characterData: true, subtree: true});
 """
-"""Collects what shifts, and when a page of the app takes the place of another: until its script has run once.
-Streamlit fills the new page into the elements of the page before; on a busy machine that comes long after the click."""
+"""Record layout shifts, and when one page of the app replaces another, until its script has run once.
+Streamlit fills the new page into the elements of the old one, which on a busy machine happens long after the click."""
 PAINTED = """async () => {
     for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
 }"""
-"""A few frames later, however long they take: what hears of a new width or theme has drawn anew."""
+"""Wait for a few frames, after which elements that depend on width or theme have been redrawn."""
 SHIFT = """() => {
     // A block container of Streamlit's is narrow until it hears that the page is wide; nothing is in it yet.
     const unseen = each => each.sources.every(source => source.node?.dataset?.testid === 'stMainBlockContainer');
@@ -52,7 +55,7 @@ SHIFT = """() => {
     }
     return most;
 }"""
-"""The most that moved by itself: the largest session window, as Web Vitals define cumulative layout shift."""
+"""Cumulative layout shift as in Web Vitals: the largest session window of shifts without user input."""
 
 MISPLACED = """() => {
     const found = [], texts = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -109,33 +112,33 @@ UNSEEN_FOCUS = """() => {
         || look.boxShadow !== 'none' || accent.includes(look.borderTopColor));
     return seen ? [] : [`${at.tagName} ${at.dataset.testid ?? ''} ${at.ariaLabel ?? at.textContent.slice(0, 30)}`];
 }"""
-"""The element that has the focus, where neither outline nor shadow nor border says so."""
+"""The focused element, if neither outline nor shadow nor border shows the focus."""
 
 
 def axe() -> str:
-    """The script of axe-core, as a development package brings it."""
+    """Return the script of axe-core from a development package."""
     return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
-def came_still(page, name: str) -> None:
-    """What has come since the page was loaded, or was looked at before, has moved nothing by itself."""
+def assert_no_layout_shift(page, name: str) -> None:
+    """Assert that nothing on the page has moved since the last check, except after user input."""
     page.wait_for_function(IDLE)
     page.wait_for_timeout(200)
     shift = page.evaluate(SHIFT)
-    assert shift <= MOST_SHIFT, f"{name}: jumps by {shift:.3f}"
+    assert shift <= MAX_SHIFT, f"{name}: jumps by {shift:.3f}"
 
 
 def looks_right(page, name: str, *, came: bool = True) -> None:
-    """How the page looks, in both themes and at three widths, each fault as one line; and `came_still`.
+    """Assert that the page has no visual faults in both themes and at three widths, and that nothing has moved.
 
-    Not `came` is for what presses have filled and emptied: it moves, as they ask, however late it comes.
+    `came=False` skips the check of movement, for pages that a button press has filled or emptied.
     """
     if came:
-        came_still(page, name)
+        assert_no_layout_shift(page, name)
     page.wait_for_function(IDLE)
     found = list[str]()
     before = page.viewport_size
-    page.add_style_tag(content="*, *::before, *::after { transition: none !important; }")  # else colours fade
+    page.add_style_tag(content="*, *::before, *::after { transition: none !important; }")  # colours would fade
     found += [f"{name}, light: {each}" for each in _lasting(page, lambda: _violations(page, all_rules=True))]
     found += [f"{name}, {before['width']} wide: {each}" for each in _lasting(page, lambda: page.evaluate(MISPLACED))]
     for theme, (width, height) in LOOKS:
@@ -153,7 +156,7 @@ def looks_right(page, name: str, *, came: bool = True) -> None:
 
 
 def _lasting(page, read: Callable[[], list[str]]) -> list[str]:
-    """What is found again and again: a page on its way to a new width or theme is no mistake."""
+    """Return the faults that remain in repeated checks, and ignore those during a change of width or theme."""
     for pause in (150, 500, 2000):
         found = read()
         if not found:
@@ -163,7 +166,10 @@ def _lasting(page, read: Callable[[], list[str]]) -> list[str]:
 
 
 def _violations(page, *, all_rules: bool) -> list[str]:
-    """What axe-core calls serious or critical; only contrast changes with the theme."""
+    """Return serious and critical violations of axe-core.
+
+    Without `all_rules`, only contrast is checked, which depends on the theme.
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe())
     options = {"resultTypes": ["violations"]} | ({} if all_rules else {"runOnly": ["color-contrast"]})

@@ -1,4 +1,4 @@
-"""Runs of schedules as if they had been measured, without any process."""
+"""Fake measured runs of schedules, without processes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import random
 from tessel_core.model import Expected, MeasuredRun, Schedule
 
 TICK_NS = 1_000_000
-"""Nanoseconds of one unit of the plan's time."""
+"""Nanoseconds per time unit of the plan."""
 
 
 def as_measured(schedule: Schedule, *, seed: int = 0, expected: bool = True) -> MeasuredRun:
-    """The schedule, every run a little late; on the devices of one block apart by some microseconds."""
+    """Return a measured run with small random delays, and differences of some microseconds between devices of a
+    block."""
     chance, plan = random.Random(seed), schedule.plan
     starts, ends = list[tuple[int, ...]](), list[tuple[int, ...]]()
     for b, start in zip(schedule.block.tolist(), schedule.start.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Random small meshes for hypothesis: several nodes and kinds, links of their own, links shared, rates unknown."""
+"""Random small meshes for hypothesis, with several nodes and kinds, single and shared links, and unknown rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ peaks = st.dictionaries(st.sampled_from(("fp32", "bf16", "fp8")), rates).map(
 
 @st.composite
 def meshes(draw: st.DrawFn) -> DeviceMesh:
-    """One to five devices of at most two kinds; every pair has a link of its own where a shared one is missing."""
+    """Draw a mesh of one to five devices of at most two kinds. Pairs without a shared link have a link of their own."""
     kinds = {kind: (draw(peaks), draw(st.none() | rates)) for kind in ("gpu", "cpu")}
     devices = []
     for i in range(draw(st.integers(1, 5))):

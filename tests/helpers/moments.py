@@ -1,4 +1,4 @@
-"""Why a device is idle at a tick, by looking at every run: slow, and it knows nothing of `tessel_core.inspection`."""
+"""Causes of idle time by brute force, independent of `tessel_core.inspection`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CAUSES = "order", "memory", "partners", "communication", "data"
 
 
 class Moment:
-    """A tick of some runs."""
+    """The state of some runs at a tick."""
 
     def __init__(self, plan: MicroBatchPlan, runs: list[Run], now: int) -> None:
         self.plan, self.runs, self.now = plan, runs, now
@@ -28,7 +28,7 @@ class Moment:
         return self.begin[block, micro_batch] + self.plan.blocks[block].duration
 
     def lacks(self, block: int, micro_batch: int) -> int:
-        """Position in `CAUSES` of what keeps a run from starting now; 0 if nothing does."""
+        """Return the position in `CAUSES` of the reason why a run cannot start now; 0 if it can."""
         before = [(self.end(a, micro_batch), lag) for a, lag in self.plan.predecessors[block]]
         if any(end > self.now for end, _ in before):
             return 4
@@ -45,13 +45,13 @@ class Moment:
         return 0
 
     def cause(self, device: int) -> str:
-        """Of an idle device between its first and its last run."""
+        """Return the cause for a device that is idle between its first and its last run."""
         coming = [self.lacks(b, m) for b, m, s in self.runs if s > self.now and device in self.plan.blocks[b].devices]
         return CAUSES[min(coming, default=4)]
 
 
 def causes_by_tick(schedule: Schedule) -> list[list[str | None]]:
-    """Per device and tick, why it is idle; None where it works."""
+    """Return the cause of idle time per device and tick; None while the device works."""
     plan, runs = schedule.plan, runs_of(schedule)
     found: list[list[str | None]] = [[] for _ in plan.devices]
     for now in range(schedule.makespan):
@@ -70,7 +70,7 @@ def causes_by_tick(schedule: Schedule) -> list[list[str | None]]:
 
 
 def steady_causes_by_tick(repetend: Repetend) -> list[list[str | None]]:
-    """As `causes_by_tick`, for one period out of the middle of many, whose time 0 is the repetend's."""
+    """Return `causes_by_tick` for a period in the middle of many, beginning at time 0 of the repetend."""
     plan, period = repetend.plan, repetend.period
     spans = repetend.latency // period + 2
     schedule = repetend.expand(2 * spans * repetend.unroll)
@@ -84,5 +84,5 @@ def steady_causes_by_tick(repetend: Repetend) -> list[list[str | None]]:
 
 
 def counted(line: list[str | None]) -> dict[str, int]:
-    """Idle ticks by cause."""
+    """Count idle ticks by cause."""
     return dict(Counter(cause for cause in line if cause is not None))

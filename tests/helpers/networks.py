@@ -1,4 +1,4 @@
-"""Plans of random networks: any directed acyclic graph of layers on any devices, with its mirror image."""
+"""Plans of random networks: a random acyclic graph of layers on random devices, with its mirror image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tessel_core.scheduling.order import run_in_order
 
 
 def some_network(choose: random.Random, devices: int) -> MicroBatchPlan:
-    """Two to seven layers on one, some or all devices; those before one that is frozen are frozen too."""
+    """Return a plan of two to seven layers on one, several or all devices.
+
+    Layers before a frozen layer are frozen too.
+    """
     layers = choose.randint(2, 7)
     on = [tuple(choose.sample(range(devices), choose.choice((1, 1, 1, 2, devices)))) for _ in range(layers)]
     before = [choose.sample(range(i), min(i, choose.choice((0, 1, 1, 2)))) for i in range(layers)]
@@ -37,7 +40,7 @@ def some_network(choose: random.Random, devices: int) -> MicroBatchPlan:
 
 
 def some_schedule(choose: random.Random, plan: MicroBatchPlan, micro_batches: int) -> Schedule:
-    """Runs in any order that the dependencies allow, each as early as that lets it."""
+    """Return a random schedule: a random order allowed by the dependencies, with earliest starts."""
     left = {(b, m): len(plan.predecessors[b]) for b in range(len(plan.blocks)) for m in range(micro_batches)}
     ready, order = [run for run, missing in left.items() if not missing], list[tuple[int, int]]()
     while ready:

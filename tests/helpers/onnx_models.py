@@ -1,4 +1,4 @@
-"""ONNX models made with `onnx.helper`: weights are zeros, sizes are what a test asks for."""
+"""ONNX models built with `onnx.helper`, with zero weights and any sizes."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
 def read_here(model: onnx.ModelProto, **sizes: int) -> GraphFile:
-    """As `model_graph`, in this process: it costs no start of another one."""
+    """Return `model_graph(model)`, computed in this process, which saves the start of another process."""
     return network_graph(translate(skeleton_of(model.SerializeToString()), sizes))
 
 
 class Writer:
-    """Collects nodes and weights; every method returns the name of the tensor that it adds."""
+    """Collects nodes and weights. Every method returns the name of the tensor that it adds."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, onnx.TensorProto] = {}
 
     def weight(self, name: str, *shape: int) -> str:
-        """A float32 weight of zeros."""
+        """Add a float32 weight of zeros."""
         self.weights[name] = zeros(name, *shape)
         return name
 
     def numbers(self, name: str, *numbers: int) -> str:
-        """A list of int64."""
+        """Add a constant of int64 numbers."""
         self.weights[name] = numpy_helper.from_array(np.array(numbers, dtype=np.int64), name)
         return name
 
     def number(self, name: str, value: float) -> str:
-        """A float32 scalar."""
+        """Add a float32 scalar."""
         self.weights[name] = numpy_helper.from_array(np.array(value, dtype=np.float32), name)
         return name
 
     def add(self, op_type: str, *inputs: str, to: str | None = None, **attributes: Any) -> str:
-        """A node with one output, called as the node."""
+        """Add a node with one output of the same name."""
         name = to or f"{op_type.lower()}{len(self.nodes)}"
         return self.split(op_type, *inputs, to=(name,), **attributes)[0]
 
     def split(self, op_type: str, *inputs: str, to: Sequence[str], **attributes: Any) -> Sequence[str]:
-        """A node with several outputs, called as the first."""
+        """Add a node with several outputs, named after the first."""
         name = next(each for each in to if each)
         self.nodes.append(helper.make_node(op_type, list(inputs), list(to), name=name, **attributes))
         return to
@@ -63,7 +63,7 @@ class Writer:
         opset: int = 21,
         **parts: Any,
     ) -> onnx.ModelProto:
-        """The whole model; outputs have no declared shape."""
+        """Build the model. Its outputs have no declared shape."""
         ends = [onnx.ValueInfoProto(name=name) for name in outputs]
         weights = list(self.weights.values())
         graph = helper.make_graph(self.nodes, "test model", list(inputs), ends, weights, **parts)
@@ -71,17 +71,17 @@ class Writer:
 
 
 def zeros(name: str, *shape: int) -> onnx.TensorProto:
-    """A float32 tensor of zeros."""
+    """Return a float32 tensor of zeros."""
     return helper.make_tensor(name, FLOAT, shape, bytes(4 * int(np.prod(shape))), raw=True)
 
 
 def takes(name: str, *shape: Size | None, element: int = FLOAT) -> onnx.ValueInfoProto:
-    """A graph input or a declared tensor; a size may be a name or None."""
+    """Return a graph input or declared tensor. A size may be a name or None."""
     return helper.make_tensor_value_info(name, element, list(shape))
 
 
 def mlp(batch: Size = "batch", opset: int = 21) -> onnx.ModelProto:
-    """64 -> 128 with a bias, ReLU, 128 -> 10 without."""
+    """Return an MLP: 64 to 128 with bias, ReLU, 128 to 10 without bias."""
     writer = Writer()
     hidden = writer.add("Gemm", "x", writer.weight("w1", 64, 128), writer.weight("b1", 128), to="fc1")
     hidden = writer.add("Relu", hidden, to="relu")
@@ -90,7 +90,7 @@ def mlp(batch: Size = "batch", opset: int = 21) -> onnx.ModelProto:
 
 
 def cnn(batch: Size = 2) -> onnx.ModelProto:
-    """Convolution, normalization, two branches of a Split that a Concat joins, a residual sum, pooling, a head."""
+    """Return a CNN: convolution, normalisation, Split and Concat of two branches, residual sum, pooling and head."""
     writer = Writer()
     x = writer.add("Conv", "image", writer.weight("k1", 8, 3, 3, 3), writer.weight("c1", 8), to="conv1", pads=[1] * 4)
     statistics = [writer.weight(name, 8) for name in ("scale", "shift", "mean", "var")]
@@ -114,9 +114,9 @@ def transformer(
     batch: Size = 2,
     opset: int = 21,
 ) -> onnx.ModelProto:
-    """A GPT in single operators, 27 per layer, with its shapes computed in the model as exporters do.
+    """Return a GPT with 27 operators per layer, whose shapes are computed in the model, as exporters do.
 
-    Sixty layers are 1,624 operators.
+    Sixty layers have 1,624 operators.
     """
     writer = Writer()
     table = writer.weight("wte", vocabulary, hidden)
@@ -174,7 +174,7 @@ def _linear(writer: Writer, name: str, x: str, inputs: int, outputs: int) -> str
 
 
 def conditional() -> onnx.ModelProto:
-    """An If whose branches take a tensor and hold a weight: doubled, or times a weight."""
+    """Return a model with an If: one branch doubles a tensor, and the other multiplies it by a weight."""
     writer = Writer()
     doubled = helper.make_graph([helper.make_node("Add", ["x", "x"], ["t"])], "then", [], [takes("t", 2, 4)])
     product = helper.make_node("MatMul", ["x", "inner"], ["e"])
@@ -185,7 +185,7 @@ def conditional() -> onnx.ModelProto:
 
 
 def with_function() -> onnx.ModelProto:
-    """Two calls of a function of the model's own: x times a matrix, and ReLU."""
+    """Return a model that calls its own function (matrix product and ReLU) twice."""
     writer = Writer()
     body = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
     own = helper.make_function("own", "Layer", ["x", "w"], ["y"], body, [helper.make_opsetid("", 21)])

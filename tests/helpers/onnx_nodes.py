@@ -1,4 +1,4 @@
-"""ONNX models of one node, and one or more for every rule by which nodes become operations."""
+"""ONNX models of one node, at least one for every rule that translates nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Given = tuple[Any, ...]
 
 
 def node(op_type: str, *inputs: Any, outputs: int = 1, opset: int = NEWEST, **rest: Any) -> onnx.ModelProto:
-    """A model of one node; an input is a shape, a shape with a type, a constant as an array, or None."""
+    """Return a model of one node. An input is a shape, a shape with a type, an array (a constant) or None."""
     writer, names, taken = Writer(), list[str](), list[onnx.ValueInfoProto]()
     for i, each in enumerate(inputs):
         names.append("" if each is None else f"x{i}")
@@ -46,7 +46,7 @@ CASES: list[tuple[str, Given, dict[str, Any]]] = [
     *((each, ((2, 3),), {}) for each in ("Relu", "Tanh", "Sigmoid", "Erf", "Exp", "Neg", "Abs", "Sign", "Floor")),
     *((each, ((2, 3),), {}) for each in ("Ceil", "Round", "Sin", "Cos", "Reciprocal", "Softplus", "Softsign")),
     *((each, ((2, 3),), {}) for each in ("Mish", "HardSwish", "Gelu", "LeakyRelu", "Elu", "HardSigmoid")),
-    *((each, ((2, 3),), {}) for each in ("Sqrt", "Log")),  # of what is negative no number
+    *((each, ((2, 3),), {}) for each in ("Sqrt", "Log")),  # NaN for negative numbers
     ("Div", (of(INT64, 2, 3), ints(-2)), {}),
     ("Not", (of(BOOL, 2, 3),), {}),
     ("Pow", ((2, 3), np.float32(2)), {}),
@@ -109,4 +109,4 @@ CASES: list[tuple[str, Given, dict[str, Any]]] = [
     ("Gather", ((4, 3), of(INT64, 2, 2)), {}),
     ("Gather", ((4, 3), ints(-1)), {"axis": 1}),
 ]
-"""The operator, its inputs, its attributes; `opset` and the number of `outputs` where they are not the usual."""
+"""(operator, inputs, attributes), with `opset` and number of `outputs` if they differ from the defaults."""

@@ -1,4 +1,4 @@
-"""ONNX models as programs, and what the onnx package's own evaluator makes of them."""
+"""ONNX models as programs, compared with the evaluator of the onnx package."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def network_here(model: onnx.ModelProto, **sizes: int) -> OnnxNetwork:
-    """As `OnnxModel.network`, in this process."""
+    """Return `OnnxModel.network`, computed in this process."""
     return translate(skeleton_of(model.SerializeToString()), sizes)
 
 
 def imported(model: onnx.ModelProto, **sizes: int) -> OnnxProgram:
-    """The model as a program."""
+    """Return the model as a program."""
     return onnx_program(network_here(model, **sizes))
 
 
 def with_random_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
-    """Weights between 0.5 and 1.5, of either sign but for variances; whole numbers stay."""
+    """Replace weights by random numbers of magnitude 0.5 to 1.5, positive for variances. Integers stay."""
     draw = np.random.default_rng(seed)
     for held in model.graph.initializer:
         if held.data_type == onnx.TensorProto.FLOAT and held.dims:
@@ -40,7 +40,7 @@ def with_random_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProt
 
 
 def random_inputs(network: OnnxNetwork, most: int = 3, seed: int = 1) -> Arrays:
-    """Real numbers about 0, whole ones below `most`."""
+    """Return random inputs: real numbers around 0, and integers below `most`."""
     draw = np.random.default_rng(seed)
     found: Arrays = {}
     for name in network.inputs:
@@ -55,7 +55,7 @@ def random_inputs(network: OnnxNetwork, most: int = 3, seed: int = 1) -> Arrays:
 
 
 def evaluated(model: onnx.ModelProto, inputs: Arrays, names: tuple[str, ...]) -> list[NDArray[np.generic]]:
-    """These tensors, by the onnx package's evaluator."""
+    """Return the named tensors, computed by the evaluator of the onnx package."""
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
     del asked.graph.output[:]
@@ -66,12 +66,12 @@ def evaluated(model: onnx.ModelProto, inputs: Arrays, names: tuple[str, ...]) ->
 
 
 def constants(model: onnx.ModelProto, network: OnnxNetwork, inputs: Arrays) -> Arrays:
-    """The program's other inputs: weights, and what the model computes of them."""
+    """Return the other inputs of the program: weights, and constants that the model computes from them."""
     return dict(zip(network.constants, evaluated(model, inputs, network.constants), strict=True))
 
 
 def check_meaning(model: onnx.ModelProto, **sizes: int) -> OnnxProgram:
-    """The program of the model computes what the model does, of random numbers; the program."""
+    """Assert that the program computes the same as the model for random inputs. Return the program."""
     network = network_here(model, **sizes)
     program = onnx_program(network)
     inputs = random_inputs(network)

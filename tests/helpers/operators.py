@@ -1,4 +1,4 @@
-"""An example of every operator: the types of its inputs, and its attributes."""
+"""An example of every operator: types of its inputs, and attributes."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ CHOICE, EXPERTS = TensorType("int32", (4, 2), 1), X.shaped((4, 6, 5))
 ROUTE = (("normed", 1), ("scale", 2.5), ("score", "sigmoid"), ("top", 2))
 ROWS, EXCHANGE = (X.shaped((8, 6)), CHOICE), (("experts", 4),)
 VARYING_ROWS = ("exchange_choice", "exchange_rows", "return_rows")
-"""Operators that make as many rows as the choices say on each device, and on all devices as many as their types."""
+"""Operators whose number of rows per device depends on the routing; the sum over devices is as in their types."""
 
 CLASSES, PART = TensorType("int32", (4,), 1), (("index", 1), ("parts", 2))
 CHUNK, CHUNK_LOGS = TOKENS.shaped((2, 4, 12)), TOKENS.shaped((2, 4, 4))
 BLOCK = (("causal", 1), ("head_size", 3), *PART, ("step", 0))
 WITH_STATISTICS = ("adam", "attention_merge", "attention_block_grad", "vocabulary_loss_grad")
-"""Operators that take fp32 numbers beside narrow ones."""
+"""Operators with fp32 inputs beside inputs of lower precision."""
 
 Examples = dict[str, tuple[tuple[TensorType, ...], Attributes]]
 
 
 def with_gradient(kind: str, attributes: Attributes) -> Examples:
-    """A function of one tensor and the operator of its gradient."""
+    """Return examples of a function of one tensor and of the operator of its gradient."""
     return {kind: ((X,), attributes), f"{kind}_grad": ((X, X), attributes)}
 
 
@@ -204,7 +204,7 @@ EXAMPLES: Examples = {
 
 
 def drawn(types: Sequence[TensorType], seed: int) -> list[Array]:
-    """Positive numbers; whole ones are 1 … 3, so that they may also be rows and counts."""
+    """Draw positive numbers; integers are 1 … 3, so that they are also valid as rows and counts."""
     draw = np.random.default_rng(seed)
     return [
         draw.integers(1, 4, each.shape, NUMPY_TYPES[each.dtype])  # type: ignore[arg-type]

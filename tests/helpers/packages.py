@@ -1,4 +1,4 @@
-"""Packages that extend our tables, installed into a folder as pip leaves them there."""
+"""Install packages that extend our tables into a folder, with the files that pip writes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tessel_core.extensions import Extended
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "extension"
 
 Points = Mapping[str, Mapping[str, str]]
-"""For each group its entries by name, such as `"module:constant"`."""
+"""Entries by group and name, such as `"module:constant"`."""
 
 
 def install(folder: Path, package: str, points: Points) -> None:
-    """Write what pip records of a package; its modules are the caller's."""
+    """Write the metadata of a package. The caller provides its modules."""
     record = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     record.mkdir(parents=True)
     record.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
@@ -27,7 +27,7 @@ def install(folder: Path, package: str, points: Points) -> None:
 
 
 def install_example(folder: Path) -> Points:
-    """Install the example package with the entry points of its `pyproject.toml`, which come back."""
+    """Install the example package, and return the entry points of its `pyproject.toml`."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     shutil.copytree(EXAMPLE / "tessel_example", folder / "tessel_example")
     points: Points = project["entry-points"]
@@ -36,7 +36,7 @@ def install_example(folder: Path) -> Points:
 
 
 def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch, table: Extended[object], folder: Path) -> None:
-    """Have a table look for packages again, with the folder on Python's path; the test's end undoes it."""
+    """Make a table look for packages again, with the folder on Python's path, until the end of the test."""
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(table.__dict__, "added", raising=False)
     monkeypatch.setitem(table.__dict__, "added", Extended.added.func(table))

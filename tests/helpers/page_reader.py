@@ -1,4 +1,4 @@
-"""An HTML page as a browser's parser sees it: its tags, its scripts, its tables and its words."""
+"""Parse an HTML page into tags, scripts, tables and text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 
 class PageReader(HTMLParser):
-    """Reads one page; raw text of scripts and styles is kept apart from what a reader sees."""
+    """Parser of one page. Text of scripts and styles is kept apart from visible text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random small plans: every kind of block, dependency and memory that a plan may have, from a seed."""
+"""Random small plans from a seed, with every kind of block, dependency and memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Plan
 def random_plan(
     seed: int | random.Random, *, blocks: Sequence[int] = (2, 3, 4, 5), devices: Sequence[int] = (1, 2, 3)
 ) -> MicroBatchPlan:
-    """A plan of as many blocks and devices as one of those, durations 1 to 3 and lags 0 to 2, its memory well-formed.
+    """Return a plan with a random choice of these numbers of blocks and devices, durations 1 to 3 and lags 0 to 2.
 
-    About one in eight does not fit its devices.
+    Its memory is valid.  About one plan in eight does not fit its devices.
     """
     choose = seed if isinstance(seed, random.Random) else random.Random(seed)
     count = choose.choice(blocks)
@@ -26,7 +26,7 @@ def random_plan(
     wanted = choose.choice(devices)
     placed = [_some_devices(choose, wanted) for _ in names]
     folded = choose.random() < 0.4
-    if folded:  # as in training: back over the devices that it came by
+    if folded:  # as in training: backward over the same devices
         placed = [placed[min(i, count - 1 - i)] for i in range(count)]
     dependencies = _some_dependencies(choose, names, folded)
     bare = [
@@ -42,7 +42,7 @@ def random_plan(
 def plans(
     *, blocks: Sequence[int] = (2, 3, 4, 5), devices: Sequence[int] = (1, 2, 3)
 ) -> strategies.SearchStrategy[MicroBatchPlan]:
-    """`random_plan` for hypothesis."""
+    """Draw `random_plan` for hypothesis."""
     return strategies.randoms(use_true_random=False).map(
         lambda choose: random_plan(choose, blocks=blocks, devices=devices)
     )
@@ -54,7 +54,7 @@ def _some_devices(choose: random.Random, count: int) -> tuple[int, ...]:
 
 
 def _some_dependencies(choose: random.Random, names: Sequence[str], chained: bool) -> tuple[Dependency, ...]:
-    """A chain or any acyclic graph, the lags mostly 0."""
+    """Return a chain or a random acyclic graph, mostly without lags."""
     return tuple(
         Dependency(before, after, choose.choice((0, 0, 0, 1, 2)))
         for j, after in enumerate(names)
@@ -66,7 +66,7 @@ def _some_dependencies(choose: random.Random, names: Sequence[str], chained: boo
 def _some_memory(
     choose: random.Random, blocks: Sequence[Block], dependencies: Sequence[Dependency], devices: int
 ) -> list[Block]:
-    """Any well-formed memory of magnitude up to 2, drawn from all that move something if there are any."""
+    """Return random valid memory of magnitude up to 2, not all zero if possible."""
     vectors = list(product((-2, -1, 0, 1, 2), repeat=len(blocks)))
     choose.shuffle(vectors)
     for memory in vectors if choose.random() < 0.95 else []:
@@ -79,7 +79,7 @@ def _some_memory(
 
 
 def _some_capacities(choose: random.Random, plan: MicroBatchPlan) -> MicroBatchPlan:
-    """Per device from what one micro-batch needs there to unlimited, now and then less than it needs."""
+    """Set random capacities, from the need of one micro-batch to unlimited, and sometimes below the need."""
     found = []
     for d, device in enumerate(plan.devices):
         static = choose.choice((0, 0, 1, 2))
@@ -90,7 +90,7 @@ def _some_capacities(choose: random.Random, plan: MicroBatchPlan) -> MicroBatchP
 
 
 def _needed_on(plan: MicroBatchPlan, device: int) -> int:
-    """Least that this device must hold for one micro-batch, the others being unlimited."""
+    """Return the least memory of this device for one micro-batch if all other devices are unlimited."""
     capacity = 0
     while not fits(_limited(plan, device, capacity)):
         capacity += 1
@@ -107,6 +107,6 @@ def _limited(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan
 
 
 def wiring(plan: MicroBatchPlan) -> tuple[set[object], set[object]]:
-    """What is where and what waits for what, without costs."""
+    """Return devices of blocks and dependencies, without costs."""
     blocks = {(each.name, each.kind, each.devices) for each in plan.blocks}
     return blocks, {(dep.predecessor, dep.successor) for dep in plan.dependencies}

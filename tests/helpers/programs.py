@@ -1,4 +1,4 @@
-"""Distributed programs for tests: chains of unit stages, and what a program means."""
+"""Distributed programs for tests: chains of unit stages, random inputs, and comparison of results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tessel_core.simulation.costs import MeshCosts
 
 
 def chain_plan(stages: int) -> MicroBatchPlan:
-    """A V of so many stages, each direction one step."""
+    """Return a V of `stages` stages, with one step per direction."""
     blocks = [Block(f"F{s}", BlockKind.FORWARD, (s,), 1) for s in range(stages)]
     blocks += [Block(f"B{s}", BlockKind.BACKWARD, (s,), 1) for s in reversed(range(stages))]
     links = tuple(Dependency(one.name, other.name) for one, other in pairwise(blocks))
@@ -42,7 +42,7 @@ def chain_plan(stages: int) -> MicroBatchPlan:
 
 
 def chain_schedule(stages: int, micro_batches: int, scheduler: str = "pipedream") -> Schedule:
-    """The chain under a published order."""
+    """Return the chain in a published order."""
     found = solve_schedule(scheduler, chain_plan(stages), micro_batches).solution
     assert found is not None
     return found
@@ -57,7 +57,7 @@ def spread(
     scheduler: str = "pipedream",
     step: Callable[[Distributed], Distributed] | None = None,
 ) -> Distributed:
-    """The model on data x tensor x stages devices, perhaps with an optimizer's step."""
+    """Distribute the model over data x tensor x stages devices, optionally with an optimizer step."""
     degrees = Degrees(tensor, data=data)
     model = TensorParallel(tensor).of_one(model)
     if stages > 1 or micro_batches > 1:
@@ -67,9 +67,9 @@ def spread(
 
 
 def random_inputs(model: Distributed, seed: int) -> dict[str, Array]:
-    """An array for every input of an undistributed model; integers are its batch size.
+    """Return an array for every input of an undistributed model; integers are its batch size.
 
-    In fp16 all are positive: a sum near 0 in another order would change sides of a ReLU by its rounding alone.
+    In fp16 all numbers are positive, because rounding of a sum near 0 could flip a ReLU.
     """
     draw, program = np.random.default_rng(seed), model.program
     batch = program.types[program.inputs[0]].shape[0]
@@ -83,7 +83,7 @@ def random_inputs(model: Distributed, seed: int) -> dict[str, Array]:
 
 
 def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -> dict[str, Array]:
-    """An array for every input of a GPT: tokens, places from `context` on, and weights and caches of usual size."""
+    """Return an array for every input of a GPT: tokens, positions from `context`, weights and caches."""
     draw, program, found = np.random.default_rng(seed), model.program, {}
     for value, piece in model.piece_of.items():
         kind, name = program.types[value], piece.name
@@ -99,7 +99,8 @@ def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -
 
 
 def optimizer_inputs(model: Distributed, spec: GptSpec, seed: int) -> dict[str, Array]:
-    """`gpt_inputs` of a training step with Adam: its state begins as zeros, and masters as the weights."""
+    """Return `gpt_inputs` of a training step with Adam, whose state is zero and whose master weights equal the
+    weights."""
     found = gpt_inputs(model, spec, seed)
     for name in found:
         base, _, what = name.rpartition(".")
@@ -111,18 +112,21 @@ def optimizer_inputs(model: Distributed, spec: GptSpec, seed: int) -> dict[str, 
 
 
 def gpt_parameters(spec: GptSpec) -> int:
-    """12 h² + 13 h a layer; the embedding of tokens and the output projection are two, where publications count one."""
+    """Return the parameters: 12 h² + 13 h per layer.
+
+    Token embedding and output projection count twice, unlike in papers.
+    """
     rows = 2 * spec.vocabulary + spec.sequence + 2
     return spec.layers * (12 * spec.hidden**2 + 13 * spec.hidden) + rows * spec.hidden
 
 
 def small_gpt(layers: int, batch: int, dtype: str = "fp32") -> GptSpec:
-    """12 heads of 2, which 1, 2, 3 and 4 divide."""
+    """Return a GPT with 12 heads of size 2, divisible by 1, 2, 3 and 4."""
     return GptSpec(layers, hidden=24, heads=12, vocabulary=17, sequence=5, batch=batch, dtype=dtype)
 
 
 def products(program: Program, phase: str, vocabulary: int = 0) -> float:
-    """FLOPs of a phase's products and attentions; those of the projection to the vocabulary as phase `head`."""
+    """Return FLOPs of the matrix products and attentions of a phase; the output projection is phase `head`."""
     total = 0.0
     for op in program.ops:
         head = op.kind == "matmul" and program.types[op.inputs[1]].shape[-1] == vocabulary
@@ -134,7 +138,8 @@ def products(program: Program, phase: str, vocabulary: int = 0) -> float:
 
 
 def same_meaning(original: Distributed, changed: Distributed, given: Mapping[str, Array], tolerance: float) -> None:
-    """Every output is its piece of the original's of that name, within the tolerance of its largest number."""
+    """Assert that every output is its shard of the original output, within a tolerance relative to its largest
+    number."""
     verify(changed.program)
     whole = {piece.name: array for piece, array in original.run(given)}
     found = changed.run(given)
@@ -146,13 +151,13 @@ def same_meaning(original: Distributed, changed: Distributed, given: Mapping[str
 
 
 def uniform_mesh(workers: int, gigabits: float = 25.0) -> DeviceMesh:
-    """A host and so many workers, all pairs equally linked, as in the anchors' agreement table."""
+    """Return a mesh of a host and `workers` workers with equal links, as in DistIR's experiments."""
     devices = [Device(f"d{i}", "gpu", i, None, (PeakRate("fp32", 1.4e13),), 9e11) for i in range(workers + 1)]
     return DeviceMesh("uniform", tuple(devices), default_link=Link(gigabits * 1.25e8))
 
 
 def uniform_workers(count: int) -> MeshCosts:
-    """Costs of workers without a host, in one node."""
+    """Return costs of workers in one node without a host."""
     found = tuple(
         Device(f"d{i}", "gpu", 0, None, (PeakRate("fp32", 1e12), PeakRate("fp16", 1e12)), 1e12) for i in range(count)
     )
@@ -160,7 +165,7 @@ def uniform_workers(count: int) -> MeshCosts:
 
 
 def stream_by_hand(program: Program, op: Op) -> str:
-    """The stream of an operation: a word for computing, for each direction between two devices, for each group."""
+    """Return the name of the stream of an operation: computing, a direction between two devices, or a group."""
     if not find_operator(op.kind).pattern:
         return ""
     devices = [program.types[value].device for value in (*op.inputs, *op.outputs)]

@@ -1,4 +1,4 @@
-"""Work for ranks, which their processes import: sums, and ways to end in the middle of one."""
+"""Work for ranks, which their processes import: sums, and ways to fail during a sum."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tessel_core.ir.operators.operator import Array
 
 
 def run_on_ranks(work: Work, arguments: Sequence[Any], control: Control | None = None) -> list[Any]:
-    """As `Ranks.run`, on processes that are started for it and end with it."""
+    """Run work as `Ranks.run`, in new processes that end with it."""
     with Ranks(len(arguments)) as ranks:
         return ranks.run(work, arguments, control)
 
 
 def total(rank: Rank, number: int) -> int:
-    """The sum of all ranks' numbers."""
+    """Return the sum of the numbers of all ranks."""
     import torch
     import torch.distributed as dist
 
@@ -41,7 +41,7 @@ def total(rank: Rank, number: int) -> int:
 
 
 def total_of_some(rank: Rank, groups: list[list[int]]) -> list[int]:
-    """Per group, the sum of its ranks' numbers, on ranks that are in it."""
+    """Return the sum of each group that the rank belongs to."""
     import torch
     import torch.distributed as dist
 
@@ -79,7 +79,7 @@ ENDS = {"killed": _kill, "exception": _raise, "nan": _nan, "full disk": _full_di
 
 
 def ends(rank: Rank, how: str) -> int:
-    """A sum that rank 1 never comes to."""
+    """Sum that rank 1 never reaches."""
     if rank.number == 1:
         rank.at("F0 #3")
         time.sleep(0.1)
@@ -88,14 +88,14 @@ def ends(rank: Rank, how: str) -> int:
 
 
 def waits(rank: Rank, folder: str) -> None:
-    """Say which process this is, and sleep for a minute."""
+    """Write the process id to a folder, and sleep for a minute."""
     Path(folder, str(rank.number)).write_text(str(os.getpid()))
     rank.at("a nap")
     time.sleep(60)
 
 
 class NanInputs(SeededInputs):
-    """Inputs of which the targets are no numbers."""
+    """Inputs whose targets are NaN."""
 
     def whole(self, name: str, step: int) -> Array:
         found = super().whole(name, step)
@@ -103,12 +103,12 @@ class NanInputs(SeededInputs):
 
 
 def share_of_nan(rank: Rank, share: Share) -> RankResult:
-    """The work of a rank with targets that are no numbers."""
+    """Work of a rank with targets that are NaN."""
     return run_share(rank, replace(share, inputs=NanInputs(share.inputs.recipes, share.inputs.seed)))
 
 
 if __name__ == "__main__":
-    from helpers.ranks import waits as work  # a function of a module that ranks can import
+    from helpers.ranks import waits as work  # ranks can only import functions of modules
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in what a shell starts with "&"
     run_on_ranks(work, [sys.argv[1]] * 2)

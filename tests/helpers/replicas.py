@@ -1,4 +1,4 @@
-"""The best placement with replicated stages by trying every one: it knows no ideal, no solver and no loads of ours."""
+"""The best placement with replicated stages by brute force, with independent loads."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from helpers.graphs import ROUNDING, is_onwards
 from tessel_core.model import CPU, Operator, OperatorGraph, PlacementDevice
 
 Move = Callable[[Operator, int, int, int], float]
-"""Time to move one of so many parts of an operator's output from one device to another."""
+"""(operator, parts, source, target) -> time to move one part of the output between two devices."""
 Reduce = Callable[[tuple[int, ...], float], float]
-"""Time to reduce so many bytes over devices."""
+"""(devices, bytes) -> time of a reduction."""
 On = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the oracle needs to know besides graph and devices."""
+    """Costs of transfers and reductions."""
 
     move: Move | None
-    """None where transfers load no device."""
+    """None if transfers load no device."""
     reduce: Reduce
     overlapped: bool = False
     micro_batches: int = 32
 
 
 def least_replicated_load(graph: OperatorGraph, devices: Sequence[PlacementDevice], costs: Costs) -> float | None:
-    """The least largest load; None where nothing keeps the rules."""
+    """Return the least largest load; None if no placement keeps the rules."""
     found = [
         max(replicated_loads(graph, devices, on, costs))
         for on in product(list(_sets(devices)), repeat=len(graph.operators))
@@ -39,7 +39,7 @@ def least_replicated_load(graph: OperatorGraph, devices: Sequence[PlacementDevic
 
 
 def _orders(graph: OperatorGraph, on: On) -> Iterator[On]:
-    """Every order of the stages in which no tensor flows back."""
+    """Yield every order of the stages in which no tensor flows back."""
     stages = sorted(set(on))
     for order in permutations(stages):
         if is_onwards(graph, tuple(map(order.index, on))):
@@ -47,7 +47,7 @@ def _orders(graph: OperatorGraph, on: On) -> Iterator[On]:
 
 
 def _sets(devices: Sequence[PlacementDevice]) -> Iterator[tuple[int, ...]]:
-    """Single devices, and accelerators of one kind."""
+    """Yield single devices, and sets of accelerators of one kind."""
     for size in range(1, len(devices) + 1):
         for each in combinations(range(len(devices)), size):
             kinds = {devices[d].kind for d in each}
@@ -56,7 +56,7 @@ def _sets(devices: Sequence[PlacementDevice]) -> Iterator[tuple[int, ...]]:
 
 
 def _is_allowed(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On) -> bool:
-    """Supported, together where they must be, on devices of one stage."""
+    """Whether operators are supported, colocated as required, and on the devices of one stage."""
     if any(set(one) & set(other) and one != other for one, other in combinations(set(on), 2)):
         return False
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
@@ -73,7 +73,7 @@ def _is_allowed(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On
 
 
 def _fits(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, order: On, micro_batches: int) -> bool:
-    """Whether 1F1B fits with the stages in this order: the k-th from the end holds k micro-batches, or all."""
+    """Whether memory fits with the stages in this order: the k-th from the end holds min(k, all) micro-batches."""
     trained = {each.forward_of for each in graph.operators}
     for place, stage in enumerate(order):
         count, held = min(len(order) - place, micro_batches), 0.0
@@ -87,14 +87,14 @@ def _fits(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, orde
 
 
 def _bytes(operator: Operator, replicas: int, count: int) -> float:
-    """With the activations of so many micro-batches; `size` has those of one in it."""
+    """Return the bytes with the activations of `count` micro-batches; `size` includes those of one."""
     activations = operator.activation_bytes or 0
     whole = (operator.weight_bytes or 0) + activations if operator.size is None else operator.size
     return whole - min(whole, activations) + (count * activations if count > 1 else min(whole, activations)) / replicas
 
 
 def replicated_loads(graph: OperatorGraph, devices: Sequence[PlacementDevice], on: On, costs: Costs) -> list[float]:
-    """Per device: its part of its operators and of what it sends and receives, and the reduction of its gradients."""
+    """Return the load of each device: its share of operators and transfers, and the reduction of its gradients."""
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
     work, moved, reduced = ([0.0] * len(devices) for _ in range(3))
     for operator in graph.operators:

@@ -1,4 +1,4 @@
-"""Random schedules of random small plans, good and bad ones alike."""
+"""Random schedules of random small plans, good and bad."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.scheduling.order import run_in_order
 
 
 def any_order(plan: MicroBatchPlan, micro_batches: int, choose: random.Random) -> list[tuple[int, int]]:
-    """All runs as (block, micro-batch), in an order that the dependencies allow."""
+    """Return all runs as (block, micro-batch), in a random order that the dependencies allow."""
     waits = {(b, m): len(plan.predecessors[b]) for b in range(len(plan.blocks)) for m in range(micro_batches)}
     order = list[tuple[int, int]]()
     while waits:
@@ -23,7 +23,7 @@ def any_order(plan: MicroBatchPlan, micro_batches: int, choose: random.Random) -
 
 
 def any_schedule(seed: int) -> Schedule:
-    """A random order of a random plan's runs, which may exceed the memory; some runs are later than need be."""
+    """Return a schedule of a random plan in random order. It may exceed the memory, and some runs start late."""
     choose = random.Random(seed)
     plan, micro_batches = random_plan(seed), choose.randint(1, 4)
     order = any_order(plan, micro_batches, choose)

@@ -1,4 +1,4 @@
-"""Simulations of every sort: overlapping or not, as DistIR counts, and of schedules."""
+"""Simulations with and without overlap, with DistIR semantics, and of schedules."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tessel_core.simulation.distir_rules import DistIrCosts
 
 
 def trained(data: int, tensor: int, stages: int, micro_batches: int, layers: int = 4) -> Program:
-    """A step of a small MLP."""
+    """Return the program of a training step of a small MLP."""
     model = mlp_training(MlpSpec(layers, 64, 32, "fp32"))
     return SgdUpdate()(spread(model, data, tensor, stages, micro_batches)).program
 
 
 def by_plan(seed: int) -> Trace:
-    """A random plan, three micro-batches one after another."""
+    """Simulate a random plan with three micro-batches one after another."""
     schedule = solve_schedule("sequential", random_plan(seed), 3).drawable
     assert schedule is not None
     return simulate(schedule_program(schedule))

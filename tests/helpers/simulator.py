@@ -1,4 +1,4 @@
-"""The rules of a schedule, simulated run by run in plain Python: a second opinion on the referee."""
+"""The rules of schedules, checked run by run in plain Python, independent of the referee."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from itertools import pairwise
 from tessel_core.model import MicroBatchPlan, Schedule
 
 Run = tuple[int, int, int]
-"""(block, micro-batch, start)"""
+"""(block, micro-batch, start)."""
 
 
 def runs_of(schedule: Schedule) -> list[Run]:
-    """The rows of a schedule as plain integers."""
+    """Return the rows of a schedule as integers."""
     return [
         (int(b), int(m), int(s)) for b, m, s in zip(schedule.block, schedule.micro_batch, schedule.start, strict=True)
     ]
 
 
 def broken_rules(schedule: Schedule) -> set[str]:
-    """Names of the rules that a schedule breaks, empty for a valid one."""
+    """Return the names of broken rules; empty for a valid schedule."""
     plan, runs = schedule.plan, runs_of(schedule)
     broken = set()
     if not covers(plan, schedule.micro_batches, runs):
@@ -40,7 +40,7 @@ def broken_rules(schedule: Schedule) -> set[str]:
 
 
 def covers(plan: MicroBatchPlan, micro_batches: int, runs: Iterable[Run]) -> bool:
-    """Whether every block of every micro-batch runs once, at 0 or later, and nothing else does."""
+    """Whether every block of every micro-batch runs exactly once, at 0 or later."""
     wanted = {(b, m): 1 for b in range(len(plan.blocks)) for m in range(micro_batches)}
     return Counter((b, m) for b, m, _ in runs) == wanted and all(start >= 0 for _, _, start in runs)
 
@@ -55,7 +55,7 @@ def overlaps(plan: MicroBatchPlan, runs: Iterable[Run]) -> bool:
 
 
 def waits_for_dependencies(plan: MicroBatchPlan, runs: Iterable[Run]) -> bool:
-    """Whether no run starts before the ones it needs have ended, a lag before; absent runs need nothing."""
+    """Whether every run starts after its predecessors have ended and their lags are over. Missing runs are ignored."""
     start = {(plan.blocks[b].name, m): when for b, m, when in runs}
     duration = {block.name: block.duration for block in plan.blocks}
     return all(
@@ -67,7 +67,7 @@ def waits_for_dependencies(plan: MicroBatchPlan, runs: Iterable[Run]) -> bool:
 
 
 def peaks(plan: MicroBatchPlan, runs: Iterable[Run]) -> list[int]:
-    """Most that each device holds, static memory included: acquire at the start, release at the end, releases first."""
+    """Return the peak memory of each device: acquire at the start, release at the end, releases first."""
     events = sorted(
         (start + (block.duration if block.memory < 0 else 0), block.memory > 0, device, block.memory)
         for b, _, start in runs
@@ -83,7 +83,7 @@ def peaks(plan: MicroBatchPlan, runs: Iterable[Run]) -> list[int]:
 
 
 def repeats(schedule: Schedule, runs: Iterable[Run]) -> bool:
-    """Whether the stretch that is said to repeat lies in the schedule and does."""
+    """Whether the stated repetend is in the schedule and repeats."""
     steady = schedule.repetend
     if steady is None:
         return True

@@ -1,4 +1,4 @@
-"""DistIR's clocks and memory, as plainly as they can be written: the oracle of the simulator."""
+"""DistIR's clocks and memory in simple Python, the oracle of the simulator."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tessel_core.ir.program import Program
 from tessel_core.simulation.costs import Costs
 
 IN_PLACE = ("sgd", "adam", "write", "allgather_in_place")
-"""What these make lies where their first inputs are."""
+"""Operators whose output is in the memory of their first input."""
 
 
 def slowly(program: Program, costs: Costs) -> tuple[dict[int, float], dict[int, int]]:
-    """Per device, when it is done and the most it held."""
+    """Return the end time and the peak memory of each device."""
     place = {value: value for value in range(len(program.types))}
     for op in program.ops:
         if op.kind in IN_PLACE:

@@ -1,8 +1,8 @@
-"""A process of its own that saves a workspace again and again, and says on stdout what the store has taken.
+"""Script that saves a workspace repeatedly, and prints each saved state to stdout.
 
 `python store_writer.py FOLDER TOKEN BASE FIRST COUNT [STATEMENT]` saves COUNT states whose `micro_batches` count up
-from FIRST, each on top of the one before.  With STATEMENT it kills itself, as `kill -9` would, when SQLite is about to
-run a statement that begins like that.
+from FIRST, each based on the one before.  With STATEMENT, it kills itself, like `kill -9`, when SQLite is about to run
+a statement that begins with STATEMENT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""States of a workspace that can be told apart, and short words for what the store says of them."""
+"""Distinguishable states of a workspace, and short forms of answers of the store."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ PLAN = build_shape("v-shape")
 
 
 def small_work(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> Workspace:
-    """A small workspace; `micro_batches` serves to tell its states apart."""
+    """Return a small workspace; `micro_batches` distinguishes its states."""
     return Workspace("token", name, "a test", "", plan, tables_of(plan), micro_batches=micro_batches)
 
 
 def simple_workspace(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> WorkspaceFile:
-    """The same as it is kept."""
+    """Return the file of `small_work`."""
     return workspace_file(small_work(plan, micro_batches, name))
 
 
 def state(number: int, name: str = "mine") -> WorkspaceFile:
-    """A state of a workspace that can be told from others by its number."""
+    """Return a state of a workspace that is identified by its number."""
     return simple_workspace(PLAN, number, name)
 
 
 def number_of(store: Store, token: str) -> int:
-    """Which state the workspace is in."""
+    """Return the number of the state of the workspace."""
     loaded = store.workspaces.load(token)
     assert loaded is not None
     return workspace_of(loaded[1], token).micro_batches
 
 
 def saved(outcome: SavedWorkspace | Conflict) -> SavedWorkspace:
-    """What a save says when there was no conflict."""
+    """Return the outcome of a save, and assert that there was no conflict."""
     assert isinstance(outcome, SavedWorkspace)
     return outcome

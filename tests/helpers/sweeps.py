@@ -1,4 +1,4 @@
-"""Small sweeps, and what becomes of their points in a plain loop; calls that kill the worker that has them."""
+"""Small sweeps, their answers in a plain loop, and functions that kill their worker."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ NETWORK = OperatorGraph(
         )
     ),
 )
-"""A chain in training: a layer takes 16 GB for weights and their state, and 1 GB a micro-batch."""
+"""Training graph of a chain: a layer needs 16 GB for weights and their state, and 1 GB per micro-batch."""
 GRAPH: GraphFile = read_graph(graph_text(NETWORK).encode())
 PAIR, OTHER = (MeshFile.of(find_mesh(name)) for name in ("h200-2", "a100-2"))
 DEADLY = 3
-"""Micro-batches of the points that kill."""
+"""Number of micro-batches of the points that kill their worker."""
 
 
 def small_sweep(counts: Iterable[int] = (2, 3, 4), order: str = "gpipe") -> SolverSweep:
-    """Points that are solved, that do not fit, and that make no sense; a search takes longer."""
+    """Return a sweep with points that are solved, that do not fit, and that are invalid. A search takes longer."""
     return SolverSweep(
         (GRAPH,),
         (PAIR, OTHER),
@@ -57,20 +57,20 @@ def small_sweep(counts: Iterable[int] = (2, 3, 4), order: str = "gpipe") -> Solv
 
 
 class StandingPool(ProcessPool):
-    """A pool that stays when a sweep has ended."""
+    """A pool that stays open after a sweep."""
 
     def close(self) -> None:
-        """Nothing; its processes end with the one that started them."""
+        """Do nothing: its processes end with the process that started them."""
 
 
 @cache
 def standing_pool() -> StandingPool:
-    """One process for all sweeps in which no worker dies."""
+    """Return a pool of one process for all sweeps in which no worker dies."""
     return StandingPool(1)
 
 
 def answers(rows: Iterable[SweepRow]) -> dict[str, dict[str, object]]:
-    """Per key, all that does not depend on the machine; every key once."""
+    """Return the columns that do not depend on the machine, by key."""
     found: dict[str, dict[str, object]] = {}
     for row in rows:
         assert row.key not in found
@@ -79,12 +79,12 @@ def answers(rows: Iterable[SweepRow]) -> dict[str, dict[str, object]]:
 
 
 def in_a_loop(sweep: SolverSweep) -> dict[str, dict[str, object]]:
-    """The answers without any pool, store or process."""
+    """Return the answers, computed without pool, store or process."""
     return answers(SweepRow.joined(i, point, solve_point(point)) for i, point in enumerate(sweep.points))
 
 
 def die_once(words: Path, victim: Callable[[], int], point: SweepPoint) -> PointResult:
-    """As `solve_point`, but the first worker that gets a deadly point leaves word in a folder and kills a process."""
+    """Solve a point, but the first worker with a deadly point writes a file and kills a process."""
     word = words / point.key
     if point.micro_batches == DEADLY and not word.exists():
         word.touch()
@@ -93,31 +93,31 @@ def die_once(words: Path, victim: Callable[[], int], point: SweepPoint) -> Point
 
 
 def die_always(point: SweepPoint) -> PointResult:
-    """As `solve_point`, but every worker that gets a deadly point dies over it."""
+    """Solve a point, but every worker with a deadly point dies."""
     if point.micro_batches == DEADLY:
         os._exit(1)
     return solve_point(point)
 
 
 def break_down(point: SweepPoint) -> PointResult:
-    """As `solve_point`, with a bug for deadly points."""
+    """Solve a point, but raise an error for deadly points."""
     if point.micro_batches == DEADLY:
         raise AssertionError("two\nlines")
     return solve_point(point)
 
 
 def die_at_once(point: SweepPoint) -> PointResult:
-    """No worker survives anything."""
+    """Kill the worker for every point."""
     os._exit(1)
 
 
 def begun() -> tuple[int, bool]:
-    """The process that began this one, and whether it came with the modules that solve points."""
+    """Return the parent process, and whether it had imported the modules that solve points."""
     return os.getppid(), "ortools.sat.python.cp_model" in sys.modules
 
 
 def offspring(pid: int) -> list[int]:
-    """Processes that a process has begun, and those that they have, that are still there [proc(5)]."""
+    """Return the living descendants of a process [proc(5)]."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -129,7 +129,7 @@ def offspring(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there, and not only its entry in the table."""
+    """Whether a process is alive and not a zombie."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -13,7 +13,7 @@ from tessel_core import cli
 
 
 class Ended(NamedTuple):
-    """How one command ended."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
     @property
     def document(self) -> Any:
-        """The one line of JSON on stdout."""
+        """The JSON document on stdout, which must be one line."""
         assert self.out.count("\n") == 1
         return json.loads(self.out)
 
@@ -30,7 +30,7 @@ Tessel = Callable[..., Ended]
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tessel:
-    """A function that runs `tessel` with some words in the present folder."""
+    """Return a function that runs `tessel` with arguments in the current folder."""
 
     def run(*words: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["tessel", *map(str, words)])

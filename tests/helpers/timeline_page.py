@@ -1,4 +1,4 @@
-"""The timeline's component in a page of its own, without a server: what Streamlit gives it, it gets here."""
+"""The timeline component on a page without a server, with the arguments that Streamlit would pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BEGIN = """async ([html, css, js, data, height]) => {
 
 
 def show_timeline(page, data: bytes, height: int, theme: str = "light") -> float:
-    """Milliseconds from the data's arrival until the page is painted."""
+    """Show a timeline, and return the milliseconds from the arrival of the data until the page is painted."""
     text, ground, raised, accent = THEMES[theme]
     colours = f"--st-text-color:{text};--st-background-color:{ground};--st-secondary-background-color:{raised}"
     look = f"{colours};--st-primary-color:{accent};--st-font:sans-serif;background:{ground};margin:16px"
@@ -43,5 +43,5 @@ def show_timeline(page, data: bytes, height: int, theme: str = "light") -> float
 
 
 def show_other(page, data: bytes) -> None:
-    """Give the same component another schedule, as a new search does."""
+    """Pass another schedule to the same component, as a new search does."""
     page.evaluate("data => window.takeOther(data)", base64.b64encode(data).decode())

@@ -1,4 +1,4 @@
-"""The timeline's script, asked without a browser."""
+"""Run the script of the timeline in Node, without a browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWERS = Path(__file__).with_name("timeline_answers.mjs")
 
 @cache
 def _script() -> subprocess.Popen[str]:
-    """One process for all questions, since it takes longer to start than to answer; it ends with its input."""
+    """Return one process for all questions, because its start takes longer than an answer. It ends with its input."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on this machine to run the timeline's script")
@@ -25,7 +25,7 @@ def _script() -> subprocess.Popen[str]:
 
 
 def answers(data: bytes, *questions: tuple[str, Any]) -> list[Any]:
-    """What it answers about a buffer, question by question."""
+    """Return the answers of the script to questions about a buffer."""
     script = _script()
     assert script.stdin is not None
     assert script.stdout is not None

@@ -1,4 +1,4 @@
-"""Operators by PyTorch's own functions of the same meaning, which share no code with ours."""
+"""PyTorch functions with the same meaning as our operators, which share no code with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _product(values: Values, x: Tensor) -> Tensor:
 
 
 def _pads(values: Values) -> list[int]:
-    """As `pad` wants them: before and after, from the last axis to the first."""
+    """Return the argument of `pad`: before and after, from the last axis to the first."""
     pads, many = values["pads"], len(values["pads"]) // 2
     return [each for axis in reversed(range(many)) for each in (pads[axis], pads[many + axis])]
 
@@ -39,7 +39,7 @@ def _max_pool(values: Values, x: Tensor) -> Tensor:
 
 
 def _average_pool(values: Values, x: Tensor) -> Tensor:
-    """A convolution with ones over one of what is counted."""
+    """Return the average pool: a convolution with ones, divided by the number of elements."""
     steps = {"stride": values["strides"], "dilation": values["dilations"]}
     rows, kernel = x.flatten(0, 1)[:, None], x.new_ones((1, 1, *values["kernel"]))
     counted = F.pad(torch.ones_like(rows), _pads(values), value=float(values["count_pads"]))
@@ -63,7 +63,7 @@ def _route(values: Values, logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _adam(values: Values, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """The first step of `torch.optim.Adam`, of weights without moments."""
+    """Return the first step of `torch.optim.Adam` for weights without moments."""
     weights, gradients = tensors[: len(tensors) // 4], tensors[3 * (len(tensors) // 4) : -1]
     held = [each.clone().requires_grad_() for each in weights]
     for each, gradient in zip(held, gradients, strict=True):
@@ -150,4 +150,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "route": _route,
     "adam": _adam,
 }
-"""Of the attributes and the tensors of the kind's example."""
+"""Function by kind, of the attributes and tensors of its example."""

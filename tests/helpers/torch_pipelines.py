@@ -1,4 +1,4 @@
-"""Exported schedules on PyTorch's own pipelining runtime: processes that talk by gloo, judged by one process alone."""
+"""Run exported schedules on PyTorch's pipelining runtime with gloo, and compare them with one process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDTH, SAMPLES = 8, 2
 
 
 def every_export(devices: int, micro_batches: int) -> Iterator[tuple[str, Schedule]]:
-    """Each form under each published schedule that suits it and under the search, with its name."""
+    """Yield a schedule of each shape by each published scheduler that applies and by the search, with its name."""
     for form in FORMS:
         plan = build_shape(form, replace(SHAPES[form].defaults, devices=devices)).with_capacity(None)
         for name in PUBLISHED:
@@ -43,7 +43,7 @@ def _solution(name: str, plan: MicroBatchPlan, micro_batches: int, config: objec
 
 
 def random_chain(seed: int, devices: int, micro_batches: int) -> Schedule:
-    """Stages on any devices, some with their backward in halves, and their runs in any order that is allowed."""
+    """Return stages on random devices, some with a split backward, in a random order that is allowed."""
     choose = random.Random(seed)
     places = [*range(devices), *(choose.randrange(devices) for _ in range(choose.randint(0, devices)))]
     choose.shuffle(places)
@@ -63,10 +63,11 @@ def random_chain(seed: int, devices: int, micro_batches: int) -> Schedule:
 
 
 def run_on_torch(schedules: dict[str, Schedule], folder: Path, profile: str = "") -> dict[str, dict[str, float]]:
-    """Per schedule, the largest difference of a gradient and of a loss from one process, relative to the largest entry.
+    """Return the largest differences of gradients and losses from one process for each schedule, relative to the
+    largest entry.
 
-    All have the same number of devices; one group of processes runs them all.  Traces of the one called `profile`, a
-    file a rank, are left in the folder as trace0.json and so on.  Fails after two minutes.
+    All schedules have the same number of devices, and run on one group of processes.  Traces of the schedule `profile`
+    are written to the folder as trace0.json and so on, one per rank.  Fails after two minutes.
     """
     import torch.multiprocessing as processes
 
@@ -103,7 +104,7 @@ def _run(rank: int, folder: str, names: list[str], ranks: int, profile: str) -> 
 
 
 def _compared(folder: Path, name: str, rank: int, *, traced: bool) -> dict[str, float]:
-    """One step of a CSV, and the same of the whole network in this process."""
+    """Compare one step of a CSV with the same step of the whole network in this process."""
     import torch
     from torch import nn
     from torch.distributed.pipelining import PipelineStage

@@ -1,9 +1,9 @@
-"""The rules of the Trace Event Format as viewers read it, checked on a file's bytes alone.
+"""Check the rules of the Trace Event Format, as viewers read it, on the bytes of a file.
 
 Sources: Google's "Trace Event Format" document (phases, required keys, binding of flows) and what Perfetto's importer
-does with it: events are read in order of time and, at one time, in the order of the file; a flow event belongs to the
-slice that is open on its track just then, and is dropped where there is none; slices on one track must nest; flow ids
-are numbers; process 0 is the idle task.
+does with it.  Events are read in order of time, and at the same time in the order of the file.  A flow event belongs to
+the slice that is open on its track at that time, and is dropped if there is none.  Slices on one track must nest.  Flow
+ids are numbers.  Process 0 is the idle task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ METADATA: dict[str, tuple[str, type]] = {
 
 
 def read_trace(data: bytes) -> list[Event]:
-    """The events of a trace file, numbers as exact decimals; raises where it is not JSON or has no such list."""
+    """Return the events of a trace file, with numbers as exact decimals.
+
+    Raises if it is not JSON or has no list of events.
+    """
     document = json.loads(data.decode(), parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse)
     assert document.get("displayTimeUnit", "ms") in ("ms", "ns")
     events: list[Event] = document["traceEvents"]
@@ -41,7 +44,7 @@ def read_trace(data: bytes) -> list[Event]:
 
 
 def broken_trace_rules(events: list[Event]) -> set[str]:
-    """Names of the rules that the events break, empty for a trace that viewers show as it is meant."""
+    """Return the names of broken rules; empty for a correct trace."""
     if any(each.get("ph") not in REQUIRED or REQUIRED[each["ph"]] - each.keys() for each in events):
         return {"keys"}
     if not all(_numbers(events)):
@@ -72,7 +75,7 @@ def _metadata(events: list[Event]) -> Iterator[bool]:
 
 
 def _nesting(events: list[Event]) -> Iterator[bool]:
-    """On one track a slice lies within another or apart from it."""
+    """Yield for each slice whether it ends within the slice that encloses its start."""
     for slices in _tracks(events).values():
         open_until: list[Decimal] = []
         for begin, end in sorted(slices, key=lambda each: (each[0], -each[1])):
@@ -90,7 +93,7 @@ def _tracks(events: list[Event]) -> dict[tuple[int, int], list[tuple[Decimal, De
 
 
 def _counters(events: list[Event]) -> Iterator[bool]:
-    """Each counter goes forward in time, with numbers."""
+    """Yield for each counter whether its times increase and its values are numbers."""
     found = defaultdict(list)
     for each in of(events, "C"):
         found[each["pid"], each["name"]].append(each["ts"])
@@ -100,7 +103,7 @@ def _counters(events: list[Event]) -> Iterator[bool]:
 
 
 def _flows(events: list[Event]) -> Iterator[bool]:
-    """Each flow has one start and one finish that binds to its slice, from a slice that has ended to a later one."""
+    """Yield for each flow whether it leads from one slice that has ended to a later slice."""
     flows = defaultdict(list)
     for each, enclosing in open_slices(events):
         flows[each["cat"], each["name"], each["id"]].append((each, enclosing))
@@ -113,7 +116,7 @@ def _flows(events: list[Event]) -> Iterator[bool]:
 
 
 def open_slices(events: list[Event]) -> Iterator[tuple[Event, Event | None]]:
-    """Every flow event with the slice that is open when a viewer comes to it."""
+    """Yield every flow event with the slice that is open at its time."""
     now: dict[tuple[int, int], Event] = {}
     for each in sorted((each for each in events if "ts" in each), key=lambda each: each["ts"]):
         track = each["pid"], each.get("tid")

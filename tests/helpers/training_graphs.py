@@ -1,4 +1,4 @@
-"""Random small training graphs with all that a mesh asks for, meshes for them, and placements that may go anywhere."""
+"""Random small training graphs with costs for a mesh, random meshes, and random placements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NS = 1e-9
 
 
 def training_graph(choose: random.Random, most: int = 6) -> OperatorGraph:
-    """Forward operators with activations and weights, their backward ones mirrored, at times weight gradients apart."""
+    """Return forward operators with activations and weights, mirrored backward operators, and sometimes split weight
+    gradients."""
     count = choose.randint(1, most)
     operators, edges = [], []
     for i in range(count):
@@ -47,7 +48,7 @@ def _operator(choose: random.Random, name: str, **more: object) -> Operator:
 
 
 def random_mesh(choose: random.Random) -> DeviceMesh:
-    """One to four devices on one or two nodes, at times of two kinds, at times with a host."""
+    """Return a mesh of one to four devices on one or two nodes, sometimes with two kinds or a host."""
     devices = [
         Device(f"d{i}", choose.choice(("fast", "fast", "slow")), i // 2, choose.choice((None, 10_000)))
         for i in range(choose.randint(1, 3))
@@ -58,7 +59,8 @@ def random_mesh(choose: random.Random) -> DeviceMesh:
 
 
 def random_placement(choose: random.Random, graph: OperatorGraph, mesh: DeviceMesh, how: Communication) -> Placement:
-    """Anything that keeps backward operators with their forward ones: mostly not contiguous, at times with groups."""
+    """Return a random placement that keeps backward with forward operators; mostly not contiguous, sometimes with
+    groups."""
     on: dict[str, tuple[int, ...]] = {}
     everything = range(len(mesh.devices))
     for operator in graph.operators:

@@ -1,4 +1,4 @@
-"""Operator graphs of transformers with round numbers, as large as a test wants them."""
+"""Operator graphs of transformers of any size, with round numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATORS_PER_LAYER = len(_LAYER)
 
 
 def transformer(layers: int, *, training: bool = False) -> OperatorGraph:
-    """`layers` layers of 14 operators between an embedding and a head; when training, a mirror of it all."""
+    """Return `layers` layers of 14 operators between an embedding and a head; in training, with a mirrored backward."""
     operators, edges, last = [_operator("embed/tokens", 0)], [], "embed/tokens"
     for layer in range(layers):
         for number, (name, takes) in enumerate(_LAYER):

@@ -1,4 +1,4 @@
-"""Random workspaces, with drafts that say no plan, and an equality that looks into schedules."""
+"""Random workspaces, also with invalid drafts, and an equality that compares schedules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ numbers = strategies.integers(-(2**63), 2**63 - 1)
 
 
 def rows(columns: tuple[str, ...]) -> strategies.SearchStrategy[dict[str, object]]:
-    """Rows as somebody may leave them: anything that the column can hold, or nothing."""
+    """Draw rows of a table with any values that the columns accept, or without values."""
     cells = {
         column: strategies.none()
         | (
@@ -56,7 +56,7 @@ def rows(columns: tuple[str, ...]) -> strategies.SearchStrategy[dict[str, object
 
 @strategies.composite
 def drafts(draw: strategies.DrawFn) -> PlanTables:
-    """Tables that are hardly ever a plan."""
+    """Draw tables that are rarely a valid plan."""
     tables = (strategies.lists(rows(columns), max_size=3).map(tuple) for columns in _TABLES)
     return PlanTables(draw(texts), draw(texts), draw(texts), *(draw(table) for table in tables))
 
@@ -66,7 +66,7 @@ _TABLES = (DEVICE_COLUMNS, BLOCK_COLUMNS, DEPENDENCY_COLUMNS)
 
 @strategies.composite
 def comparisons(draw: strategies.DrawFn, plan: MicroBatchPlan) -> Comparison:
-    """Of this plan alone, or of two shapes."""
+    """Draw a comparison of this plan, or of two shapes."""
     plans = draw(strategies.sampled_from([(plan,), (build_shape("v-shape"), build_shape("m-shape"))]))
     schedulers = draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=2, unique=True))
     count = draw(strategies.integers(1, 99))
@@ -79,7 +79,7 @@ def comparisons(draw: strategies.DrawFn, plan: MicroBatchPlan) -> Comparison:
 
 @strategies.composite
 def placings(draw: strategies.DrawFn) -> Placing:
-    """From nothing at all to a placement by hand; graphs of our own and published ones."""
+    """Draw a placement question, from an empty one to a placement by hand, with own and published graphs."""
     seed = draw(strategies.integers(0, 10**6))
     graph = draw(strategies.none() | strategies.sampled_from([plain_graph(seed), published_graph(seed)]))
     placing = Placing()
@@ -131,7 +131,7 @@ def _mesh(nodes: int) -> MeshFile:
 
 
 def plain_graph(seed: int) -> GraphFile:
-    """With everything that a tessel-graph says."""
+    """Return a graph with all fields of a tessel-graph."""
     graph = random_graph(seed)
     operators = tuple(
         replace(each, size=None, weight_bytes=i * 7, flops=i / 3) for i, each in enumerate(graph.operators)
@@ -141,7 +141,7 @@ def plain_graph(seed: int) -> GraphFile:
 
 
 def published_graph(seed: int) -> GraphFile:
-    """As the published program's inputs are: named by numbers, with times in ms and devices of its own."""
+    """Return a graph like the published inputs: named by numbers, with times in ms and its own devices."""
     graph = random_graph(seed)
     number = {each.name: str(i) for i, each in enumerate(graph.operators)}
     times = (DeviceTime(CPU, 2.0), DeviceTime("accelerator", 0.5))
@@ -154,7 +154,7 @@ def published_graph(seed: int) -> GraphFile:
 
 @strategies.composite
 def works(draw: strategies.DrawFn) -> Workspace:
-    """As the app makes them: any plan, any scheduler, options in their range, a draft that may be no plan."""
+    """Draw a workspace with any plan, any scheduler, valid options, and a draft that may be invalid."""
     plan = random_plan(draw(strategies.integers(0, 10**6)))
     work = Workspace("token", "a name", "somewhere", "", plan, tables_of(plan))
     for scheduler in draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=3)):
@@ -188,7 +188,7 @@ def values(option: Option, default: object) -> strategies.SearchStrategy[Any]:
 
 @strategies.composite
 def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
-    """Workspaces as they are kept, with everything that may be in them."""
+    """Draw the file of a workspace with all its parts."""
     work = draw(works())
     file = workspace_file(replace(work, name=draw(names)))
     schedule = solve_schedule("sequential", work.plan.with_capacity(None), 2)
@@ -198,7 +198,7 @@ def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
 
 
 def same(one: WorkspaceFile, other: WorkspaceFile) -> bool:
-    """Equal in everything; schedules are compared run by run, since they are equal only to themselves."""
+    """Whether two files are equal. Schedules are compared run by run, because `==` compares their identity."""
     if (one.opened is None) != (other.opened is None):
         return False
     if one.opened is not None and other.opened is not None:

@@ -71,7 +71,7 @@ def test_a_solved_level_is_proved_recognised_explained_and_ticked() -> None:
     task = level.task()
     assert isinstance(task, Puzzle)
     tab = opened(on(Played("3", solved("1f1b", task))), "3")
-    assert tab.says("10 steps, proved: nobody can do better. Recognised: 1F1B.")
+    assert tab.says("10 steps, proved optimal. Recognised: 1F1B.")
     assert icons(tab)["level-3"] == ":material/check_circle:"
     said = [each.value.replace("\\", "") for each in tab.test.markdown]
     assert any(level.reasons()[0] in each for each in said)
@@ -89,7 +89,7 @@ def test_a_longer_schedule_is_not_called_solved() -> None:
     task = find_level("3").task()
     assert isinstance(task, Puzzle)
     tab = opened(on(Played("3", solved("sequential", task))), "3")
-    assert tab.says("16 steps, 60.0% longer than it has to be: 10 steps is possible, and proved to be the least.")
+    assert tab.says("16 steps, 60.0% longer than necessary: 10 steps is possible, and proved to be the shortest.")
     assert icons(tab)["level-3"] == ":material/pending:"
     assert not tab.work.play("3").reached
 
@@ -140,7 +140,10 @@ def test_a_block_is_stamped_refused_and_held_against_the_best() -> None:
     best = repetend.best()
     placed = tuple((b, m, int(at)) for m, row in enumerate(best.first_start) for b, at in enumerate(row))
     tab = opened(on(Played("9", placed, best.period)), "9")
-    assert tab.says("16 steps for 3 micro-batches, 16/3 steps each: proved, no block of any size repeats sooner.")
+    assert tab.says(
+        "16 steps for 3 micro-batches, 16/3 steps each. Proved: no block of any size has a shorter time per "
+        "micro-batch."
+    )
     assert icons(tab)["level-9"] == ":material/check_circle:"
     assert tab.timelines()[0]["makespan"] > 3 * best.period
     assert opened(on(Played("9", placed, best.period - 1)), "9").says("stamped every 15: ")
@@ -154,14 +157,14 @@ def test_lists_are_put_in_order_and_the_hang_check_judges() -> None:
     assert tab.says("Circle: gpu0 waits forever to send activations 1 and gpu1 waits forever to send gradients 0.")
     assert icons(tab)["level-15"] == ":material/pending:"
     pressed(tab, "Up-1-1")
-    assert tab.says("gpu1: cannot send gradients 0 before it has done: receive activations 0")
+    assert tab.says("gpu1: cannot send gradients 0 before this action: receive activations 0")
     pressed(tab, "Down-1-1")
     assert not tab.says("cannot send gradients 0")
     tab.press("Run them")
-    assert tab.says("All devices come to the ends of their lists.")
+    assert tab.says("All devices reach the end of their lists.")
     assert icons(tab)["level-15"] == ":material/check_circle:"
     tab.press("Start over").press("Step").press("Run them")
-    assert tab.says("All devices come to the ends of their lists.")
+    assert tab.says("All devices reach the end of their lists.")
     assert tab.work.play("15").placed == ((0, 2, 1, 3), (0, 1, 2, 3)), "the coach's move"
     assert opened(on(Played("15", ((7,),), 1)), "15").says("Circle"), "what is no order begins anew"
 
@@ -183,7 +186,7 @@ def test_experts_are_copied_and_the_simulator_judges() -> None:
     assert icons(tab)["level-17"] == ":material/pending:"
     assert len(traces(tab)) == 1
     given(tab, (), *overloaded_expert.BEST[1:]).press("Simulate")
-    assert tab.says("Expert 1: 36% of the tokens: is on no device")
+    assert tab.says("Expert 1: 36% of the tokens: is not on any device")
     given(tab, *overloaded_expert.BEST).press("Simulate")
     assert tab.says("no assignment is faster, since all devices compute equally long.")
     assert icons(tab)["level-17"] == ":material/check_circle:"
@@ -197,7 +200,7 @@ def test_chunks_are_moved_by_hand_and_by_the_coach() -> None:
     given(tab, (0,), *causal_ring.START[1:]).press("Simulate")
     assert tab.says("6.89 ms, 43.0% idle, of which 43.0% is imbalance.")
     tab.press("Step").press("Simulate")
-    assert tab.says("gpu1: has 3 parts, and room for 2")
+    assert tab.says("gpu1: has 3 parts, but room for only 2")
     while not next(each for each in tab.test.button if each.label == "Step").disabled:
         tab.press("Step")
     tab.press("Simulate")
@@ -251,9 +254,9 @@ def test_any_plan_is_a_puzzle() -> None:
     assert '"microBatches":3' in data.proto.json.replace(" ", "")
     work = replace(small_work(PLAN, 3), played=(Played(OWN, solved("1f1b", Puzzle(PLAN, 3))),))
     tab = opened(App.on("learn", work), OWN)
-    assert tab.says("proved: nobody can do better. Recognised: 1F1B")
+    assert tab.says("proved optimal. Recognised: 1F1B")
     wide = small_work(build_shape("v-shape", ShapeParameters(devices=20)), 2)
-    assert opened(App.on("learn", wide), OWN).says("has 20 devices, more than the 16 that fit a screen.")
+    assert opened(App.on("learn", wide), OWN).says("has 20 devices, more than 16, the number that fits a screen.")
 
 
 def test_the_words_have_the_numbers_of_the_open_plan() -> None:

@@ -330,10 +330,10 @@ def test_the_trace_goes_to_a_file_unless_it_is_too_large_for_viewers(monkeypatch
     tab = looked_at()
     (button,) = [each for each in tab.test.get("download_button") if each.label == "Trace"]
     assert not button.disabled
-    monkeypatch.setattr("tessel_core.exports.simulation_trace.MOST_EVENTS", 10)
+    monkeypatch.setattr("tessel_core.exports.simulation_trace.MAX_EVENTS", 10)
     (button,) = [each for each in tab.run().test.get("download_button") if each.label == "Trace"]
     assert button.disabled
-    assert f"has {trace_of(tab).events:,} events, more than the 10 that trace viewers read" in button.help
+    assert f"has {trace_of(tab).events:,} events, more than 10, the limit of trace viewers" in button.help
 
 
 def test_a_program_that_never_frees_is_shown_and_said() -> None:

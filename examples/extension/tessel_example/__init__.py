@@ -1,1 +1,1 @@
-"""Entries that this package adds to Tessel Explorer's tables."""
+"""Entries that this package adds to the tables of Tessel Explorer."""

@@ -1,4 +1,4 @@
-"""A network family: layers that narrow the stream and widen it again."""
+"""A network family whose layers narrow the stream and widen it again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tessel_core.options import Option, option
 class BottleneckSpec(GraphSpec):
     """Sizes of the network."""
 
-    layers: int = option(8, Option("Layers", "Pairs of products", 1, 500))
-    width: int = option(1024, Option("Width", "Numbers of each sample between layers", 1, 65_536))
-    narrow: int = option(256, Option("Narrow width", "Numbers of each sample inside a layer", 1, 65_536))
+    layers: int = option(8, Option("Layers", "Number of layers, each with two matrix products", 1, 500))
+    width: int = option(1024, Option("Width", "Elements of each sample between layers", 1, 65_536))
+    narrow: int = option(256, Option("Narrow width", "Elements of each sample inside a layer", 1, 65_536))
 
 
 def program(spec: BottleneckSpec) -> Distributed:
@@ -38,7 +38,7 @@ def program(spec: BottleneckSpec) -> Distributed:
 BOTTLENECK = GraphFamily(
     "bottleneck",
     "Bottleneck",
-    "An example: two products in each layer, of which the first narrows the stream",
+    "An example: each layer has two products, and the first one narrows the stream",
     BottleneckSpec,
     {"bottleneck-8": BottleneckSpec(), "bottleneck-24": BottleneckSpec(layers=24, width=4096, narrow=512)},
     program,

@@ -1,4 +1,4 @@
-"""A placer: consecutive operators, and on each accelerator about the same bytes of weights."""
+"""A placer that puts consecutive operators with about the same bytes on each accelerator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.registry import NoOptions
 
 
 def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Cut the chain of groups so that the middle of a group's memory decides on its device."""
+    """Cut the chain of groups. The middle of a group's memory decides on its device."""
     pipeline = chain_of(problem)
     devices = [i for i, device in enumerate(problem.devices) if not device.is_host] or [0]
     middles = pipeline.memory.cumsum() - pipeline.memory / 2
@@ -20,5 +20,5 @@ def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> Pla
 
 
 EQUAL_WEIGHTS = Placer(
-    "equal-weights", "Equal weights", "The same memory on each accelerator, whatever it costs", solve
+    "equal-weights", "Equal weights", "About the same memory on each accelerator, whatever the load", solve
 )

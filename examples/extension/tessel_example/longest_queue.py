@@ -23,13 +23,13 @@ class LongestQueueConfig:
     late_first: bool = option(
         False,
         Option(
-            "Late blocks first", "Of two queues of one length, the block that is later in the plan goes first.", 0, 1
+            "Late blocks first", "If two queues are equally long, run the block that is later in the plan first.", 0, 1
         ),
     )
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: LongestQueueConfig, control: Control) -> ScheduleReport:
-    """Of the runs that can start first, start the one whose block has most micro-batches waiting."""
+    """Among the runs with the earliest possible start, start the run whose block has most waiting micro-batches."""
     starts = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
     missing = [[len(before) for before in plan.predecessors] for _ in range(micro_batches)]
     ready_at = np.zeros_like(starts)
@@ -56,15 +56,15 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: LongestQueueConfig, 
 
 
 def objection_to_count(plan: MicroBatchPlan, micro_batches: int) -> str:
-    """Say why so many micro-batches would take too long; empty where they would not."""
+    """Explain why this many micro-batches would take too long; empty if they would not."""
     runs = micro_batches * len(plan.blocks)
-    return f"it takes up to {MAX_RUNS:,} runs, got {runs:,}" if runs > MAX_RUNS else ""
+    return f"schedules at most {MAX_RUNS:,} runs, got {runs:,}" if runs > MAX_RUNS else ""
 
 
 LONGEST_QUEUE = Scheduler(
     "longest-queue",
     "Longest queue first",
-    "A rule of queueing theory that serves the longest queue; memory is not looked at",
+    "A rule of queueing theory that serves the longest queue and ignores memory",
     solve,
     LongestQueueConfig,
     count_objection=objection_to_count,

@@ -1,1 +1,1 @@
-"""One file a deck."""
+"""One module per deck."""

@@ -16,11 +16,11 @@ from tessel_core.placement.problem import placement_problem
 _DEVICES = 3
 _TIMES = {"a": 2, "b": 4, "c": 3, "d": 2, "e": 5, "f": 3, "g": 4, "h": 2, "i": 3, "j": 2}
 _AFTER = {"a": "bc", "b": "d", "c": "e", "d": "f", "e": "f", "f": "gh", "g": "i", "h": "i", "i": "j"}
-"""Per operator, those that take its output."""
+"""Successors of each operator."""
 
 
 def network() -> OperatorGraph:
-    """Two diamonds, one after the other."""
+    """Return a graph of two diamonds in a row."""
     operators = tuple(Operator(name, times=(DeviceTime("gpu", time),)) for name, time in _TIMES.items())
     return OperatorGraph(
         "two diamonds",
@@ -31,18 +31,18 @@ def network() -> OperatorGraph:
 
 @lru_cache(maxsize=1)
 def lattice() -> Lattice:
-    """Its ideals, for three devices."""
+    """Return the lattice of the network on three devices."""
     return Lattice.of(placement_problem(network(), DevicePool(_DEVICES)))
 
 
 def proved(*, contiguous: bool = True) -> PlacementReport:
-    """What the placement search answers."""
+    """Return the report of the placement search."""
     problem = placement_problem(network(), DevicePool(_DEVICES), contiguous=contiguous)
     return solve_placement("dp" if contiguous else "cp-sat", problem)
 
 
 def stages() -> tuple[Ideal, ...]:
-    """What each device runs in a best placement."""
+    """Return the operators of each device in a best placement."""
     return tuple(after - before for before, after in pairwise(lattice().chain))
 
 
@@ -85,7 +85,8 @@ DECK = Deck(
         Slide(
             "Ideals",
             (
-                "An ideal holds, with each operator, all that it needs. A pipeline can only be cut at ideals.",
+                "An ideal is a set that contains, with each operator, all its predecessors. Pipelines can only be cut "
+                "at ideals.",
                 "Of {subsets} sets of operators, {ideals} are ideals; the circles say how many operators they hold.",
                 "An arrow adds one operator.",
             ),
@@ -103,7 +104,7 @@ DECK = Deck(
             "Two devices",
             (
                 "For each ideal, try every ideal inside it as the first cut. The second device takes the difference.",
-                "The larger of both loads counts, and the least of these is kept: {two} for the whole graph.",
+                "Each cut counts with the larger of both loads, and the smallest is kept: {two} for the whole graph.",
             ),
             picture=lambda: lattice_picture(lattice(), 2),
         ),
@@ -118,7 +119,7 @@ DECK = Deck(
         Slide(
             "The placement, and its proof",
             (
-                "Every cut was looked at, so no such placement is below {best}; the placer proves {objective}.",
+                "All cuts were tried, so no contiguous placement is below {best}; the placer proves {objective}.",
                 "Without contiguity {loose} is possible, and nothing can be below the mean of {average}.",
             ),
             picture=lambda: graph_picture(lattice(), stages()),

@@ -19,7 +19,7 @@ _MESH, _WIDTH, _BATCH = "h200-16", 4096, 2048
 
 @lru_cache(maxsize=2)
 def traced(tensor: int) -> tuple[Trace, DeviceMesh]:
-    """A step of one layer, on so many devices that share it."""
+    """Simulate a step of one layer that `tensor` devices share."""
     from tessel_core.samples import load_mesh
     from tessel_core.strategies.families import find_family
     from tessel_core.strategies.strategy import Strategy, simulate_strategy
@@ -30,7 +30,7 @@ def traced(tensor: int) -> tuple[Trace, DeviceMesh]:
 
 
 def picture(tensor: int, *kinds: str) -> str:
-    """The program with the operations of these kinds lit."""
+    """Draw the program with operations of these kinds highlighted."""
     return program_picture(traced(tensor)[0].program, kinds)
 
 
@@ -58,22 +58,22 @@ DECK = Deck(
     name="programs",
     place=6,
     title="One layer, cut in two",
-    about="What a program of the intermediate representation says, line by line, before and after a cut.",
+    about="A program of the intermediate representation, line by line, before and after a cut.",
     facts=_facts,
     slides=(
         Slide(
             "A layer is a program",
             (
-                "Training one layer takes {lines} lines. Each makes values, once, on a device: 4@1 lives on device 1.",
-                "Forward, the input x is multiplied by the weights w0, and relu cuts off what is negative.",
+                "Training one layer takes {lines} lines. Each line defines values on a device: 4@1 is on device 1.",
+                "Forward, the input x is multiplied by the weights w0, and relu sets negative numbers to zero.",
             ),
             picture=lambda: picture(1, "matmul", "relu"),
         ),
         Slide(
             "And back",
             (
-                "Loss and its gradient come next. Each operation has its gradient, in the reverse order.",
-                "The last line moves the weights.",
+                "The loss and its gradient come next. Then the gradient of each operation runs, in reverse order.",
+                "The last line updates the weights.",
             ),
             picture=lambda: picture(1, "loss_grad", "relu_grad", "matmul_grad", "sgd"),
         ),
@@ -88,7 +88,7 @@ DECK = Deck(
         Slide(
             "The halves meet",
             (
-                "The next operation needs whole rows, so both send their halves: allgather.",
+                "The next operation needs whole rows, so both devices send their halves: allgather.",
                 "It is one line with values on both devices.",
             ),
             picture=lambda: picture(2, "allgather"),
@@ -96,8 +96,8 @@ DECK = Deck(
         Slide(
             "Backward, they meet again",
             (
-                "Each device takes its part of the gradient, and computes that of its own half of the weights.",
-                "For the input, each has a sum over its own columns only: allreduce adds both.",
+                "Each device takes its part of the gradient, and computes the gradient of its half of the weights.",
+                "For the input, each device has a sum over its own columns only: allreduce adds both sums.",
             ),
             picture=lambda: picture(2, "part", "matmul_grad", "allreduce"),
         ),

@@ -1,4 +1,4 @@
-"""What data, tensor and pipeline parallelism cost, each simulated on one network and four devices."""
+"""Costs of data, tensor and pipeline parallelism, simulated for one network on four devices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:  # a list of decks loads no simulation
 
 _MESH, _LAYERS, _WIDTH = "h200-16", 8, 8192
 _USUAL, _SMALL = 4096, 512
-"""Samples in a batch."""
+"""Samples per batch."""
 _WAYS = {"one": (1, 1, 1, 1), "data": (4, 1, 1, 1), "tensor": (1, 4, 1, 1), "pipeline": (1, 1, 4, 8)}
-"""Copies, devices that share each operator, stages, and micro-batches."""
+"""Data, tensor and pipeline degrees, and micro-batches."""
 
 
 @lru_cache(maxsize=16)
 def traced(way: str, batch: int = _USUAL) -> tuple[Trace, DeviceMesh]:
-    """A step of the network, spread in this way."""
+    """Simulate a step of the network under this strategy."""
     from tessel_core.samples import load_mesh
     from tessel_core.strategies.families import find_family
     from tessel_core.strategies.strategy import Strategy, simulate_strategy
@@ -33,7 +33,7 @@ def traced(way: str, batch: int = _USUAL) -> tuple[Trace, DeviceMesh]:
 
 
 def fastest(batch: int) -> str:
-    """The way that takes the least time of those on four devices."""
+    """Return the fastest strategy on four devices."""
     return min((way for way in _WAYS if way != "one"), key=lambda way: traced(way, batch)[0].latency)
 
 
@@ -69,7 +69,7 @@ DECK = Deck(
         Slide(
             "One device",
             (
-                "A perceptron of {layers} layers, {width} wide, trained with {usual} samples a step.",
+                "A perceptron of {layers} layers, {width} wide, trained with {usual} samples per step.",
                 "One device takes {one} and holds {one_held}. How do four devices share this?",
             ),
             traced=lambda: traced("one"),
@@ -78,7 +78,7 @@ DECK = Deck(
             "Data parallelism: four copies",
             (
                 "Each device has all weights and a quarter of the samples. Gradients are added up as they appear (⇄).",
-                "A step takes {data}. Messages take {data_talk} of it, {data_hidden} while a device computes.",
+                "A step takes {data}. Messages take {data_talk} of it, and {data_hidden} overlap with computing.",
                 "Memory hardly falls, since each copy holds all weights: {data_held}.",
             ),
             traced=lambda: traced("data"),
@@ -87,7 +87,7 @@ DECK = Deck(
             "Tensor parallelism: shared operators",
             (
                 "Each device has a quarter of every weight, so memory falls to {tensor_held}.",
-                "Layers wait for messages, which take {tensor_talk} of it, {tensor_hidden} while a device computes.",
+                "Layers wait for messages, which take {tensor_talk} of a step; {tensor_hidden} overlap with computing.",
                 "A step takes {tensor}.",
             ),
             traced=lambda: traced("tensor"),
@@ -95,8 +95,9 @@ DECK = Deck(
         Slide(
             "Pipeline parallelism: stages",
             (
-                "Each device has two layers, and eight micro-batches flow through. Messages take {pipeline_talk}.",
-                "The price is the bubble: the first device does nothing for {pipeline_idle} of the time.",
+                "Each device has two layers, and eight micro-batches flow through. Messages take {pipeline_talk} of a "
+                "step.",
+                "The price is the bubble: the first device is idle for {pipeline_idle} of the time.",
                 "A step takes {pipeline}, and the fullest device holds {pipeline_held}.",
             ),
             traced=lambda: traced("pipeline"),

@@ -1,4 +1,4 @@
-"""How the two-phase search works, on a network whose vocabulary makes one device slow."""
+"""The two-phase search, on a network whose vocabulary makes one device slow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _COUNT, _SHORT = 16, 8
 
 
 def found() -> ScheduleReport:
-    """What the search answers for the M."""
+    """Search a schedule of the M."""
     return searched(load_sample("gpt-1m-vocab-m-4"), _COUNT)
 
 
 def slow_schedule() -> Schedule:
-    """1F1B on the V."""
+    """Return the 1F1B schedule of the V."""
     return drawn("1f1b", load_sample("gpt-1m-vocab-v-4"), _COUNT)
 
 
@@ -37,7 +37,7 @@ def _schedule(report: ScheduleReport) -> Schedule:
 
 
 def best_schedule() -> Schedule:
-    """The searched schedule of the M."""
+    """Return the searched schedule of the M."""
     return _schedule(found())
 
 
@@ -86,24 +86,25 @@ DECK = Deck(
             "Another placement",
             (
                 "Spread over all devices, the vocabulary costs each of them the same. The placement is M-shaped.",
-                "Now no published order fits well: blocks on all devices cut through the pipeline.",
+                "No published order suits this placement: blocks on all devices interrupt the pipeline.",
             ),
             lambda: (("One micro-batch", drawn("sequential", build_shape("m-shape"), 1)),),
         ),
         Slide(
             "Phase 1: what repeats",
             (
-                "Long schedules repeat. The search looks for the shortest stretch that can: the repetend.",
+                "Long schedules repeat. The search looks for the shortest stretch that can repeat: the repetend.",
                 "Here it takes {period} steps per micro-batch, and no schedule can be faster than {least}.",
             ),
             lambda: (("Eight micro-batches", _schedule(_abstract(_SHORT))),),
         ),
         Slide(
-            "How a period is refused",
+            "How a period is proved impossible",
             (
-                "A V with less memory, blocks of one micro-batch: no period can be below the bound of {below} steps.",
-                "Periods {tried} are tried and proved impossible, so {alone} is the least; then come larger blocks.",
-                "Blocks of three repeat every {three}: the bound is met, and nothing is left to be tried.",
+                "Take a V with less memory and blocks of one micro-batch. No period can be below the bound of {below} "
+                "steps.",
+                "Periods {tried} are proved impossible, so {alone} is the least. Then the search tries larger blocks.",
+                "Blocks of three repeat every {three}: this meets the bound, so the search ends.",
             ),
             lambda: tuple(
                 (f"A block of {counted(unroll, 'micro-batch')}", repetend_of(unroll).expand(_SHORT))
@@ -113,8 +114,8 @@ DECK = Deck(
         Slide(
             "Phase 2: warmup and cooldown",
             (
-                "What comes before and after the repeated stretch is searched for itself.",
-                "More micro-batches only repeat the middle: the search does not grow with their number.",
+                "The stretches before and after the repetend are searched separately.",
+                "More micro-batches only repeat the middle, so the search does not grow with their number.",
             ),
             lambda: (("Sixteen micro-batches", _schedule(_abstract(_COUNT))),),
         ),

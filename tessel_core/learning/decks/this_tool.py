@@ -1,4 +1,4 @@
-"""What the app does, page by page, on one network."""
+"""Tour of the app, page by page, on one network."""
 
 from __future__ import annotations
 
@@ -39,30 +39,31 @@ DECK = Deck(
     name="this-tool",
     place=7,
     title="This tool in three minutes",
-    about="What each page is for, on one network that does not fit on one device.",
+    about="A tour of the pages, on one network that does not fit on one device.",
     facts=_facts,
     slides=(
         Slide(
             "The question",
             (
                 "A GPT with a million-token vocabulary on four GPUs. With 1F1B they are idle {idle} of the time.",
-                "What would be better, and how would one know that nothing else is?",
+                "Which schedule is better, and can we prove that it is the best?",
             ),
             lambda: (("1F1B, V-shaped placement", slow_schedule()),),
         ),
         Slide(
             "Placement: which device runs what",
             (
-                "Open a network or an ONNX file, choose a mesh, press Place: the best cut, with its proof or its gap.",
-                "Drag an operator to another device, and its price is there.",
+                "Open a network or an ONNX file, choose a mesh and press Place. The best cut appears with its proof "
+                "or gap.",
+                "Drag an operator to another device to see the cost of the change.",
             ),
             picture=lambda: graph_picture(lattice(), stages()),
         ),
         Slide(
             "Schedule: in which order",
             (
-                "Press Search: {fast} in place of {slow}, and the bound says that nothing ends before {bound}.",
-                "Click a block for why it does not start earlier, and a gap for what it waits for.",
+                "Press Search: {fast} in place of {slow}, and the bound proves that no order ends before {bound}.",
+                "Click a block to see why it does not start earlier, or a gap to see its cause.",
             ),
             lambda: (("Searched, M-shaped placement", best_schedule()),),
         ),
@@ -78,7 +79,7 @@ DECK = Deck(
             "Compare: side by side",
             (
                 "Published and searched schedules on one axis of time, with ratios, curves and a map of who wins.",
-                "Change one by hand: the referee names the rule, or the price.",
+                "Change one by hand: the referee names the broken rule, or the cost of the change.",
             ),
             _published,
             memory=False,
@@ -87,7 +88,7 @@ DECK = Deck(
             "Strategies, programs, and a real run",
             (
                 "Hundreds of strategies are simulated in a second; a program shows what devices compute and send.",
-                "A schedule runs on PyTorch's processes, and what was measured is laid over what was predicted.",
+                "A schedule runs on PyTorch processes, and its measured times are drawn over the predicted ones.",
             ),
             lambda: (("Searched, M-shaped placement", best_schedule()),),
         ),

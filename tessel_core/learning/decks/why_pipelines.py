@@ -1,4 +1,4 @@
-"""Why networks are cut into stages, and a batch into micro-batches."""
+"""Why networks are cut into stages, and batches into micro-batches."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ DECK = Deck(
         Slide(
             "Micro-batches overlap",
             (
-                "The batch is cut into micro-batches, and each device works on another one.",
-                "With {devices} of them the devices are idle {four} of the time.",
+                "The batch is cut into micro-batches, and each device works on a different one.",
+                "With {devices} micro-batches, the devices are idle {four} of the time.",
             ),
             lambda: _one(f"GPipe, {_DEVICES} micro-batches", _DEVICES),
         ),
@@ -73,7 +73,7 @@ DECK = Deck(
             "What it costs: memory",
             (
                 "Each forward pass leaves activations until its backward pass. GPipe holds {held} of them at once.",
-                "The lanes below the timeline show what every device holds against its capacity.",
+                "The lanes below the timeline show the memory of every device against its capacity.",
             ),
             lambda: _one(f"GPipe, {_MANY} micro-batches", _MANY),
         ),
@@ -81,7 +81,7 @@ DECK = Deck(
             "The order decides",
             (
                 "1F1B runs a backward pass as soon as it can: the same time, with {least} micro-batches at once.",
-                "The work is the same. Only the order has changed, and that is what a schedule search looks for.",
+                "The work is the same and only the order has changed. A schedule search looks for the best order.",
             ),
             lambda: (*_one("GPipe", _MANY), *_one("1F1B", _MANY, "1f1b")),
         ),

@@ -1,4 +1,4 @@
-"""From GPipe to zero bubble, a schedule a slide."""
+"""From GPipe to zero bubble, one schedule per slide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.networks import ShapeParameters, build_shape
 
 _DEVICES, _COUNT = 4, 8
 _SLOTS = 4
-"""That one micro-batch holds of all layers of a device; each device has room for all micro-batches."""
+"""Slots that one micro-batch holds on a device. Each device has room for all micro-batches."""
 
 
 def _shape(name: str, forward: int, backward: int, weight: int, memory: int) -> MicroBatchPlan:
@@ -32,7 +32,10 @@ def _split() -> MicroBatchPlan:
 
 
 def _schedule(which: str) -> Schedule:
-    """The same work per device everywhere: 2 steps forward, 4 backward, of which 2 are weight gradients."""
+    """Return a schedule.
+
+    In all of them, a device works 2 steps forward and 4 backward, 2 of them on weight gradients.
+    """
     whole, split = _shape("v-shape", 2, 4, 1, _SLOTS), _split()
     plans = {
         "gpipe": whole,
@@ -92,8 +95,8 @@ DECK = Deck(
         Slide(
             "Interleaving",
             (
-                "Two smaller stages a device: the pipeline fills sooner, {interleaved_steps} steps.",
-                "It takes more messages, and holds {interleaved_held} micro-batches in place of {1f1b_held}.",
+                "With two smaller stages per device, the pipeline fills sooner: {interleaved_steps} steps.",
+                "It sends more messages, and holds {interleaved_held} micro-batches in place of {1f1b_held}.",
             ),
             lambda: _shown("1f1b", "interleaved"),
             memory=False,
@@ -118,7 +121,8 @@ DECK = Deck(
         Slide(
             "Down and up: ZB-V",
             (
-                "Two half stages a device, the first and the last on one: {zb_v_steps} steps, {zb_v_idle} idle.",
+                "Two half stages per device, with first and last on the same one: {zb_v_steps} steps, {zb_v_idle} "
+                "idle.",
                 "The last device has work early, and the first one late.",
             ),
             lambda: _shown("zb-h2", "zb-v"),
@@ -128,7 +132,7 @@ DECK = Deck(
             "What is proved",
             (
                 "For the split pipeline no order ends before {bound} steps, and the search finds {best}.",
-                "A shorter schedule needs another placement, as ZB-V has. The order alone cannot do it.",
+                "A shorter schedule needs another placement, such as that of ZB-V. Another order is not enough.",
             ),
             lambda: _shown("zb-h1", "zb-v"),
             memory=False,

@@ -1,1 +1,1 @@
-"""One file a level: plan or knob, task, hints and the sentences of why."""
+"""One module per level."""

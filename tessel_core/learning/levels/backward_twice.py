@@ -1,4 +1,4 @@
-"""Level 5."""
+"""Level 5: backward takes twice as long."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ LEVEL = Level(
     number=5,
     title="Backward takes twice as long",
     idea="A backward pass computes two gradients, of the input and of the weights, so it takes twice as long.",
-    asks="Play again with backward passes of two steps. Where do devices wait that did not wait before?",
+    asks="Play again with backward passes of two steps. Which devices wait now that did not wait before?",
     task=_task,
     hints=(
-        "Backward passes are now what everything waits for: never let one that may run wait for a forward pass.",
+        "Everything waits for backward passes now: never delay a backward pass for a forward pass.",
         "The second device has a free step between forward passes; nothing fits into it.",
     ),
     why=(
-        "The least is {makespan} steps: {formula}, as the bubble formula says with {each} steps per micro-batch.",
+        "The shortest schedule takes {makespan} steps: {formula}, the bubble formula with {each} steps per "
+        "micro-batch.",
         "Between its first and its last run the middle device waits {now} steps; with equal passes it waits {before}.",
-        "No order ends earlier, whatever fills these holes: level 7 finds work that may as well go there.",
+        "No order ends earlier. Level 7 finds work that can fill these holes.",
     ),
     facts=_facts,
 )

@@ -1,4 +1,4 @@
-"""Level 18."""
+"""Level 18: A causal mask on a ring."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
 
 _MESH, DEVICES, CHUNKS = "h100-4", 4, 8
 TOKENS, HEADS, KEY_HEADS, HEAD_SIZE = 32_768, 32, 8, 128
-"""Of Llama 3 8B, with a long sequence."""
+"""Sizes of Llama 3 8B, with a long sequence."""
 START: Given = tuple((i * DEVICES // CHUNKS,) for i in range(CHUNKS))
 BEST: Given = tuple((min(i, CHUNKS - 1 - i),) for i in range(CHUNKS))
 """Chunk i and chunk 2C - 1 - i on device i of C, as context parallelism places them (`ir.types.places_here`)."""
 
 
 def work(given: Given) -> tuple[Fraction, ...]:
-    """Per device, the pairs of a chunk of queries and a chunk of keys that it computes; half of a chunk's own pair."""
+    """Return the number of (query chunk, key chunk) pairs that each device computes.
+
+    A chunk with itself counts half.
+    """
     return tuple(
         sum((i + Fraction(1, 2) for i, row in enumerate(given) if device in row), Fraction(0))
         for device in range(DEVICES)
@@ -34,10 +37,10 @@ def work(given: Given) -> tuple[Fraction, ...]:
 
 
 def ring(given: Given, tokens: int = TOKENS, size: int = HEAD_SIZE, dtype: str = "bf16") -> Program:
-    """Causal attention over chunks on any devices, of which each has as many: the operators of ring attention.
+    """Build causal ring attention over chunks. Each device has equally many chunks.
 
-    Inputs are queries, keys and values of chunk 0, then of chunk 1, and so on; outputs are those of the chunks in
-    order, [1, tokens / CHUNKS, HEADS x size].  Keys and values of a device's chunks go round together.
+    Inputs are queries, keys and values of chunk 0, then of chunk 1, and so on.  Outputs are the results of the chunks
+    in order, each [1, tokens / CHUNKS, HEADS x size].  Keys and values of a device's chunks travel together.
     """
     from tessel_core.ir.builder import ProgramBuilder
     from tessel_core.ir.program import Tag
@@ -68,13 +71,13 @@ def ring(given: Given, tokens: int = TOKENS, size: int = HEAD_SIZE, dtype: str =
 
 
 def _held(owner: Sequence[int], step: int) -> list[list[int]]:
-    """Per device, the chunks of keys that it has after so many moves round the ring."""
+    """Return the key chunks of each device after `step` moves round the ring."""
     return [[j for j, first in enumerate(owner) if (first + step) % DEVICES == device] for device in range(DEVICES)]
 
 
 @lru_cache(maxsize=64)
 def traced(given: Given) -> Traced:
-    """The attention of one layer of Llama 3 8B on a sequence of 32,768 tokens, forward."""
+    """Simulate the attention of one layer of Llama 3 8B, forward, on a sequence of 32,768 tokens."""
     from tessel_core.costs.meshes import find_mesh
     from tessel_core.simulation import simulate
 
@@ -116,17 +119,17 @@ LEVEL = Level(
     title="A causal mask on a ring",
     idea="Context parallelism cuts a long sequence into chunks, and keys and values go round a ring of devices. "
     "With a causal mask, tokens attend to those before them only.",
-    asks="Eight chunks, two on each of four devices: place them so that the attention of a layer ends first.",
+    asks="Place eight chunks, two on each of four devices, so that the attention of a layer ends as early as possible.",
     task=_task,
     hints=(
         "The last chunk attends to all eight, the first one to itself only.",
-        "In order, the first device has computed all that it needs while the last one has most of its work left.",
-        "Pair a chunk of much work with one of little: the last with the first, and so on.",
+        "With chunks in order, the first device has finished while the last one has most of its work left.",
+        "Pair a chunk with much work and a chunk with little work: the last with the first, and so on.",
     ),
     why=(
         "In order, devices compute {first} to {last} of {all} pairs of chunks: {slow}, {imbalance} of it imbalance.",
-        "Chunk i beside chunk {next} − i makes {each} pairs on every device: {best}.",
-        "Only this pairing is even. Without the mask any would be, since all chunks attend to all.",
+        "With chunk i beside chunk {next} − i, every device computes {each} pairs: {best}.",
+        "Only this pairing balances the work. Without the mask any pairing would, since all chunks attend to all.",
     ),
     facts=_facts,
     source="Llama Team, Llama 3, arXiv 2407.21783, section 3.3.2; Brandon et al., Striped Attention, arXiv 2311.09431",

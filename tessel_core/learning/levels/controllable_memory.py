@@ -1,4 +1,4 @@
-"""Level 8."""
+"""Level 8: down, up, and half the memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.networks import ShapeParameters, build_shape
 _DEVICES = (2, 3, 4, 5, 6, 7, 8, 16)
 _LIMIT = Fraction(2, 3)
 _SLOTS = 4
-"""Of a micro-batch on each device: two half stages, whose activations B and W free by halves."""
+"""Slots of a micro-batch on each device: two half stages, whose activations B and W each free by half."""
 
 
 def _schedule(scheduler: str, devices: int) -> Schedule:
@@ -22,7 +22,7 @@ def _schedule(scheduler: str, devices: int) -> Schedule:
 
 
 def held(scheduler: str, devices: int) -> int:
-    """Slots on the fullest device."""
+    """Return the peak memory of the fullest device in slots."""
     return max(MemoryProfile.of(_schedule(scheduler, devices)).peaks)
 
 
@@ -54,17 +54,18 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=8,
     title="Down, up, and half the memory",
-    idea="In a V of half stages, the first device also holds the last stage, so what it holds is freed sooner.",
-    asks="V-Half delays some passes to hold less than ZB-V. On how many devices is it first below two thirds of that?",
+    idea="In a V of half stages, the first device also holds the last stage, so it frees its activations sooner.",
+    asks="V-Half delays some passes to hold less than ZB-V. From how many devices on does it hold less than two "
+    "thirds?",
     task=_task,
     hints=(
-        "A micro-batch holds a slot from its forward pass to its backward pass; the block decides for how long.",
-        "V-Half holds about half of what ZB-V holds, and something that does not grow with the devices.",
+        "A micro-batch holds a slot from its forward pass to its backward pass, and the order decides for how long.",
+        "V-Half holds about half as much as ZB-V, plus a part that does not grow with the devices.",
     ),
     why=(
-        "It comes near one half, not at every step: {first} on {small} devices, {then} on {middle}, {last} on {large}.",
+        "The share approaches one half: {first} on {small} devices, {then} on {middle}, {last} on {large}.",
         "The price is time: on {large} devices the schedule of V-Half is {longer} longer.",
-        "V-Min goes further, to {least} of ZB-V's memory there: memory is a knob, as time is.",
+        "V-Min goes further, to {least} of ZB-V's memory there: a schedule can trade time for memory.",
     ),
     facts=_facts,
     source="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",

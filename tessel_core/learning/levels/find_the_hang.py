@@ -1,4 +1,4 @@
-"""Level 15."""
+"""Level 15: find the hang."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessel_core.learning.task import Facts
 _FORWARD, _BACKWARD = "activations", "gradients"
 _FIRST = (f"send {_FORWARD} 0", f"send {_FORWARD} 1", f"receive {_BACKWARD} 0", f"receive {_BACKWARD} 1")
 _SECOND = (f"receive {_FORWARD} 0", f"send {_BACKWARD} 0", f"receive {_FORWARD} 1", f"send {_BACKWARD} 1")
-"""What the two devices of a pipeline do in turn, each with the other, as somebody wrote it down."""
+"""Order of actions of the two devices of a pipeline, as a person wrote it."""
 
 
 def _action(text: str, other: int) -> Action:
@@ -20,7 +20,7 @@ def _action(text: str, other: int) -> Action:
 
 
 def task() -> Ordering:
-    """Both lists; gradients of a micro-batch are made of its activations."""
+    """Return both lists. The gradients of a micro-batch need its activations."""
     lists = tuple(tuple(_action(text, 1 - rank) for text in texts) for rank, texts in enumerate((_FIRST, _SECOND)))
     needs = tuple(
         (rank, texts.index(first), texts.index(then))
@@ -44,7 +44,7 @@ LEVEL = Level(
     number=15,
     title="Find the hang",
     idea="Two devices of a pipeline send and receive in turn. Each send waits until the other device receives it.",
-    asks="The two devices wait for each other forever. Move an action, so that both come to the ends of their lists.",
+    asks="The two devices wait for each other forever. Move an action so that both reach the end of their list.",
     task=task,
     hints=(
         "Go through both lists at once: a send and its receive are done together, or wait.",
@@ -52,9 +52,10 @@ LEVEL = Level(
         "One of the two has to receive first.",
     ),
     why=(
-        "As it stands the check finds a {before}: two sends face each other, and each waits for the other's receive.",
-        "Of the {moves} moves of one place, {right} let both go on: on either side, the receive comes before the send.",
-        "Schedules that leave this app have such orders on every device; tessel check --channels judges any other.",
+        "The check finds a {before}: both devices send, and each send waits for the other device to receive.",
+        "Of the {moves} moves by one place, {right} resolve it: on one of the devices, the receive comes before the "
+        "send.",
+        "Schedules exported from this app never hang; tessel check --channels checks any other.",
     ),
     facts=_facts,
 )

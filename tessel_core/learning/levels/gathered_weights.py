@@ -1,4 +1,4 @@
-"""Level 16."""
+"""Level 16: FSDP with a pipeline."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
 
 _MODEL, _MESH = "llama-2-7b", "a100-pcie-8"
 _ROOM = 48 * 10**9
-"""Bytes that each device may use."""
+"""Memory of each device in bytes."""
 _BATCH, _TOKENS, _REPLICAS, _STAGES = 64, 2048, 4, 2
 _STOPS = tuple((reshard, count) for reshard in (True, False) for count in (2, 4, 8, 16))
-"""Whether gathered weights are freed between a layer's forward and its backward, and the number of micro-batches."""
+"""Whether gathered weights are freed between forward and backward of a layer, and the number of micro-batches."""
 _NEVER = Fraction(10**9)
-"""Seconds of a strategy that does not fit."""
+"""Value of a strategy that does not fit, in seconds."""
 
 
 def strategy(stop: int) -> Strategy:
-    """The strategy of a stop: ZeRO's third stage over the replicas of a pipeline."""
+    """Return the strategy of a stop: ZeRO-3 over the replicas of a pipeline."""
     from tessel_core.strategies.strategy import Strategy
 
     reshard, count = _STOPS[stop]
@@ -37,7 +37,7 @@ def strategy(stop: int) -> Strategy:
 
 @lru_cache(maxsize=len(_STOPS))
 def traced(stop: int) -> Traced:
-    """The simulated step of a stop; its device p is what every replica of stage p does."""
+    """Simulate a step of a stop. Device p stands for all replicas of stage p."""
     from tessel_core.costs.meshes import find_mesh
     from tessel_core.strategies.families import find_family
     from tessel_core.strategies.strategy import simulate_places
@@ -49,23 +49,23 @@ def traced(stop: int) -> Traced:
 
 
 def gathers(trace: Trace) -> int:
-    """How often a replica gathers the weights of a layer in a step; of the layer that it gathers most often.
+    """Return how often a replica gathers the weights of a layer in a step, for the layer gathered most often.
 
-    Kept weights are gathered once, together, by an operation that names no layer.
+    Kept weights are gathered once for all layers, by an operation that names no layer.
     """
     names = Counter(op.tag.name for op in trace.program.ops if op.kind == "allgather")
     return max(names.values(), default=1)
 
 
 def exposed(trace: Trace) -> Fraction:
-    """The share of the step in which the slowest device communicates and does not compute."""
+    """Return the largest share of the step in which a device communicates without computing."""
     from tessel_core.simulation import device_times
 
     return Fraction(max(each.communicating - each.both for each in device_times(trace)) / trace.latency)
 
 
 def fits(stop: int) -> bool:
-    """Whether the fullest device has the memory."""
+    """Whether the strategy of a stop fits the memory."""
     trace, mesh = traced(stop)
     capacity = mesh.devices[0].memory_capacity
     return capacity is not None and max(trace.peak_memory) <= capacity
@@ -95,7 +95,7 @@ def _outcome(stop: int) -> StopResult:
     if not fits(stop):
         says = f"{often}. This does not fit: a device needs {_held(stop)} and has {_capacity()}."
         return StopResult(_NEVER, "does not fit", says, traced=lambda: traced(stop))
-    cost = f"For {percent(exposed(trace))} of it a device communicates without computing"
+    cost = f"A device communicates without computing for {percent(exposed(trace))} of the step"
     says = f"{often}, and a step takes {_step(stop)}. {cost}; the fullest device holds {_held(stop)}."
     return StopResult(Fraction(trace.latency), _step(stop), says, traced=lambda: traced(stop))
 
@@ -124,18 +124,18 @@ LEVEL = Level(
     title="FSDP with a pipeline",
     idea="With FSDP each replica keeps a share of the weights, and gathers the whole weights of a layer to run it. "
     "They are freed after the layer's forward pass and gathered again for its backward pass, or kept to the end.",
-    asks="Llama 2 7B on eight A100s with PCIe, of 48 GB each, four replicas of two stages: which choice fits, and is "
-    "fastest?",
+    asks="Train Llama 2 7B on eight A100s with PCIe and 48 GB each, as four replicas of two stages. Which choice fits "
+    "and is fastest?",
     task=_task,
     hints=(
-        "Freed weights are gathered twice for every micro-batch, kept ones once for the whole step.",
+        "Freed weights are gathered twice per micro-batch. Kept weights are gathered once per step.",
         "More micro-batches are smaller, so activations need less memory.",
-        "Kept weights take memory all the time, so there is less for activations.",
+        "Kept weights occupy memory all the time, which leaves less for activations.",
     ),
     why=(
         "{best}: the weights of a layer are gathered once, and the step takes {time}.",
         "With {fewer} micro-batches there is no room to keep them: a device would need {held} and has {capacity}.",
-        "Freed weights leave room for {fewer}, but are gathered {gathers} times, and the step takes {freed}.",
+        "With freed weights, {fewer} micro-batches fit, but each layer is gathered {gathers} times: {freed} per step.",
     ),
     facts=_facts,
     source="Zhao et al., PyTorch FSDP, VLDB 2023, arXiv 2304.11277",

@@ -1,4 +1,4 @@
-"""Level 10."""
+"""Level 10: imbalance is not a bubble."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VOCABULARIES, _SECONDS = (40_000, 100_000, 200_000, 1_000_000), 0.5
 
 @lru_cache(maxsize=16)
 def plans(vocabulary: int) -> tuple[MicroBatchPlan, MicroBatchPlan]:
-    """A GPT with so many tokens on four devices: as a V, and as an M."""
+    """Return the plans of a GPT with this vocabulary on four devices, as a V and as an M."""
     from tessel_core.networks.forms import FORMS, layered
 
     gpt = layered("gpt-1m-vocab", 1, vocabulary=vocabulary)
@@ -28,13 +28,13 @@ def plans(vocabulary: int) -> tuple[MicroBatchPlan, MicroBatchPlan]:
 
 
 def reports(vocabulary: int) -> tuple[ScheduleReport, ScheduleReport]:
-    """What the search finds for both: the winner's makespan is below the loser's bound."""
+    """Search schedules of both plans. The makespan of the winner is below the bound of the loser."""
     v, m = (searched(plan, _MICRO_BATCHES, _SECONDS) for plan in plans(vocabulary))
     return v, m
 
 
 def schedules(vocabulary: int) -> tuple[Schedule, Schedule]:
-    """The schedules of both."""
+    """Return the schedules of both plans."""
     v, m = (report.drawable for report in reports(vocabulary))
     assert v is not None
     assert m is not None
@@ -76,8 +76,8 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=10,
     title="Imbalance is not a bubble",
-    idea="The output layer grows with the vocabulary. In a V it lies on one device; in an M it is spread over all.",
-    asks="A GPT on four devices, as a V and as an M: from which of these vocabularies on does the M end first?",
+    idea="The output layer grows with the vocabulary. In a V it is on one device; in an M it is spread over all.",
+    asks="Compare a GPT on four devices as a V and as an M. From which vocabulary on does the M end first?",
     task=_task,
     hints=(
         "In the V, the device with the vocabulary limits every order once it works longer than the others.",
@@ -85,7 +85,8 @@ LEVEL = Level(
     ),
     why=(
         "With {few} tokens the M takes {loss} longer, because blocks on all devices stop the pipeline.",
-        "With {many} tokens {imbalance} of the V's time is imbalance, {bubble} bubble; orders change {open} at most.",
+        "With {many} tokens, {imbalance} of the V's time is imbalance and {bubble} bubble. Orders change at most "
+        "{open}.",
         "The M has {spread} imbalance and ends after {ends}; it is proved that no order of the V ends before {bound}.",
     ),
     facts=_facts,

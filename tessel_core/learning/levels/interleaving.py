@@ -1,4 +1,4 @@
-"""Level 6."""
+"""Level 6: interleaving."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessel_core.networks import ShapeParameters, build_shape
 _DEVICES, _MICRO_BATCHES, _LINK = 4, 8, 1
 _CHUNKS = (1, 2, 4)
 _FORWARD, _BACKWARD, _SLOTS = 4, 8, 4
-"""Steps and slots of all the chunks of a device together."""
+"""Steps and slots of all chunks of a device together."""
 
 
 def chunked(chunks: int, link: int = _LINK) -> MicroBatchPlan:
-    """The same work on each device, cut into so many chunks."""
+    """Return a plan with the same work on each device, cut into `chunks` chunks."""
     sizes = ShapeParameters(
         devices=_DEVICES,
         chunks=max(2, chunks),
@@ -30,20 +30,20 @@ def chunked(chunks: int, link: int = _LINK) -> MicroBatchPlan:
 
 
 def schedule_of(chunks: int, micro_batches: int = _MICRO_BATCHES, link: int = _LINK) -> Schedule:
-    """1F1B, interleaved where there are several chunks."""
+    """Return the 1F1B schedule, interleaved if there are several chunks."""
     return drawn("1f1b" if chunks == 1 else "interleaved", chunked(chunks, link), micro_batches)
 
 
 def _outcome(stop: int) -> StopResult:
     chunks = _CHUNKS[stop]
     schedule = schedule_of(chunks)
-    title = "1F1B" if chunks == 1 else f"Interleaved, {chunks} chunks a device"
+    title = "1F1B" if chunks == 1 else f"Interleaved, {chunks} chunks per device"
     says = f"{title}: {schedule.makespan} steps, and {messages(schedule.plan)} messages for each micro-batch."
     return StopResult(Fraction(schedule.makespan), f"{schedule.makespan} steps", says, ((title, schedule),))
 
 
 def _task() -> Knob:
-    return Knob("Chunks a device", tuple(map(str, _CHUNKS)), _outcome, least, "Makespan")
+    return Knob("Chunks per device", tuple(map(str, _CHUNKS)), _outcome, least, "Makespan")
 
 
 def _facts() -> Facts:
@@ -60,16 +60,16 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=6,
     title="Interleaving",
-    idea="Each device may hold several smaller stages, chunks, so that a micro-batch passes through it several times.",
+    idea="A device can hold several smaller stages, called chunks. A micro-batch then passes through it several times.",
     asks="Each message takes one step. With how many chunks on each device do eight micro-batches end first?",
     task=_task,
     hints=(
         "Smaller stages let the last device begin sooner: the pipeline fills and drains in less time.",
-        "Each chunk sends its output on. Twice the chunks are about twice the messages, and each takes time.",
+        "Each chunk sends its output to another device. Twice the chunks mean about twice the messages.",
     ),
     why=(
         "With two chunks the pipeline fills faster: {two} steps in place of {one}.",
-        "With four, {many} messages in place of {some} eat up what was won: {four} steps.",
+        "With four chunks, {many} messages in place of {some} cost more than that saves: {four} steps.",
         "Interleaving also costs memory: up to {more} micro-batches are held, where 1F1B holds {held}.",
     ),
     facts=_facts,

@@ -1,4 +1,4 @@
-"""Level 12."""
+"""Level 12: links that cost."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ LEVEL = Level(
     number=12,
     title="Links that cost",
     idea="It takes time to send a tensor to another device, and schedules differ in how many they send.",
-    asks="1F1B against interleaving, on four micro-batches: how long must a message take for 1F1B to win?",
+    asks="Compare 1F1B and interleaving with four micro-batches. From which time per message on does 1F1B win?",
     task=_task,
     hints=(
-        "Without costs, interleaving wins, because its pipeline fills sooner.",
+        "With free messages, interleaving wins, because its pipeline fills sooner.",
         "Count the messages on the longest chain: each adds its time, and interleaving has more of them.",
     ),
     why=(
         "With free links interleaving ends {free} steps earlier.",
         "It sends {many} messages for each micro-batch, where 1F1B sends {few}.",
-        "From {first} steps per message on, 1F1B wins: a ranking of schedules holds for some links only.",
+        "From {first} steps per message on, 1F1B wins: which schedule is best depends on the links.",
     ),
     facts=_facts,
 )

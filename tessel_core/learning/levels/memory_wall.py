@@ -1,4 +1,4 @@
-"""Level 3."""
+"""Level 3: the memory wall."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LEVEL = Level(
     task=_task,
     hints=(
         "A backward pass frees the memory of its micro-batch.",
-        "Run B1 on the second device as soon as it may.",
-        "Two micro-batches go in before the first comes back; from then on, one goes in for each that comes out.",
+        "Run B1 on the second device as soon as possible.",
+        "Start two micro-batches. After that, start another one only when one has finished.",
     ),
     why=(
         "GPipe would hold {needs} micro-batches at once, and there is room for {slots}.",

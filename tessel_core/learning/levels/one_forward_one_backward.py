@@ -1,4 +1,4 @@
-"""Level 4."""
+"""Level 4: one forward, one backward."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ LEVEL = Level(
     number=4,
     title="One forward, one backward",
     idea="1F1B: each device warms up with a few forward passes, then takes one backward and one forward in turn.",
-    asks="Play 1F1B on three devices with five micro-batches. The result is recognised by its order.",
+    asks="Place five micro-batches on three devices in the order of 1F1B. The order is recognised, not the start "
+    "times.",
     task=_task,
     hints=(
         "The last device takes a backward pass after each forward pass, from the first one on.",
         "The first device runs three forward passes before its first backward pass, the second one two.",
-        "Whenever a device could run either, it takes the backward pass.",
+        "If a device could run a forward or a backward pass, it runs the backward pass.",
     ),
     why=(
         "The first device holds {first} micro-batches at most and the last one {last}, however many there are.",
         "GPipe holds all {gpipe} on every device for the same {makespan} steps.",
-        "This is why 1F1B, not GPipe, is what most training runs use.",
+        "This is why most training runs use 1F1B and not GPipe.",
     ),
     facts=_facts,
     source="Narayanan et al., PipeDream, SOSP 2019, arXiv 1806.03377",

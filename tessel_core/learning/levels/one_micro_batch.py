@@ -1,4 +1,4 @@
-"""Level 1."""
+"""Level 1: one micro-batch, two devices."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LEVEL = Level(
     asks="Place the forward passes F0 and F1, then the backward passes B1 and B0, as early as you can.",
     task=_task,
     hints=(
-        "A pass may run when what it needs has ended. Those that may run now are lit.",
-        "F1 needs what F0 makes. B1 needs F1, and B0 needs B1.",
+        "A pass can run when the passes that it needs have ended. Passes that can run now are highlighted.",
+        "F1 needs the output of F0. B1 needs F1, and B0 needs B1.",
     ),
     why=(
         "Each pass needs the one before it, so the shortest schedule takes {makespan} steps.",

@@ -1,4 +1,4 @@
-"""Level 17."""
+"""Level 17: an overloaded expert."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SHARES = (36, 16, 12, 9, 9, 7, 7, 4)
 """Percent of the tokens that choose each expert."""
 _ROOM = 3
 START: Given = tuple((i // 2,) for i in range(len(SHARES)))
-"""As frameworks place experts: in order."""
+"""Experts in order, as frameworks place them."""
 MOVED: Given = ((0,), (1,), (2,), (2,), (3,), (3,), (1,), (3,))
-"""No copies, and expert 1 alone: no assignment without copies has a lower largest load."""
+"""Expert 1 alone on a device: no assignment without copies has a lower largest load."""
 BEST: Given = ((0, 1), (2,), (3,), (3,), (2,), (0,), (1,), (3,))
 
 
 def loads(given: Given) -> tuple[Fraction, ...]:
-    """Percent of the tokens of each device; copies of an expert share its tokens equally."""
+    """Return the percentage of tokens per device. Copies of an expert share its tokens equally."""
     pairs = tuple(zip(SHARES, given, strict=True))
     return tuple(
         sum((Fraction(share, len(row)) for share, row in pairs if device in row), Fraction(0))
@@ -33,17 +33,17 @@ def loads(given: Given) -> tuple[Fraction, ...]:
 
 
 def imbalance(given: Given) -> float:
-    """Tokens of the busiest device over the average (`MoeSpec.imbalance`)."""
+    """Return the tokens of the busiest device divided by the average (`MoeSpec.imbalance`)."""
     return float(max(loads(given)) * _DEVICES / 100)
 
 
 @lru_cache(maxsize=64)
 def traced(given: Given) -> Traced:
-    """Inference of two layers of Mixtral 8x7B under expert parallelism.
+    """Simulate inference of two layers of Mixtral 8x7B under expert parallelism.
 
-    The program is the strategy's, whose expert products are as large as on the busiest device, and each device takes
-    the time of its own tokens.  So the latency is that of the strategy with this imbalance.  A device counts with two
-    experts however many it has: a copy costs memory, which is not simulated.
+    In the strategy's program, matrix products of experts are as large as on the busiest device.  Here each device takes
+    the time of its own tokens, so the latency is that of the strategy with this imbalance.  Every device counts with
+    two experts, whatever it has: the memory of copies is not simulated.
     """
     from tessel_core.costs.meshes import find_mesh
     from tessel_core.ir.operators import find_operator
@@ -55,13 +55,13 @@ def traced(given: Given) -> Traced:
 
     @dataclass(frozen=True)
     class OwnTokens(Costs):
-        """Work on the tokens of experts takes as long as on the device's own number of them."""
+        """Costs in which each device works on its own number of tokens."""
 
         costs: Costs
         busiest: int
-        """Rows of tokens in the types of the program."""
+        """Tokens (rows) in the tensor types of the program, as on the busiest device."""
         rows: tuple[int, ...]
-        """Rows of tokens of each device."""
+        """Tokens (rows) of each device."""
 
         def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
             if find_operator(kind).pattern:
@@ -118,20 +118,21 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=17,
     title="An overloaded expert",
-    idea="A router sends each token to some of eight experts, which lie on four devices. "
+    idea="A router sends each token to some of eight experts, which are on four devices. "
     "In each layer, all devices wait until the slowest has computed its experts.",
-    asks="Give each device at most three experts, so that two layers of Mixtral end first. "
+    asks="Place at most three experts on each device, so that two layers of Mixtral end as early as possible. "
     "Several devices may have copies of an expert, which share its tokens equally.",
     task=_task,
     hints=(
-        "Add up the tokens of each device: the one with most of them decides.",
+        "Add up the tokens of each device: the device with the most tokens decides.",
         "A quarter of the tokens on each device would be even. Expert 1 alone has more.",
         "Put copies of expert 1 on two devices, each with one of the experts that have 7%.",
     ),
     why=(
-        "In order, one device has {start_load} of the tokens: {start}, and {start_part} of the time is imbalance.",
-        "Without copies it has at least {moved_load}, the tokens of expert 1: {moved}, {moved_part} imbalance.",
-        "A copy of expert 1 costs memory and makes {best_load} on every device: {best}, {best_part} imbalance.",
+        "In order, one device has {start_load} of the tokens: {start}, of which {start_part} is imbalance.",
+        "Without copies, one device has at least {moved_load}, the tokens of expert 1: {moved}, {moved_part} "
+        "imbalance.",
+        "A copy of expert 1 costs memory and gives every device {best_load}: {best}, {best_part} imbalance.",
     ),
     facts=_facts,
     source="DeepSeek-AI, DeepSeek-V3, arXiv 2412.19437, section 3.4: redundant experts",

@@ -1,4 +1,4 @@
-"""Level 13."""
+"""Level 13: place before you schedule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BACKWARD, _MICRO_BATCHES = 2, 8
 
 
 def cut_plan(cut: int) -> MicroBatchPlan:
-    """The first layers, so many, on one device, and the others on the other."""
+    """Return the plan with the first `cut` layers on one device and the others on the other device."""
     sums = sum(_LAYERS[:cut]), sum(_LAYERS[cut:])
     forward = [Block(f"F{d}", BlockKind.FORWARD, (d,), work, 1) for d, work in enumerate(sums)]
     backward = [Block(f"B{d}", BlockKind.BACKWARD, (d,), _BACKWARD * work, -1) for d, work in enumerate(sums)]
@@ -38,7 +38,7 @@ def cut_plan(cut: int) -> MicroBatchPlan:
 
 
 def proved() -> PlacementReport:
-    """What the placement search answers: the least largest load of two devices."""
+    """Return the report of the placement search on two devices."""
     from tessel_core.placement import solve_placement
     from tessel_core.placement.problem import placement_problem
 
@@ -50,7 +50,7 @@ def proved() -> PlacementReport:
 
 
 def period(cut: int) -> Fraction:
-    """Steps per micro-batch, searched and proved."""
+    """Return the searched period in steps per micro-batch."""
     found = searched(cut_plan(cut), _MICRO_BATCHES).period_per_micro_batch
     assert found is not None
     return found
@@ -89,16 +89,16 @@ LEVEL = Level(
     number=13,
     title="Place before you schedule",
     idea=f"Eight layers take {', '.join(map(str, _LAYERS))} steps forward, and twice as long backward, on two devices.",
-    asks="Move the cut between the two devices. After which layer is the time per micro-batch least?",
+    asks="Move the cut between the two devices. After which layer is the time per micro-batch shortest?",
     task=_task,
     hints=(
         "The slower device decides: no order is faster than its work per micro-batch.",
-        "The same number of layers on both is not the same work.",
+        "The same number of layers on both devices is not the same work.",
     ),
     why=(
         "Cut after layer {half}, one device works {busiest} steps; no order takes less than {even} per micro-batch.",
-        "Cut after layer {cut}, it is {best}, without any change of order.",
-        "The placement search proves that no cut is below {objective}: so place first, then schedule.",
+        "Cut after layer {cut}, it is {best}, with the same order.",
+        "The placement search proves that no cut is below {objective}: place first, then schedule.",
     ),
     facts=_facts,
     source="Tarnawski et al., Efficient Algorithms for Device Placement, NeurIPS 2020, arXiv 2006.16423",

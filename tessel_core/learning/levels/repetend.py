@@ -1,4 +1,4 @@
-"""Level 9."""
+"""Level 9: what repeats: the repetend."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SLOTS = 3
 
 
 def plan() -> MicroBatchPlan:
-    """Four devices, of which each has room for three micro-batches."""
+    """Return a plan on four devices, each with room for three micro-batches."""
     return build_shape("v-shape", ShapeParameters(devices=4, forward=1, backward=3, capacity=_SLOTS))
 
 
 @lru_cache(maxsize=8)
 def repetend_of(unroll: int) -> Repetend:
-    """A repetend of so many micro-batches whose period is least: every shorter one is proved impossible."""
+    """Return a repetend of `unroll` micro-batches with the shortest period: shorter ones are proved impossible."""
     from tessel_core.cpsat import Effort, Verdict
     from tessel_core.scheduling.search.modulo import Goal, find_repetend
 
@@ -39,12 +39,12 @@ def repetend_of(unroll: int) -> Repetend:
 
 
 def refused(unroll: int) -> tuple[int, ...]:
-    """The periods that were asked about before that one, each proved impossible; shorter ones are below the bound."""
+    """Return the periods from the bound to that of `repetend_of`, each proved impossible."""
     return tuple(range(ceil(unroll * period_bound(plan())), repetend_of(unroll).period))
 
 
 def best() -> Repetend:
-    """Of all blocks of so few micro-batches the one of least time per micro-batch."""
+    """Return the repetend with the least time per micro-batch among those of up to four micro-batches."""
     return min(map(repetend_of, _UNROLLS), key=lambda each: each.period_per_micro_batch)
 
 
@@ -68,7 +68,8 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=9,
     title="What repeats: the repetend",
-    idea="A long schedule repeats one block of work, the repetend: fold it there, and stamp the block across.",
+    idea="A long schedule repeats one stretch of work, the repetend. Copies of it, one period apart, make the "
+    "schedule.",
     asks="Place a block of one to four micro-batches, then stamp it. Which has the least time per micro-batch?",
     task=_task,
     hints=(
@@ -78,9 +79,9 @@ LEVEL = Level(
         "Place three close together. Their copies must find the devices free, and the memory empty enough.",
     ),
     why=(
-        "One micro-batch at a time repeats every {one} steps, because memory is full before a device is busy.",
+        "One micro-batch at a time repeats every {one} steps: memory is full before any device is busy all the time.",
         "A block of {unroll} repeats every {period} steps: {each} per micro-batch, {saved} less.",
-        "With {slots} slots no block of any size is below {bound}: {unroll} is as good as it gets.",
+        "With {slots} slots no block of any size is below {bound}, so a block of {unroll} is optimal.",
     ),
     facts=_facts,
     source="Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",

@@ -1,4 +1,4 @@
-"""Level 7."""
+"""Level 7: split the backward pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _task() -> Puzzle:
 
 
 def holes(schedule: Schedule) -> int:
-    """Steps in which a device between its first and its last run does nothing, all devices together."""
+    """Return the idle steps between the first and the last run of each device, summed over devices."""
     return sum(waits(schedule, device) for device in range(len(schedule.plan.devices)))
 
 
@@ -43,14 +43,14 @@ LEVEL = Level(
     asks="Place F, B and W of five micro-batches in the order of ZB-H1, which needs no more memory than 1F1B.",
     task=_task,
     hints=(
-        "B has priority over F, and F over W; W goes where nothing else may run.",
-        "W frees the memory, so a device that is full has to run one before its next F.",
-        "At the end, the W that were put off fill the time in which 1F1B waits.",
+        "B has priority over F, and F over W. Run W where nothing else can run.",
+        "W frees memory, so a full device has to run a W before its next F.",
+        "At the end, the delayed W blocks fill the time in which 1F1B waits.",
     ),
     why=(
         "ZB-H1 holds {small} micro-batches as 1F1B does, and leaves {holes} idle steps between first and last runs.",
         "ZB-H2 holds {large}, and leaves {none} between a device's first and last run.",
-        "Where F, B and W last equally long, that wins nothing for the makespan: {either}.",
+        "If F, B and W last equally long, that does not shorten the makespan: {either}.",
     ),
     facts=_facts,
     source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",

@@ -1,4 +1,4 @@
-"""Level 11."""
+"""Level 11: two encoders that meet."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ LEVEL = Level(
     asks="Place three micro-batches. J and its backward pass Jb need all four devices at the same time.",
     task=_task,
     hints=(
-        "Both branches may begin at once: they share no device.",
-        "J stops everybody. Run it when both branches are ready, and not in between.",
-        "After Jb, both branches have their backward passes; fill the others' waits with forward passes.",
+        "Both branches can begin at time 0: they share no device.",
+        "J occupies all devices. Run it when both branches are ready.",
+        "After Jb, both branches run backward passes. Fill the remaining gaps with forward passes.",
     ),
     why=(
-        "Side by side, one micro-batch takes {one} steps; one block after the other it would take {apart}.",
+        "With branches in parallel, one micro-batch takes {one} steps; one block after the other takes {apart}.",
         "{count} micro-batches take {makespan} steps at least, and {published} in the best published order that fits.",
-        "Two encoders, or an encoder and a decoder, have shapes that published schedules were not drawn for.",
+        "Published schedules were not made for such shapes, with two encoders or an encoder and a decoder.",
     ),
     facts=_facts,
     source="Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",

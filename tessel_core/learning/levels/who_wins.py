@@ -1,4 +1,4 @@
-"""Level 14."""
+"""Level 14: who wins on your machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # levels load no simulation before they are played
 _MODEL, _MESH, _BATCH = "gpt3-13b", "h200-16", 64
 _DEGREES, _PARTS = (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32, 64)
 _STOPS = ((16, 1, 1), (1, 1, 16), (2, 8, 1), (8, 2, 1), (4, 2, 2), (2, 2, 4))
-"""Copies, devices that share each operator, and stages, which are all sixteen devices together."""
+"""Data, tensor and pipeline degrees, whose product is sixteen devices."""
 _NEVER = Fraction(10**9)
-"""Seconds of a strategy that does not run."""
+"""Value of a strategy that does not fit, in seconds."""
 
 
 @lru_cache(maxsize=1)
 def grid() -> GridResult:
-    """Every way of spreading the network over the mesh, with every number of micro-batches, simulated."""
+    """Simulate all degrees of parallelism on the mesh with all numbers of micro-batches."""
     from tessel_core.samples import load_mesh
     from tessel_core.strategies.families import find_family
     from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
@@ -34,12 +34,12 @@ def grid() -> GridResult:
 
 
 def best_of(degrees: tuple[int, int, int]) -> int | None:
-    """The number of its fastest configuration that runs, whatever its micro-batches; None where none runs."""
+    """Return the fastest feasible configuration of these degrees over all micro-batches; None if none is feasible."""
     return next((i for i in grid().ranked("throughput") if _degrees(i) == degrees), None)
 
 
 def winner() -> int:
-    """The number of the fastest configuration of the whole grid."""
+    """Return the position of the fastest configuration of the grid."""
     return grid().ranked("throughput")[0]
 
 
@@ -56,12 +56,12 @@ def _called(degrees: tuple[int, int, int]) -> str:
 
 
 def _step(number: int) -> str:
-    """The time of a configuration's step: strategies differ in its third digit."""
+    """Format the step time of a configuration with three decimals, in which strategies differ."""
     return f"{grid().outcomes[number].latency:.3f} s"
 
 
 def _held(degrees: tuple[int, int, int]) -> str:
-    """What the fullest device would need at least, where nothing runs."""
+    """Format the smallest peak memory over the configurations of these degrees."""
     peaks = [max(each.peaks) for i, each in enumerate(grid().outcomes) if _degrees(i) == degrees and each.peaks]
     return show_memory(min(peaks), "B")
 
@@ -76,7 +76,7 @@ def _outcome(stop: int) -> StopResult:
     found, parts = grid().outcomes[number], grid().configurations[number].strategy.micro_batches
     step, peak = _step(number), show_memory(max(found.peaks), "B")
     many = counted(parts, "micro-batch")
-    says = f"{_called(degrees)}: {step} a step with {many}, its best number; the fullest device holds {peak}."
+    says = f"{_called(degrees)}: {step} per step with {many}, its best number; the fullest device holds {peak}."
     return StopResult(Fraction(found.latency), step, says)
 
 
@@ -103,18 +103,19 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=14,
     title="Who wins on your machine?",
-    idea="Copies of the network (data), operators shared by devices (tensor) and stages (pipeline) may be combined.",
-    asks="GPT-3 13B on two nodes of eight H200s, 64 sequences a step, all simulated: which strategy is fastest?",
+    idea="Copies of the network (data), operators shared by devices (tensor) and stages (pipeline) can be combined.",
+    asks="Train GPT-3 13B on two nodes of eight H200s with 64 sequences per step. Which strategy is fastest in "
+    "simulation?",
     task=_task,
     hints=(
-        "Each copy holds all weights and what the optimizer keeps of them. Does that fit?",
-        "Tensor parallelism talks in every layer: keep it inside a node, and not over too many devices.",
-        "Pipelines talk little, but they fill and drain.",
+        "Each copy holds all weights and their optimizer state. Does that fit?",
+        "Tensor parallelism communicates in every layer: keep it inside a node and over few devices.",
+        "Pipelines communicate little, but they fill and drain.",
     ),
     why=(
         "Sixteen copies would need {held} on a device that has {capacity}.",
-        "{best} takes {time} a step, the least of all {count} configurations; {slow} takes {worst}.",
-        "A pipeline of sixteen stages takes {pipeline}: on another mesh, or with another batch, it may win.",
+        "{best} takes {time} per step, the least of all {count} configurations; {slow} takes {worst}.",
+        "A pipeline of sixteen stages takes {pipeline}. On another mesh, or with another batch, it may win.",
     ),
     facts=_facts,
     source="Santhanam et al., DistIR, arXiv 2111.05426",

@@ -1,4 +1,4 @@
-"""Level 2."""
+"""Level 2: why micro-batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEVICES, _STOPS, _LIMIT = 4, (1, 2, 4, 8, 12, 13, 16, 32), Fraction(1, 5)
 
 
 def bubble(devices: int, micro_batches: int) -> Fraction:
-    """The share of idle time of GPipe where all stages are alike [Huang 2019, section 2.3]."""
+    """Return the idle share of GPipe with equal stages [Huang 2019, section 2.3]."""
     return Fraction(devices - 1, micro_batches + devices - 1)
 
 
@@ -43,17 +43,17 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=2,
     title="Why micro-batches",
-    idea="A batch is cut into micro-batches, so that one device works on the next while another has the first.",
-    asks="GPipe runs on 4 devices. What is the least number of micro-batches with less than a fifth of idle time?",
+    idea="A batch is cut into micro-batches, so that devices work on different micro-batches at the same time.",
+    asks="GPipe runs on 4 devices. With how many micro-batches does idle time first fall below a fifth?",
     task=_task,
     hints=(
-        "The idle time at the beginning and the end, the bubble, stays as long as it is. The work in between grows.",
+        "The idle time at the beginning and the end, the bubble, stays constant. The work in between grows.",
         "With p devices and m micro-batches, the idle share is (p − 1) / (m + p − 1).",
     ),
     why=(
         "The pipeline fills and empties once per batch, whatever the number of micro-batches is.",
         "More micro-batches spread that cost: from {one} idle with one to {idle} with {count}.",
-        "The formula holds where all stages last equally long; later levels break that.",
+        "The formula holds if all stages last equally long, which is not so in later levels.",
     ),
     facts=_facts,
     source="Huang et al., GPipe, NeurIPS 2019, arXiv 1811.06965",
