@@ -223,7 +223,7 @@ def test_the_browser_s_back_leads_to_what_was_looked_at() -> None:
 
 
 def test_a_large_program_is_simulated_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategies_form, "MOST_UNASKED", 10)
+    monkeypatch.setattr(strategies_form, "MAX_UNASKED_OPERATIONS", 10)
     tab = page()
     assert "Show it to have its many operations simulated." in captions(tab)
     assert not tab.says("at its peak")
@@ -254,7 +254,7 @@ def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
 
 def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all is there: with a moment that is over at once the page goes on with longer ones."""
-    monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.02 * n for n in range(1, 200)])
+    monkeypatch.setattr(strategies_form, "_SLICES_S", [0.02 * n for n in range(1, 200)])
     for kept in (strategies_form._answer, strategies_form._outcomes):
         kept.cache_clear()
     tab = filled(Layers="7")
@@ -266,7 +266,7 @@ def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_sweep_that_runs_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not say that nothing is feasible before all is there."""
     work = _asked()
-    monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.0])
+    monkeypatch.setattr(strategies_form, "_SLICES_S", [0.0])
     monkeypatch.setattr(strategies_form, "go_on", lambda asked: False)
     for kept in (strategies_form._answer, strategies_form._outcomes):
         kept.cache_clear()
