@@ -72,7 +72,7 @@ def paste_config(key: str) -> None:
     with st.popover("Paste a config", type="tertiary"), st.form(f"{key}-paste", border=False):
         hint = '{"model_type": "llama", …}'
         text = st.text_area("Hugging Face config", height=180, placeholder=hint, key=f"{key}-config")
-        if st.form_submit_button("Open network", width="stretch"):
+        if st.form_submit_button("Open its network", width="stretch"):
             _forget()
             _lead_on(_opened("config.json", lambda: _open_config(text.encode(), "config.json")))
 
