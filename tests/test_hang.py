@@ -342,7 +342,7 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
     kept, hangs = ended.err.splitlines()
     assert kept.endswith("; the order of computing is kept, sends and receives are not")
     assert hangs.startswith(
-        "note: hang.csv: Ranks that do what the file says wait forever. Circle: rank 0 at position 1"
+        "note: hang.csv: Ranks that follow this file wait forever. Circle: rank 0 at position 1"
     )
     for words, complaint in (
         (["m.json", "--capacity", "1"], "--capacity: is of queues, so it needs --channels"),

@@ -124,7 +124,7 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
     slides.locator(".timeline[data-painted]").wait_for()
     page.wait_for_function(IDLE)
     file = tmp_path / "deck.html"
-    download(page, "Take away as HTML").save_as(file)
+    download(page, "Download as HTML").save_as(file)
     for deck in (page, page.context.new_page()):
         if deck is not page:
             deck.context.set_offline(True)

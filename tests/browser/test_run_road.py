@@ -32,6 +32,6 @@ def test_a_recorded_run_is_seen_asked_about_kept_and_searched_again(page, addres
     page.reload()  # what jumps is looked at here: from a busy machine the page comes too late to count as the file's
     page.locator(DRAWN).first.wait_for()
     looks_right(page, "Run")
-    press(page, "Search again with what was measured")
+    press(page, "Search again with measured durations")
     page.get_by_text("Makespan proved optimal").wait_for()
     assert page.get_by_text("measured run of v-shape-4").is_visible()

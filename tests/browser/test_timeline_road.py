@@ -258,7 +258,7 @@ def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> N
     page.wait_for_function(IDLE)
     page.get_by_label("Micro-batches").fill("9")
     page.get_by_label("Micro-batches").press("Enter")
-    page.get_by_text("This answers what was asked before").wait_for()
+    page.get_by_text("Plan, scheduler or options have changed since this search").wait_for()
     page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     equals(lambda: view(page), (0.0, 48.0))
     told(page, "Click a block")
@@ -437,7 +437,7 @@ def test_the_page_shows_the_picture_where_the_timeline_cannot_be_drawn(page, add
     page.add_init_script(NO_CANVAS)
     page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
     page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
-    page.get_by_text("This browser cannot draw the timeline, so this is the picture. no canvas").wait_for()
+    page.get_by_text("This browser cannot draw the timeline, so a picture is shown. no canvas").wait_for()
     at_least(page.locator(".js-plotly-plot .bars .point path").count, 12 * 8)
 
 
