@@ -146,7 +146,7 @@ def test_other_work_is_apart_where_nothing_says_the_samples_and_told_where_somet
     found = standing(answered(two), comparable(two))
     assert found.apart == ()
     assert standing_notes(two, found) == (
-        "gpt-6.7b-sharded-4 has 0.663 % more work per sample than gpt-6.7b-v-4, which counts too.",
+        "gpt-6.7b-sharded-4 has 0.663 % more work per sample than gpt-6.7b-v-4, and the lead includes this.",
     )
 
 

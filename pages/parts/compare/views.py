@@ -124,7 +124,7 @@ def idle(found: Sequence[Answer]) -> None:
         return
     places = st.columns(2, gap="medium")
     with places[0]:
-        st.markdown("**Idle time by what could change it**", help=meanings())
+        st.markdown("**Idle time by remedy**", help=meanings())
         picture(
             idle_chart([(label, IdleSplit.of(each, of.makespan_bound)) for label, of, each in drawn]), "compare-idle"
         )

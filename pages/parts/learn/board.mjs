@@ -150,7 +150,7 @@ class Board {
     const { target } = this;
     if (data.stamp && this.coachStamps(name, target)) return;
     if (!target && data.advice?.of === this.signature) {
-      this.tell(data.advice.proved ? "These runs cannot be completed. Press Undo." : "The coach found no completion in time. Press Undo.", true);
+      this.tell(data.advice.proved ? "These runs cannot be completed. Press Undo move." : "The coach found no completion in time. Press Undo move.", true);
       return;
     }
     if (!target) {
@@ -172,7 +172,7 @@ class Board {
   /** Handle the coach's buttons in levels that stamp a block. Return false if the coach should place a run instead. */
   coachStamps(name, target) {
     const { best } = this.data.stamp;
-    if (!target) this.tell("The coach knows another block. Press Undo, or stamp this one.", true);
+    if (!target) this.tell("The coach knows another block. Press Undo move, or stamp this one.", true);
     else if (this.puzzle.after(target)) {
       if (name !== "finish") return false;
       this.change(() => this.puzzle.begin(target.flatMap((row, m) => row.map((at, b) => [b, m, at]))), "");
@@ -502,7 +502,7 @@ class Board {
 }
 
 const TOOLS = [
-  ["back", "Undo", "Undo the last move (Backspace)"],
+  ["back", "Undo move", "Undo the last move (Backspace)"],
   ["hint", "Hint", "Show the next hint (h)"],
   ["step", "Step", "Let the coach place the next run (s)"],
   ["finish", "Finish", "Let the coach place the remaining runs"],

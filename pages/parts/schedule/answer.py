@@ -208,7 +208,7 @@ def _runs(schedule: Schedule) -> pd.DataFrame:
 def _idle_parts(report: ScheduleReport) -> None:
     """Show idle time by remedy, for the whole schedule and for its steady state."""
     found = zip(_SPANS, IdleSplit.of_report(report), strict=True)
-    st.markdown("**Idle time by what could change it**", help=meanings())
+    st.markdown("**Idle time by remedy**", help=meanings())
     picture(idle_chart([(name, split) for name, split in found if split is not None]), "idle")
 
 
