@@ -139,7 +139,10 @@ def test_slides_of_ones_own_have_limits_and_are_judged() -> None:
         ({"title": 201 * "x"}, "a title of 201 characters"),
         ({"text": 2001 * "x"}, "a text of 2,001 characters"),
         ({"shown": 700 * (("mine", made),)}, "has 22,400 runs"),
-        ({"shown": (("mine", made), ("other", replace(made, plan=replace(plan, time_unit="ns"))))}, "different time units"),
+        (
+            {"shown": (("mine", made), ("other", replace(made, plan=replace(plan, time_unit="ns"))))},
+            "different time units",
+        ),
     ):
         with pytest.raises(InputError, match=why):
             replace(slide, **wrong)

@@ -263,7 +263,9 @@ def test_stages_are_those_of_the_ranks() -> None:
     assert (first, second) == (1, 5)
     busiest = max((times[first], 0), (times[second], 1))
     sentences = explain(known.trace, known.ranks, MESH)
-    assert f"Stage {busiest[1]} has the most work: it computes for {busiest[0] / known.trace.latency:.0%}" in sentences[1]
+    assert (
+        f"Stage {busiest[1]} has the most work: it computes for {busiest[0] / known.trace.latency:.0%}" in sentences[1]
+    )
     assert times[first] != times[second]
     assert sentences[2].startswith(f"Stage {1 - busiest[1]} waits ")
 

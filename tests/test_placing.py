@@ -123,7 +123,7 @@ def test_a_pin_holds_against_moves_and_placers_until_it_is_taken_off() -> None:
     placing = on_two().pinned(["o0"], "gpu1")
     assert {pin.operator: pin.devices for pin in placing.pins} == {"o0": ("gpu1",), "o0b": ("gpu1",)}
     assert devices_of(placing)["o0"] == "gpu1"
-    with pytest.raises(InputError, match="operator o0: is pinned to gpu1. Unpin it first"):
+    with pytest.raises(InputError, match=r"operator o0: is pinned to gpu1\. Unpin it first"):
         placing.moved(["o1", "o0"], "gpu0")
     again = placing.answered(placing.question.solve(Control()))
     assert devices_of(again)["o0"] == "gpu1"

@@ -40,10 +40,12 @@ class Span:
 
     @property
     def middle(self) -> float:
+        """Vertical centre of the bar, in lanes."""
         return (self.first + self.last) / 2
 
     @property
     def height(self) -> float:
+        """Height of the bar, in lanes."""
         return self.last - self.first + LANE
 
 

@@ -59,6 +59,7 @@ class Run(Generic[T]):
 
     @property
     def running(self) -> bool:
+        """Whether the run has not ended yet."""
         return not self._ended.is_set()
 
     @property

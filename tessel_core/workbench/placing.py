@@ -138,6 +138,7 @@ class Placing:
 
     @property
     def config(self) -> Any:
+        """Options of the chosen placer."""
         return self.configs.get(self.placer) or find_placer(self.placer).config()
 
     @property

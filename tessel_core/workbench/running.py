@@ -75,7 +75,7 @@ def measured_plan(run: MeasuredRun) -> MicroBatchPlan:
 
 
 def in_the_order_of(found: Schedule, plan: MicroBatchPlan) -> Schedule:
-    """Return the order of a schedule on a plan with other durations. Every run starts as early as possible."""
+    """Keep the order of a schedule, but with the durations of `plan`. Every run starts as early as possible."""
     order = Schedule(plan, found.micro_batches, found.block, found.micro_batch, np.arange(len(found.start)))
     return Schedule.at_starts(plan, compacted(order))
 

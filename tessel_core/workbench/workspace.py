@@ -168,10 +168,12 @@ class Workspace:
 
     @property
     def config(self) -> Any:
+        """Options of the chosen scheduler."""
         return self.configs.get(self.scheduler) or find_scheduler(self.scheduler).config()
 
     @property
     def question(self) -> Question:
+        """The search that the form describes now."""
         return Question(self.scheduler, self.plan, self.micro_batches, self.config)
 
     def edited(self, draft: PlanTables) -> Workspace:

@@ -120,9 +120,7 @@ def test_the_switch_leads_to_the_steady_schedule_its_link_and_its_file(page, add
     search(page)
     page.get_by_text("Makespan proved optimal").wait_for()
     page.get_by_text("Steady", exact=True).click()
-    page.get_by_text(
-        "Period proved optimal: no schedule of this placement is faster than 6 steps"
-    ).wait_for()
+    page.get_by_text("Period proved optimal: no schedule of this placement is faster than 6 steps").wait_for()
     page.wait_for_url("**objective=period**")
     page.reload()
     page.get_by_text("longer than the shortest.").wait_for()

@@ -270,7 +270,11 @@ def test_the_words_have_the_numbers_of_the_open_plan() -> None:
 @pytest.mark.parametrize("level", ["0", "x", "999", "77"])
 def test_a_link_to_no_level_opens_the_first_and_says_so(level: str) -> None:
     tab = App("learn", level=level)
-    assert tab.says("level: must be a number from 1 to" if level == "77" else f"level: there is no level and no deck named {level!r}")
+    assert tab.says(
+        "level: must be a number from 1 to"
+        if level == "77"
+        else f"level: there is no level and no deck named {level!r}"
+    )
     assert any(list_levels()[0].asks in each.value.replace("\\", "") for each in tab.test.markdown)
 
 

@@ -271,7 +271,9 @@ def test_an_answer_to_another_question_is_marked(small) -> None:
     assert small.says("Plan, scheduler or options have changed since this search")
     assert small.numbers()["Makespan"]
     small.choose("Micro-batches", 13)
-    assert not small.says("Plan, scheduler or options have changed since this search"), "the answer to this question is known"
+    assert not small.says("Plan, scheduler or options have changed since this search"), (
+        "the answer to this question is known"
+    )
 
 
 def test_infeasible_says_so_and_what_would_do(small) -> None:

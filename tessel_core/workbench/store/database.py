@@ -115,6 +115,7 @@ class Database:
         return found
 
     def close(self) -> None:
+        """Close the connection."""
         with self._lock:
             self._connection.close()
 
