@@ -182,7 +182,7 @@ def test_where_one_plan_does_not_say_its_samples_times_are_per_micro_batch() -> 
     rows = compare(pairs, [Answer.to(pair) for pair in pairs.pairs])
     assert {row.each for row in rows} == {"micro-batch"}
     assert work_notes(rows) == (
-        "x-shape-4 has 100 % more work per micro-batch than v-shape-4, and its ratios count that too.",
+        "x-shape-4 has 100 % more work per micro-batch than v-shape-4. Its ratios include this difference.",
     )
 
 

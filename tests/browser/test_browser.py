@@ -308,10 +308,10 @@ def test_two_tabs_on_one_workspace_lose_nothing(page, address: str) -> None:
     second.goto(page.url)
     for tab, number in ((second, "8"), (page, "9")):
         ask_about(tab, number)
-    page.get_by_text("Another tab has changed").wait_for()
+    page.get_by_text("Another tab has also changed").wait_for()
     press(page, "Open the other version")
     page.wait_for_url("**n=8**")
-    page.get_by_text("Another tab has changed").wait_for(state="detached")
+    page.get_by_text("Another tab has also changed").wait_for(state="detached")
 
 
 def test_the_comparison_road(page, address: str) -> None:
