@@ -41,13 +41,13 @@ def file_field(
     look: dict[str, Any] = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
     with labelled() if wide else nullcontext():
         file = st.file_uploader(label, types, **look)
-    st.caption("Opening a file needs twice its size in memory.")
+    st.caption("Uses twice the file size in memory.")
     path = ""
     if _on_this_machine():
         typed: dict[str, Any] = {"on_change": _type, "args": (key,), "label_visibility": "collapsed"}
         path = st.text_input(
             f"{label} on this machine",
-            placeholder="Or a path on this machine (weights are not loaded)",
+            placeholder="Or a path (weights are not loaded)",
             key=f"{key}-path",
             **typed,
         )

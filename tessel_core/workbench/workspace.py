@@ -72,7 +72,7 @@ class ByHand:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """How ranks that follow an opened file hang, or receive another tensor than they expect."""
+    """Problem of ranks that follow an opened file: they wait forever, or receive another tensor than they expect."""
 
     sentence: str
     runs: tuple[Pin, ...] = ()
@@ -134,7 +134,7 @@ class Workspace:
     by_hand: ByHand | None = None
     """Pins of `opened`, if it was changed by hand."""
     hang: Hang | None = None
-    """How ranks hang if they run `opened` with the sends and receives of its file. None if they do not."""
+    """Problem of ranks that run `opened` with the sends and receives of its file. None if there is none."""
     written: Annotated[tuple[Written, ...], list_of(Record(Written)).sparse()] = ()
     """Timings of the opened file, for each way to wait for receives in which it does not hang."""
     comparison: Comparison = field(default_factory=Comparison)
@@ -156,7 +156,7 @@ class Workspace:
         return self.opened if self.asked is None or self.by_hand is not None else None
 
     def hang_of(self, report: ScheduleReport | None) -> Hang | None:
-        """Return how the opened file hangs. None if it does not, and for other reports."""
+        """Return the problem of ranks that follow the opened file. None if there is none, and for other reports."""
         return self.hang if report is self.opened and self.by_hand is None else None
 
     def written_as(self, schedule: Schedule | None) -> Written | None:

@@ -43,4 +43,4 @@ def _answer(best: dict[str, Any], configurations: int) -> str:
     cut = ", ".join(f"{name} {best[name]}" for name in names if best[name] > 1)
     zero = f", ZeRO-{best['zero']}" if best["zero"] else ""
     step, memory = show_time(best["latency_s"], "s"), show_memory(max(best["peak_memory"]), "B")
-    return f"{cut}{zero} takes {step} a step and {memory}, the fastest of {configurations:,} ways."
+    return f"{cut}{zero} takes {step} per step and {memory} per GPU, the fastest of {configurations:,} options."

@@ -85,7 +85,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         replace(_times(f"Time per {what}", _TIME_PER[what], each, beats), brief=what == "sample"),
         replace(
             _times(
-                "Steadiest", f"Least period found per {what}, even if the schedule does not keep it.", periods, beats
+                "Least period", f"Least period found per {what}, even if the schedule does not keep it.", periods, beats
             ),
             brief=what != "sample",
         ),
