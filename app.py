@@ -1,4 +1,4 @@
-"""Tessel Explorer in the browser: `python -m streamlit run app.py`."""
+"""Browser app of Tessel Explorer. Start it with `python -m streamlit run app.py`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Compare: schedules under each other on one time axis, in one table, and over a range."""
+"""Compare page: several schedules in one table, on one time axis, and as curves over a range."""
 
 import streamlit as st
 
@@ -16,8 +16,8 @@ from tessel_core.scheduling.comparison import default_reference
 
 
 def show(found: tuple[Answer, ...]) -> None:
-    """The table, and one view of the pairs that are ticked in it, or of all."""
-    # In containers what comes and goes moves nothing else to another place of the page, where it would begin anew.
+    """Show the table, and one view of the ticked pairs, or of all pairs if none is ticked."""
+    # Containers keep the position of each element. Streamlit resets an element whose position changes.
     tab = session().of(CompareState)
     filled, missing = tab.missing
     with st.container():

@@ -1,4 +1,4 @@
-"""Operator graph: what a network computes, drawn and as tables to edit."""
+"""Operator graph page: the operators of a network as a drawing and as tables to edit."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -17,7 +17,7 @@ DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 
 
 def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
-    """The open graph, the switch of its views, and room for the workspace's buttons between."""
+    """Show the heading. Return the chosen view and the container for the workspace's buttons."""
     with heading_row("graph"):
         title_of(file.graph.name, workspace().placing.graph_source)
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
@@ -25,7 +25,7 @@ def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
 
 
 def page() -> None:
-    """Everything about the graph that is open."""
+    """Show the open graph, or ways to open one."""
     file = workspace().placing.graph
     if file is None:
         no_graph_yet()
@@ -39,11 +39,11 @@ def page() -> None:
         room = st.container()
         editor = operators_editor if view == OPERATORS else edges_editor
         editor(file.graph)
-        with room:  # which edits change
+        with room:  # filled last, because edits in the table change these numbers
             metrics(graph_numbers(workspace().placing))
     with beside:
         keeping()
-        if button("Place it", icon=":material/arrow_forward:", type="tertiary", help="Lead on to *Placement*."):
+        if button("Place it", icon=":material/arrow_forward:", type="tertiary", help="Continue on *Placement*."):
             go_to("placement")
         open_graph_menu()
         graph_actions(workspace().placing.graph or file)

@@ -1,4 +1,4 @@
-"""Learn: levels that are played, and the open plan as a puzzle."""
+"""Learn page: levels to play, slides, a glossary, and the open plan as a puzzle."""
 
 import streamlit as st
 
@@ -21,7 +21,7 @@ from tessel_core.learning.deck import Deck
 
 
 def page() -> None:
-    """The levels at the left, and the one that is open."""
+    """Show the list of levels on the left and the open level on the right."""
     come_back()
     state = session().of(LearnState)
     level = level_shown()
@@ -56,7 +56,7 @@ def page() -> None:
 
 
 def open_level(level: Level | None) -> None:
-    """What a level says and asks, and its board or knob."""
+    """Show the idea and the task of a level. None stands for the puzzle of the open plan."""
     try:
         task = Puzzle(workspace().plan, workspace().micro_batches) if level is None else level.task()
     except InputError as error:
@@ -81,7 +81,7 @@ def open_level(level: Level | None) -> None:
 
 
 def glossary() -> None:
-    """Every word, in two columns."""
+    """Show the glossary in two columns."""
     plan, micro_batches = workspace().plan, workspace().micro_batches
     for column, terms in zip(st.columns(2, gap="large"), (GLOSSARY[::2], GLOSSARY[1::2]), strict=True):
         with column:

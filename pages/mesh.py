@@ -1,4 +1,4 @@
-"""Device mesh: the devices there are and what links them, as tables to edit and as pictures."""
+"""Device mesh page: devices and links as tables to edit and as pictures."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -31,20 +31,20 @@ BANDWIDTH, LATENCY = "Bandwidth", "Latency"
 
 
 def heading() -> DeltaGenerator:
-    """The open mesh, the ways to another one, and the mesh as a file; the place for the workspace's buttons."""
+    """Show the heading. Return the container for the workspace's buttons."""
     placing = workspace().placing
     mesh = placing.mesh.mesh
     with heading_row("mesh"):
         title_of(mesh.name, f"{len(mesh.devices)} devices · {placing.mesh_source} · {origin_of_times(mesh)}")
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
         open_menu()
-        about = "The mesh as a file: to edit, to share, and for `tessel place`."
+        about = "Download the mesh as a file to edit, share, or pass to `tessel place`."
         download("Export", lambda: mesh_text(mesh), f"{file_name(mesh.name)}.mesh.json", help=about)
     return room
 
 
 def open_menu() -> None:
-    """Presets, meshes of any size, and files."""
+    """Show the menu that opens a preset, a mesh of any size, or a file."""
     with st.popover("Open", icon=":material/folder_open:"):
         name = choose("Preset", {each: preset.title for each, preset in MESHES.items()}, key="mesh-preset")
         st.caption(literal(MESHES[name].source))
@@ -56,7 +56,7 @@ def open_menu() -> None:
 
 
 def any_size() -> None:
-    """So many devices of a kind, in nodes of equal size."""
+    """Open a mesh of identical devices, in nodes of equal size."""
     kind = choose("Kind", {each: find_device_kind(each).title for each in INTERCONNECTS}, key="mesh-kind")
     left, right = st.columns(2)
     count = left.number_input("Devices", 1, MAX_DEVICES, 64, key="mesh-count")
@@ -73,7 +73,7 @@ def any_size() -> None:
 
 
 def pictures() -> None:
-    """The nodes, and how fast every two devices are linked."""
+    """Show the nodes, and the bandwidth or latency between every two devices."""
     mesh = workspace().placing.mesh.mesh
     picture(mesh_picture(mesh), "mesh-picture")
     with switch_room(left=True):

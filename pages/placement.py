@@ -1,4 +1,4 @@
-"""Placement: which operator runs on which device, searched, proved, and moved by hand."""
+"""Placement page: search a device for each operator, see what is proved, and move operators by hand."""
 
 import streamlit as st
 
@@ -28,7 +28,7 @@ OPERATORS, PLACERS, SCHEDULES, TABLE = "Operators", "Compare placers", "With sch
 
 
 def heading() -> None:
-    """The graph, the workspace's buttons and the ways on."""
+    """Show the name of the graph, the workspace's buttons, and the buttons for files and for scheduling."""
     placing = workspace().placing
     assert placing.graph is not None
     graph = placing.graph.graph
@@ -40,7 +40,7 @@ def heading() -> None:
 
 
 def result(placement: Placement) -> None:
-    """Verdict and numbers first, then the pictures, then the tables."""
+    """Show the verdict and the numbers of a placement, then pictures, then tables."""
     placing, loads = workspace().placing, PlacementLoads.of(placement)
     names = [device.name for device in placement.devices]
     verdicts(placing, placement, loads)
@@ -60,7 +60,7 @@ def result(placement: Placement) -> None:
 
 
 def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: list[str]) -> None:
-    """The part under the pictures, by a switch."""
+    """Show the chosen part below the pictures."""
     below = switch("Below", (OPERATORS, PLACERS, SCHEDULES, TABLE), "placed-below")
     if below == PLACERS:
         compare_placers()
@@ -74,7 +74,7 @@ def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: lis
 
 
 def page() -> None:
-    """The question, and the placement that there is."""
+    """Show the form, and the running search or the current placement."""
     if workspace().placing.graph is None:
         no_graph_yet("placement")
         return
@@ -94,7 +94,7 @@ def page() -> None:
     elif placing.outcome is not None and (failed := outcome_verdict(placing.outcome)) is not None:
         say(failed)
     elif not why_not(placing):
-        st.info("Press Place to give every operator a device.", icon=":material/grid_view:")
+        st.info("Press Place to assign every operator to a device.", icon=":material/grid_view:")
         graph = placing.problem.graph
         drawing(graph, view_controls(graph, "unplaced", placed=False), "unplaced")
 

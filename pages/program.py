@@ -1,4 +1,4 @@
-"""Program: what every device runs under a strategy or a schedule, line by line, beside when it runs it."""
+"""Program page: the operations that each rank runs, line by line, beside their simulated times."""
 
 from pages.parts.program.sources import chosen_program
 from pages.parts.program.view import program_view

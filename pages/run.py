@@ -1,4 +1,4 @@
-"""Run: the workspace's schedule on processes of this machine, measured beside what was predicted."""
+"""Run page: run the schedule on processes of this machine, and compare measured with predicted times."""
 
 import streamlit as st
 
@@ -14,7 +14,7 @@ from tessel_core.units import counted
 
 
 def page() -> None:
-    """The schedule that would run, the run that goes on, and the one that was."""
+    """Show the form, and the run in progress or the latest run."""
     take_answer()
     report = latest_report(workspace())
     schedule = None if report is None else report.solution
@@ -24,7 +24,7 @@ def page() -> None:
         keeping()
     if report is None or schedule is None:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.info("A schedule runs here, once one is found or opened.", icon=":material/view_timeline:")
+            st.info("No schedule yet. Search or open one on Schedule to run it here.", icon=":material/view_timeline:")
             if button("Open Schedule"):
                 go_to("schedule")
     else:
@@ -38,7 +38,7 @@ def page() -> None:
     if found is None:
         return
     if schedule is not None and Made.of(found.run.schedule) != Made.of(schedule):
-        st.info("This run is of another schedule than the one above.", icon=":material/history:")
+        st.info("This run used another schedule than the current one.", icon=":material/history:")
     show_run(found)
 
 

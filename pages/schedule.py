@@ -1,4 +1,4 @@
-"""Schedule: the plan, the search, and its answer."""
+"""Schedule page: the plan, the search, and the schedule it found."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ from tessel_core.units import counted
 from tessel_core.workbench.jobs import Run
 
 _BUTTONS, _VIEWS = 390, 152
-"""Pixels that the row's buttons and the switch are wide; they come in later, and push nothing aside."""
+"""Widths in pixels, reserved because both load late and would otherwise push their neighbours aside."""
 
 
 def heading() -> tuple[str, DeltaGenerator]:
-    """The open plan, the switch between it and its schedule, and room for the workspace's buttons between."""
+    """Show the heading. Return the chosen view and the container for the workspace's buttons."""
     work, tab = workspace(), session()
     key = tab.key("view")
     wanted, tab.next_view = tab.next_view, ""
@@ -43,12 +43,12 @@ def heading() -> tuple[str, DeltaGenerator]:
 
 @unbroken
 def _turned() -> None:
-    """The switch has the last word."""
+    """Forget the view that the code wanted: the user has just chosen one."""
     session().next_view = ""
 
 
 def answer_view() -> None:
-    """The answer to the present question; else the one to the last question, marked as such."""
+    """Show the answer to the current question, or the previous answer with a note that it is out of date."""
     if finishing():
         st.rerun()
     work, tab = workspace(), session()
@@ -62,17 +62,18 @@ def answer_view() -> None:
     elif work.opened is not None and work.opened.solution is not None:
         how, stale = "changed by hand" if work.by_hand else "opened", ""
         if work.opened.solution.plan != work.plan:
-            stale = f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}."
+            stale = f"The plan has changed since this schedule was {how}. Press {begins(work.scheduler)} for a new one."
         elif work.opened.solution.micro_batches != work.micro_batches:
             kept = counted(work.opened.solution.micro_batches, "micro-batch")
-            stale = f"This is the schedule of {kept} as it was {how}. Press {begins(work.scheduler)} for another."
+            begin, now = begins(work.scheduler), work.micro_batches
+            stale = f"This schedule was {how} with {kept}. Press {begin} for one with {now}."
         show_answer(work.opened, work.opened.solution.plan, stale)
     elif not why_not(work):
         st.info(f"Press {begins(work.scheduler)} to find a schedule for this plan.", icon=":material/search:")
 
 
 def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
-    """The answer to this question, once its run has ended."""
+    """Show the progress of a run, then its answer."""
     if run.running:
         run_panel(run, asked.plan.time_unit)
         return
@@ -82,7 +83,7 @@ def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
     else:
         begin, stale = begins(workspace().scheduler), ""
         if asked.search != workspace().question.search:
-            stale = f"This answers what was asked before: plan, scheduler or options have changed since. Press {begin}."
+            stale = f"Plan, scheduler or options have changed since this search. Press {begin} for a new schedule."
         show_answer(report, asked.plan, stale)
 
 
@@ -99,7 +100,7 @@ with room:
     keeping()
 if pressed:
     search(workspace().question)
-    if view == before:  # else the switch was turned after the press
+    if view == before:  # otherwise the user changed the view after pressing the button
         session().view = session().next_view = SCHEDULE
     keep_address()
     st.rerun()

@@ -1,4 +1,4 @@
-"""Start: what a better order of work is worth, in one picture, and where to begin."""
+"""Start page: one picture of what a searched schedule gains, and the ways to begin."""
 
 import streamlit as st
 
@@ -15,7 +15,7 @@ from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 
 
 def open_sample() -> None:
-    """Choose from the catalogue."""
+    """Offer the sample plans."""
     st.markdown("**Open a sample**")
     name = choose_plan(FIRST_SAMPLE)
     if button("Open sample", width="stretch"):
@@ -24,9 +24,9 @@ def open_sample() -> None:
 
 
 def upload() -> None:
-    """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
+    """Offer the upload of a file. An invalid file leaves the workspace unchanged."""
     kinds = (
-        "A plan, a schedule (PyTorch's CSV too), an operator graph, the config.json of a Hugging Face model, a device "
+        "A plan, a schedule (also a PyTorch CSV), an operator graph, the config.json of a Hugging Face model, a device "
         "mesh, a placement or a workspace."
     )
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -36,7 +36,7 @@ def upload() -> None:
 
 
 def start_from_shape() -> None:
-    """Build a plan from a published placement shape."""
+    """Offer plans built from published placement shapes."""
     st.markdown("**Start from a shape**")
     titles = {name: shape.title for name, shape in SHAPES.items()}
     name = choose("Shape", titles, label_visibility="collapsed")

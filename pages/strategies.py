@@ -1,4 +1,4 @@
-"""Strategies: every way of a grid to spread a network over a mesh, and the best of them explained."""
+"""Strategies page: evaluate a grid of parallel strategies, and explain the best of them."""
 
 import streamlit as st
 
@@ -13,13 +13,13 @@ from tessel_core.errors import InputError
 
 
 def show(asked: Asked) -> None:
-    """The sweep's answer: the best, all as points and as a table, and one looked at closely."""
+    """Show the results of a sweep: points, cards of the best, a table, and details of one configuration."""
     found = swept(asked)
     number = chosen(found)
     if not found.feasible.any() and found.unreached:
-        st.info(f"{progress(found)}, and none of these is feasible.", icon=":material/hourglass_top:")
+        st.info(f"{progress(found)}. None of these is feasible.", icon=":material/hourglass_top:")
     elif not found.feasible.any():
-        st.warning("No configuration is feasible; the table says why.", icon=":material/block:")
+        st.warning("No configuration is feasible. The table lists the reasons.", icon=":material/block:")
     points(found, number)
     rooms = cards(found, number)
     table(found, number)
@@ -39,5 +39,5 @@ try:
 except InputError as error:
     complain(error)
     if tab.answered is not None:
-        st.caption("Below is the answer to what was asked before.")
+        st.caption("The results below answer the previous question.")
         show(tab.answered)

@@ -564,4 +564,4 @@ def test_a_terminal_without_our_letters_gets_an_answer_and_no_traceback():
     command = [sys.executable, "-m", "tessel_core", *words]
     ended = subprocess.run(command, capture_output=True, env=ascii_only, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
-    assert b" ?s a sample, 11 events" in ended.stdout
+    assert b" ?s per sample, 11 events" in ended.stdout

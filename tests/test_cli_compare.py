@@ -97,7 +97,7 @@ def test_draws_are_as_many_as_large_schedules_allow(tessel, monkeypatch: pytest.
     """Where large begins at 40 runs for 10,000 draws, so that nobody waits a second for them."""
     monkeypatch.setattr(jitter, "_MAX_RUNS_DRAWN", 400_000)
     words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b", "--micro-batches", 100, "--jitter", 0.1]
-    assert "Draws are fewer than 10,000 because the schedules have 800 runs together." in tessel(*words)[1]
+    assert "There are fewer than 10,000 draws, because the schedules have 800 runs in all." in tessel(*words)[1]
     assert json.loads(tessel(*words, "--json")[1])[0]["jitter"]["draws"] == 500
 
 

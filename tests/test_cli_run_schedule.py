@@ -87,7 +87,7 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
         (["v.json", "--scheduler", "1f1b"], "--scheduler: is for plans, and v.json holds a schedule"),
         (
             ["hang.csv"],
-            "hang.csv: ranks that do what the file says wait forever. Circle: rank 0 at position 1 (0RECV_B0) waits "
+            "hang.csv: ranks that follow this file wait forever. Circle: rank 0 at position 1 (0RECV_B0) waits "
             "for rank 1 at position 0 (1RECV_F0), which waits for the first (one queue for each pair of ranks, no "
             "sends outstanding)",
         ),

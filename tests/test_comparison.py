@@ -118,7 +118,7 @@ def test_columns_that_differ_come_first() -> None:
     brief = [each for each in columns if each.brief]
     same = [len(set(each.values)) == 1 for each in brief]
     assert [each.heading for each in brief[:2]] == ["Pair", "Outcome"]
-    assert brief[2].heading.startswith("Steadiest"), "only 1F1B repeats"
+    assert brief[2].heading.startswith("Least period"), "only 1F1B repeats"
     assert same[2:] == sorted(same[2:])
 
 

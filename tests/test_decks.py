@@ -133,13 +133,16 @@ def test_slides_of_ones_own_have_limits_and_are_judged() -> None:
     full: tuple[OwnSlide, ...] = ()
     for _ in range(MOST_SLIDES):
         full = with_slide(full, slide)
-    with pytest.raises(InputError, match="slides: are 40 already"):
+    with pytest.raises(InputError, match="slides: are already 40"):
         with_slide(full, slide)
     for wrong, why in (
         ({"title": 201 * "x"}, "a title of 201 characters"),
         ({"text": 2001 * "x"}, "a text of 2,001 characters"),
         ({"shown": 700 * (("mine", made),)}, "has 22,400 runs"),
-        ({"shown": (("mine", made), ("other", replace(made, plan=replace(plan, time_unit="ns"))))}, "different units"),
+        (
+            {"shown": (("mine", made), ("other", replace(made, plan=replace(plan, time_unit="ns"))))},
+            "different time units",
+        ),
     ):
         with pytest.raises(InputError, match=why):
             replace(slide, **wrong)

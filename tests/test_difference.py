@@ -223,10 +223,10 @@ def test_sentences_have_the_longest_effect_first() -> None:
         "Sequential ends 84 steps later than 1F1B: 44 steps → 128 steps.",
         "The critical path of Sequential has 69 steps more work whose output the next run needs, 18 steps more work "
         "before the next run on its device, 3 steps less work whose memory the next run needs.",
-        "21 pairs of neighbours on 3 devices turned around, 21 of them on the critical path: on gpu0, B0 of 0 now runs "
+        "21 pairs of neighbouring runs on 3 devices changed order, 21 on the critical path: on gpu0, B0 of 0 now runs "
         "before F0 of 1 (and 6 more); on gpu1, B1 of 0 now runs before F1 of 1 (and 6 more); on gpu2, B2 of 0 now runs "
         "before F2 of 1 (and 6 more).",
-        "F0 of 7 moves the furthest and starts 84 steps later; of 64 runs 0 start earlier and 56 later.",
+        "F0 of 7 moves the furthest: it starts 84 steps later. Of 64 runs, 0 start earlier and 56 later.",
     )
     table = {column.heading: column.values for column in difference_columns(found)}
     assert table["Before (steps)"] == (35, 3, 3, 3, 44)
@@ -240,14 +240,13 @@ def test_equal_schedules_and_blocks_that_match_none_in_sentences() -> None:
     assert difference_sentences(difference(one, one), "one", "the same") == (
         "the same and one end at the same time: 44 steps.",
         "The critical path of the same has the same parts.",
-        "No device runs neighbours in another order.",
-        "No run starts at another time.",
+        "Every device runs its blocks in the same order.",
+        "Every run starts at the same time.",
     )
     said = difference_sentences(difference(one, built("1f1b", "v-shape-8")), "four", "eight")
-    assert said[-1] == "Blocks of eight alone: F4, F5, F6 and 5 more."
-    assert "of the 64 runs that both have" in said[-2]
+    assert said[-1] == "Blocks only in eight: F4, F5, F6 and 5 more."
+    assert "Of the 64 runs in both schedules" in said[-2]
     said = difference_sentences(difference(one, built("gpipe")), "one", "the other")
     assert said[0] == (
-        "the other does not fit the memory of gpu0, gpu1, gpu2 and 1 more, so its times are those that it would have "
-        "with more."
+        "the other does not fit in the memory of gpu0, gpu1, gpu2 and 1 more. Its times assume that there is enough."
     )

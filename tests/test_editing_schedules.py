@@ -193,9 +193,9 @@ def test_the_cost_is_told_with_its_wait_and_the_bound() -> None:
     turned = swapped(order.solution, one, two)
     assert "waits" not in effect(order.solution, turned, order.makespan_bound, [one])
     told = effect(order.solution, turned, order.makespan_bound, [one, two])
-    assert told.startswith("+4 steps: F0 of 4 now waits for room that it releases: B0 of 1 · gap "), "of either run"
+    assert told.startswith("+4 steps: F0 of 4 now waits for memory released by B0 of 1 · gap "), "of either run"
     assert (
-        effect(schedule, schedule, schedule.makespan) == "as long as before · as short as the bound: nothing is shorter"
+        effect(schedule, schedule, schedule.makespan) == "as long as before · at the bound, so no schedule is shorter"
     )
 
 

@@ -246,8 +246,8 @@ def test_sentences_say_what_the_trace_says() -> None:
     times = device_times(trace)
     busiest = max(times, key=lambda each: each.computing)
     mean = sum(each.computing for each in times) / len(times)
-    assert idles.startswith(f"Devices idle {1 - mean / trace.latency:.1%} of the time (imbalance ")
-    assert works.startswith(f"Stage {busiest.device - 1} works most: it computes for ")
+    assert idles.startswith(f"Devices are idle {1 - mean / trace.latency:.1%} of the time (imbalance ")
+    assert works.startswith(f"Stage {busiest.device - 1} has the most work: it computes for ")
     assert f"{busiest.computing / trace.latency:.0%}" in works
     least = min(times, key=lambda each: each.computing)
     assert waits.startswith(f"Stage {least.device - 1} waits ")
@@ -263,7 +263,9 @@ def test_stages_are_those_of_the_ranks() -> None:
     assert (first, second) == (1, 5)
     busiest = max((times[first], 0), (times[second], 1))
     sentences = explain(known.trace, known.ranks, MESH)
-    assert f"Stage {busiest[1]} works most: it computes for {busiest[0] / known.trace.latency:.0%}" in sentences[1]
+    assert (
+        f"Stage {busiest[1]} has the most work: it computes for {busiest[0] / known.trace.latency:.0%}" in sentences[1]
+    )
     assert times[first] != times[second]
     assert sentences[2].startswith(f"Stage {1 - busiest[1]} waits ")
 
@@ -317,7 +319,7 @@ def test_people_read_the_same_as_programs(tessel: Tessel) -> None:
     Path("p.txt").write_text(program_text(known.program))
     step = show_time(known.trace.latency, "s")
     for what, time in (
-        (("mlp", *words), f"{step} a step, {show_time(known.trace.latency / 64, 's')} a sample"),
+        (("mlp", *words), f"{step} per step, {show_time(known.trace.latency / 64, 's')} per sample"),
         (("p.txt", "--mesh", "h200-2"), step),
     ):
         code, out, _ = tessel("simulate", *what)

@@ -344,9 +344,7 @@ def test_check_says_whether_files_can_hang(tessel: Tessel) -> None:
     assert (ended.code, ended.out) == (0, "0F0,0B0\n1F0,1B0\n")
     kept, hangs = ended.err.splitlines()
     assert kept.endswith("; the order of computing is kept, sends and receives are not")
-    assert hangs.startswith(
-        "note: hang.csv: Ranks that do what the file says wait forever. Circle: rank 0 at position 1"
-    )
+    assert hangs.startswith("note: hang.csv: Ranks that follow this file wait forever. Circle: rank 0 at position 1")
     for words, complaint in (
         (["m.json", "--capacity", "1"], "--capacity: is the capacity of queues, so it needs --channels"),
         (["m.json", "--channels", "pair", "--capacity", "-1"], "--capacity: must be at least 0, got -1"),

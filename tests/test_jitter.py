@@ -219,13 +219,13 @@ def test_large_schedules_get_fewer_draws_and_that_is_said() -> None:
     assert Jitter().affordable([large] * 2_000).draws == 100
     said = jitter_sentences([large] * 2, fewer)
     assert said[0].startswith("625 draws")
-    assert said[1] == "Draws are fewer than 10,000 because the schedules have 32,000 runs together."
+    assert said[1] == "There are fewer than 10,000 draws, because the schedules have 32,000 runs in all."
     assert len(jitter_sentences([small], Jitter(draws=625))) == 1
 
 
 def test_what_is_not_compared_is_said() -> None:
     said = jitter_sentences([built("1f1b"), built("gpipe"), built("1f1b+", "m-shape-4")], Jitter(0.25, DEVICE))
-    assert "every device has a speed of its own" in said[0]
+    assert "every device has a random speed" in said[0]
     assert "a spread of 25 %" in said[0]
     assert said[1].endswith("128 steps in v-shape-4; 192 steps in m-shape-4.")
     fine = replace(load_sample("v-shape-4"), time_unit="ns")
@@ -233,8 +233,8 @@ def test_what_is_not_compared_is_said() -> None:
     longest = replace(fine, blocks=tuple(replace(each, duration=each.duration + 1_002_100) for each in fine.blocks))
     ordered = [solve_schedule("1f1b", each, 8).solution for each in (longer, longest)]
     works = jitter_sentences(ordered, Jitter())[-1]
-    assert works.endswith("they take 64.06 ms in v-shape-4; 64.13 ms in v-shape-4.")
-    assert said[2] == "A schedule that exceeds the memory has no chance to win."
+    assert works.endswith("Work over all devices: 64.06 ms in v-shape-4; 64.13 ms in v-shape-4.")
+    assert said[2] == "A schedule that does not fit in memory has no chance to win."
 
 
 def test_the_chart_draws_the_quantiles_and_says_the_chances() -> None:

@@ -130,7 +130,7 @@ def test_a_bug_is_told_as_ours_and_does_not_kill_the_next_run() -> None:
     assert run.wait(5)
     assert run.error is not None
     assert isinstance(run.error, ZeroDivisionError)
-    assert run.complaint == "a bug of ours stopped this run (ZeroDivisionError: by zero)"
+    assert run.complaint == "a bug in Tessel Explorer stopped this run (ZeroDivisionError: by zero)"
     mended = jobs.submit("broken", lambda control: "well")
     assert mended.wait(5)
     assert mended.result == "well"

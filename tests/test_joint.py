@@ -1,4 +1,4 @@
-"""The joint search: never worse than the best placement alone, and better where memory binds the schedule."""
+"""The joint search: never worse than the best placement alone, and better where limited by memory the schedule."""
 
 from __future__ import annotations
 

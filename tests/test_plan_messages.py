@@ -35,7 +35,7 @@ def test_where_work_binds_it_is_the_largest_load() -> None:
     placement = placing.placement
     assert placement is not None
     assert told(placing).value == show_time(PlacementLoads.of(placement).largest, "s")
-    assert told(placing).beside == "work binds"
+    assert told(placing).beside == "limited by work"
 
 
 def test_where_memory_binds_it_is_more() -> None:
@@ -50,7 +50,7 @@ def test_where_memory_binds_it_is_more() -> None:
     plan = planned(tight)
     assert period_bound(plan) > plan.busiest_work
     assert told(tight).value == show_time(float(period_bound(plan)), "ns")
-    assert told(tight).beside == "memory binds"
+    assert told(tight).beside == "limited by memory"
 
 
 def test_a_hole_is_a_dash_with_the_reason() -> None:

@@ -190,7 +190,7 @@ def test_communication_behind_computing_is_not_idle() -> None:
     assert idle.split.idle == 1 - Fraction(7, 21)
     assert (idle.split.imbalance, idle.split.bubble) == (Fraction(5, 21), Fraction(3, 7))
     assert idle_sentence(idle) == (
-        "Devices idle 66.7% of the time (imbalance 23.8% + bubble 42.9%): "
+        "Devices are idle 66.7% of the time (imbalance 23.8% + bubble 42.9%): "
         "cooldown 9.5%, communication 14.3%, data 42.9%."
     )
 
@@ -198,7 +198,7 @@ def test_communication_behind_computing_is_not_idle() -> None:
 def test_a_program_without_time_or_without_devices() -> None:
     still = found_in(traced([], (1, 2), 0))
     assert (still.split.idle, set(still.causes.shares.values())) == (0, {0})
-    assert idle_sentence(still) == "Devices idle 0.0% of the time (imbalance 0.0% + bubble 0.0%)."
+    assert idle_sentence(still) == "Devices are idle 0.0% of the time (imbalance 0.0% + bubble 0.0%)."
     assert idle_of(traced([(0, COMPUTE, 0, 3)], (), 0)) is None, "the host is no device that is counted"
 
 

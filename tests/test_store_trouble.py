@@ -65,10 +65,10 @@ def edit(path: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (broken_garbage, "it is damaged, or no store at all"),
+        (broken_garbage, "it is damaged, or not a store"),
         (broken_cut, "it is damaged"),
         (broken_page, "it is damaged"),
-        (broken_newer, "it is of version 3, and only version 2 is known here"),
+        (broken_newer, "it has version 3, but this program reads only version 2"),
         (broken_foreign, "it belongs to another program"),
         (broken_folder, "it cannot be opened"),
     ],
@@ -94,7 +94,7 @@ def test_a_store_that_cannot_be_used_is_told_and_never_written(tmp_path: Path, s
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = open_store(tmp_path / "file" / "data")
-    assert "its folder cannot be made" in store.refused
+    assert "its folder cannot be created" in store.refused
     assert number_of(store, store.workspaces.create(state(4)).token) == 4
 
 
@@ -144,7 +144,7 @@ def test_a_store_that_another_program_locks_is_told(tmp_path: Path, monkeypatch:
     kept = store.workspaces.create(state(1))
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="another program holds it locked"):
+    with pytest.raises(StoreError, match="another program has locked it"):
         store.workspaces.save(kept.token, kept.revision, state(2))
     second = open_store(tmp_path)
     assert not second.refused, "a writer at work is no reason to give the store up"

@@ -86,7 +86,7 @@ def test_a_card_says_what_is_waited_for_and_what_fills_the_memory() -> None:
     assert "% of the time" in told
     assert "Memory is less than 1% full, most is " in told
     alone = held_up(Strategy())
-    assert alone.startswith("It waits for nothing: every device computes all the time.")
+    assert alone.startswith("No device waits: all compute all the time.")
     shared = held_up(Strategy(tensor=2))
     assert "for allreduce" in shared, "of one stage, no stage is named"
 

@@ -51,7 +51,7 @@ def test_a_proved_makespan_and_a_proved_period_are_both_said(both: ScheduleRepor
         "The period is proved optimal too."
     )
     assert verdict(both.about(PERIOD), M) == (
-        "Period proved optimal: no order of this placement, whatever it repeats, is faster than 6 steps per "
+        "Period proved optimal: no schedule of this placement is faster than 6 steps per "
         "micro-batch. "
         f"The shortest schedule, {least} steps, is proved optimal too."
     )
@@ -71,7 +71,7 @@ def test_where_the_least_period_needs_more_micro_batches_than_there_are_it_is_sa
     report = replace(both, repetend=longer, steady=slower)
     for spoken in (report, report.about(PERIOD)):
         text = verdict(spoken, M)
-        assert "The least period found repeats only every 40 micro-batches; the steady schedule takes 7 steps" in text
+        assert "The least period found needs a repetend of 40 micro-batches. The steady schedule takes 7 steps" in text
         assert "The steady schedule repeats every 2 micro-batches" in text
     assert report.about(PERIOD).objective == 7
     assert report.period_per_micro_batch == 6
@@ -97,7 +97,7 @@ def test_too_few_micro_batches_to_repeat_are_said_where_the_period_is_asked() ->
     report = solve_schedule("tessel", M, 1)
     assert report.steady is None
     assert verdict(report.about(PERIOD), M).endswith(
-        "This is the shortest schedule: 1 micro-batch is too few to repeat."
+        "This is the shortest schedule, because 1 micro-batch is too few to repeat."
     )
     assert "too few" not in verdict(report, M)
 

@@ -58,7 +58,7 @@ def test_what_faster_blocks_save_is_told_of_each_and_of_all_up_to_so_many_runs(m
     for b, block in enumerate(schedule.plan.blocks):
         said = text_of(about(schedule, f"{b}.0"))[f"All \u2068{block.name}\u2069 10% faster"]
         assert show_time(float(saved[b]), "step") in said
-    monkeypatch.setattr("tessel_core.workbench.messages.timeline._TIMED", len(schedule.start) - 1)
+    monkeypatch.setattr("tessel_core.workbench.messages.timeline._MAX_TIMED_RUNS", len(schedule.start) - 1)
     assert savings.__wrapped__(schedule) == ()
 
 

@@ -122,7 +122,7 @@ def test_the_winner_is_the_first_that_fits_and_ties_are_ties() -> None:
         "1F1B, v-shape-4 wins: 44 steps, 65.6 % before Sequential, v-shape-4."
     )
     assert standing_notes(base, found) == (
-        "Out, since memory does not suffice: GPipe, v-shape-4.",
+        "Does not fit in memory: GPipe, v-shape-4.",
         "Without a schedule: 1F1B+, v-shape-4.",
     )
     roomy = standing(answered(WhatIf(capacity=4).comparison(base)), comparable(base))
@@ -140,13 +140,13 @@ def test_other_work_is_apart_where_nothing_says_the_samples_and_told_where_somet
     assert comparable(mixed) == (0,)
     assert comparable(mixed, 1) == (1,)
     found = standing(answered(mixed), comparable(mixed))
-    assert standing_notes(mixed, found) == ("Not compared, since a micro-batch has other work: 1F1B+, m-shape-4.",)
+    assert standing_notes(mixed, found) == ("Not compared, because a micro-batch has other work: 1F1B+, m-shape-4.",)
     network = published()
     two = network.only([i for i, pair in enumerate(network.pairs) if pair.scheduler in ("1f1b", "1f1b+")])
     found = standing(answered(two), comparable(two))
     assert found.apart == ()
     assert standing_notes(two, found) == (
-        "gpt-6.7b-sharded-4 has 0.663 % more work per sample than gpt-6.7b-v-4, which counts too.",
+        "gpt-6.7b-sharded-4 has 0.663 % more work per sample than gpt-6.7b-v-4, and the lead includes this.",
     )
 
 

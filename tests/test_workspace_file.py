@@ -123,10 +123,10 @@ def changed(path: tuple[str | int, ...], value: Any) -> bytes:
         (
             ("compared", 0),
             {"plan": 0, "starts": [[1]]},
-            "compared[0].starts: must be lists of 10 starts, one a micro-batch",
+            "compared[0].starts: must have one list of 10 starts per micro-batch",
         ),
         (("compared", 0), {"plan": 0, "starts": [["a"]]}, "compared[0].starts[0][0]: must be an integer, got 'a'"),
-        (("reference",), 1, "reference: must be a position in the 1 compared, or null"),
+        (("reference",), 1, "reference: must be an index below 1, or null"),
         (("opened",), {"format": "tessel-plan"}, "opened: format: must be 'tessel-schedule', got 'tessel-plan'"),
     ],
 )

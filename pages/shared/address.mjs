@@ -1,7 +1,7 @@
-// Completes the address of a page that was just turned to, in its own step of the browser's history, and lets no other
-// change of a page's address be a step, but for those that Back takes back.
+// Complete the address after a change of page, in the same entry of the browser's history. No other change of the
+// address adds an entry, except for keys that Back should undo.
 
-const shared = /** @type {{ pushState: any }} */ (history); // what is kept outlives this module, which may be loaded anew
+const shared = /** @type {{ pushState: any }} */ (history); // stored here, because this module may be loaded again
 
 if (!shared.pushState.steps) {
   const push = history.pushState.bind(history);
@@ -18,11 +18,11 @@ if (!shared.pushState.steps) {
 export default function ({ data }) {
   const { wanted, seen } = data;
   shared.pushState.steps = data.steps;
-  if (shared.pushState.completed === data.once) return; // made anew, after the address has changed
+  if (shared.pushState.completed === data.once) return; // this component was created again, and the address is already complete
   shared.pushState.completed = data.once;
   const query = new URLSearchParams(location.search);
   for (const key of data.not) query.delete(key);
-  // What is seen of a timeline it writes itself, and may have written since.
+  // The timeline writes its own parts, and may have changed them since.
   for (const [key, value] of Object.entries(wanted)) if (!seen.includes(key) || !query.has(key)) query.set(key, value);
   history.replaceState(history.state, "", `${location.pathname}?${query}`);
 }

@@ -1,4 +1,4 @@
-"""The address: it carries workspace, sample, settings and view, so that a reload or a link opens the same again."""
+"""Address of the app: names workspace, sample, settings and view, so that a reload or a link restores them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
 _COMPLETED = st.components.v2.component(
     "tessel_address", js=Path(__file__).with_name("address.mjs").read_text(encoding="utf-8")
 )
-_LONGEST = 280
-"""Letters of a value: eight marks of the timeline between ticks of sixteen digits are 271."""
+_MAX_VALUE_LETTERS = 280
+"""Eight marks of the timeline, each between two ticks of sixteen digits, take 271 letters."""
 
 
 def _states(tab: Session) -> list[InAddress]:
-    """Those of the pages; last what is seen of a timeline, which the timeline itself writes at the address's end."""
+    """Return the states that the address keeps. The timeline's is last, because the browser writes it at the end."""
     return [*(tab.of(page.state) for page in PAGES if page.state is not None), tab.of(TimelineState)]
 
 
 def restore(page: str) -> None:
-    """Find again what the address names: the very workspace where it is kept, else its sample with its settings.
+    """Restore what the address names: the saved workspace, or else its sample with the settings.
 
-    Wrong parts are left out; `Session.message` says so.  Where the `page` is that of schedules, a link that names a
-    scheduler is one to the schedule.
+    Invalid parts are ignored, and `Session.message` lists them. On the `page` schedule, a link that names a scheduler
+    opens the view *Schedule*.
     """
     tab, address = session(), st.query_params.to_dict()
     if tab.restored:
@@ -52,13 +52,13 @@ def restore(page: str) -> None:
     tab.linked = tab.next_view == SCHEDULE
     if wrong:
         part = "" if len(wrong) == 1 else f" in {len(wrong)} places"
-        tab.message = f"The address could not be followed{part}: {'; '.join(wrong)}."
+        tab.message = f"The address is invalid{part}: {'; '.join(wrong)}."
 
 
 def _step_back(tab: Session, address: Mapping[str, str]) -> None:
-    """Follow the browser's Back to another address of this workspace.
+    """Follow the browser's Back button to another address of this workspace.
 
-    An address without a scheduler was not written here: it is a page's own, before `keep_address`.
+    An address without a scheduler is ignored: Streamlit wrote it, and `keep_address` has not completed it yet.
     """
     if "scheduler" in address and address.get("work") == tab.written.get("work"):
         for state in _states(tab):
@@ -66,7 +66,7 @@ def _step_back(tab: Session, address: Mapping[str, str]) -> None:
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
-    """The value of a part of the address; None, with the reason in `wrong`, where it cannot be followed."""
+    """Return the value of a part of the address. If it is invalid, add the reason to `wrong` and return None."""
     try:
         return part()
     except InputError as error:
@@ -91,13 +91,13 @@ def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
 
 
 def _open_sample(tab: Session, name: str) -> bool:
-    """True, where there is such a sample."""
+    """Open a sample and return True. Raises InputError if there is no such sample."""
     tab.open_sample(name)
     return True
 
 
 def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
-    """The scheduler, the number of micro-batches and the options of the address, as far as they can be followed."""
+    """Apply the scheduler, the number of micro-batches and the options of the address. Invalid ones are ignored."""
     assert tab.work is not None
     scheduler = _read(wrong, lambda: find_scheduler(address.get("scheduler", DEFAULT_SCHEDULER)))
     scheduler = scheduler or find_scheduler(DEFAULT_SCHEDULER)
@@ -113,24 +113,24 @@ def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
 
 
 def _gone(address: Mapping[str, str]) -> str:
-    missing = "The workspace of this link is not kept on this machine"
+    missing = "The workspace of this link is not saved on this machine"
     if "sample" not in address and "graph" in address:
-        return f"{missing}; this is its network {address['graph']}, as it came."
+        return f"{missing}. Its network {address['graph']} was opened instead, without changes."
     if "sample" not in address:
         return f"{missing}, and the link names no sample to open instead."
-    return f"{missing}; this is its sample {address['sample']}, as it came, with the settings of the link."
+    return f"{missing}. Its sample {address['sample']} was opened instead, with the settings of the link."
 
 
 def _short(key: str, value: str) -> str:
-    if len(value) > _LONGEST:
-        raise InputError(key[:_LONGEST], f"is longer than {_LONGEST} letters")
+    if len(value) > _MAX_VALUE_LETTERS:
+        raise InputError(key[:_MAX_VALUE_LETTERS], f"is longer than {_MAX_VALUE_LETTERS} letters")
     return value
 
 
 def keep_address() -> None:
-    """Write the workspace into the address, for reloads and for sending it to somebody.
+    """Write the workspace into the address, so that a reload or a shared link restores it.
 
-    The browser's Back leads from page to page, and to the `steps` of a page: no other change makes a step of its own.
+    Only a change of page, or of a key in a state's `steps`, adds an entry to the browser's history.
     """
     tab = session()
     if tab.work is None:
@@ -148,7 +148,9 @@ def keep_address() -> None:
     for state in _states(tab):
         wanted |= state.in_address()
     first, tab.written = not tab.written, wanted
-    if first or not st.query_params:  # a page just turned to: Streamlit would make a second step in the history
+    if (
+        first or not st.query_params
+    ):  # after a change of page, `st.query_params` would add a second entry to the history
         tab.turned += 1
         steps = [key for state in _states(tab) for key in state.steps]
         data = {"once": new_token(), "wanted": wanted, "not": [key for key in st.query_params if key not in wanted]}
@@ -159,5 +161,5 @@ def keep_address() -> None:
 
 
 def _in_address(option: str) -> str:
-    """An option as the command line spells it."""
+    """Return the name of an option as the command line spells it."""
     return option.replace("_", "-")

@@ -1,4 +1,4 @@
-"""The list of pairs that are compared: adding, solving, choosing among them."""
+"""The list of compared pairs of plan and scheduler: add, solve, select and remove pairs."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tessel_core.workbench.messages.comparison import (
     work_notes,
 )
 
-_MOST_MICRO_BATCHES = 99_999
+_MAX_MICRO_BATCHES = 99_999
 
 
 def add_to_compare(pair: Pair, about: str, **look: Any) -> None:
-    """The button that puts a pair on the list; it says why it cannot, and once the pair is there it opens the list."""
+    """Show the button that adds a pair to the list. Once the pair is on the list, the button opens the Compare page."""
     comparison = workspace().comparison
     if comparison.has(pair):
         most = comparison.micro_batches or 0
-        listed = f"{len(comparison.pairs)} on the Compare page, at {counted(most, 'micro-batch')}."
+        listed = f"{counted(len(comparison.pairs), 'pair')} on the Compare page, at {counted(most, 'micro-batch')}."
         if button("On Compare", icon=":material/check:", help=f"{listed} Press to open it.", **look):
             go_to("compare")
         return
@@ -57,22 +57,22 @@ _ADD = "Add to Compare"
 
 
 def add_what_is_asked() -> None:
-    """The button that puts what the page asks on the list, or the schedule that was changed by hand there."""
+    """Show the button that adds the current question, or the schedule changed by hand, to the list."""
     work = workspace()
     if work.complaint:
         return
     made = work.shown.solution if work.shown and session().view == SCHEDULE else None
-    about = "On one axis with other schedules" + ("." if made is None else ", as it is now.")
+    about = "Compare with other schedules on one time axis" + ("." if made is None else ". Adds it as it is now.")
     add_to_compare(work.question if made is None else Made.of(made), about, type="tertiary")
 
 
 def change(comparison: Comparison) -> None:
-    """Make this the workspace's comparison."""
+    """Set the workspace's comparison."""
     session().change(replace(workspace(), comparison=comparison))
 
 
 def add_pairs() -> None:
-    """The line above the list: what to add, and the number of micro-batches that all pairs share."""
+    """Show the form that adds pairs, and the number of micro-batches that all pairs share."""
     work = workspace()
     with form("pairs"):
         plan_place, scheduler_place, count_place, button_place = st.columns([4, 7, 2, 2], vertical_alignment="bottom")
@@ -85,11 +85,11 @@ def add_pairs() -> None:
                 [] if plan is None else _proposed(plan),
                 format_func=lambda name: SCHEDULERS[name].title,
                 key=f"compare-schedulers-{plan.name if plan else ''}",
-                help="Those that suit the plan are proposed. Others may be added too: the list says why they do not.",
+                help="Schedulers that apply to the plan are preselected. For others the list says why they do not.",
             )
         with count_place:
             count = work.comparison.micro_batches or work.micro_batches
-            wanted = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, count, key=f"compare-count-{count}")
+            wanted = st.number_input("Micro-batches", 1, _MAX_MICRO_BATCHES, count, key=f"compare-count-{count}")
         if wanted != count and work.comparison.pairs:
             _change_count(wanted)
         if button(
@@ -100,19 +100,19 @@ def add_pairs() -> None:
 
 
 def offer_pairs() -> None:
-    """Where the list is empty: what it is for, and the button that fills it with the schedules of the open plan."""
+    """Explain the empty list, and show a button that fills it with the schedules of the open plan."""
     work = workspace()
-    text = "Nothing to compare yet. One press adds the search and every published schedule that suits the open plan."
+    text = "Nothing to compare yet. Add the search and every published schedule that applies to the open plan."
     st.info(text, icon=":material/compare_arrows:")
     many = counted(work.micro_batches, "micro-batch")
-    about = f"Searches and published orders that suit {literal(work.plan.name)}, {many}."
+    about = f"Adds all searches and published schedules that apply to {literal(work.plan.name)}, {many}."
     if button("Compare the schedules of this plan", icon=":material/add:", help=about):
         _add(work.plan, _proposed(work.plan), work.micro_batches)
         st.rerun()
 
 
 def _proposed(plan: MicroBatchPlan) -> list[str]:
-    """The schedulers that suit the plan and are worth a row unasked."""
+    """Return the schedulers that apply to the plan, except those of `_NOT_PROPOSED`."""
     return [name for name, each in SCHEDULERS.items() if name not in _NOT_PROPOSED and not each.objection(plan)]
 
 
@@ -130,7 +130,7 @@ _OPEN_PLAN = ""
 
 
 def _plan_choice() -> MicroBatchPlan | None:
-    titles = {_OPEN_PLAN: f"The open plan: {workspace().plan.name}"}
+    titles = {_OPEN_PLAN: f"Open plan: {workspace().plan.name}"}
     titles |= {sample.name: sample.title for sample in list_samples()}
     name = choose("Plan", titles, key="compare-plan")
     if name == _OPEN_PLAN:
@@ -143,9 +143,9 @@ def _plan_choice() -> MicroBatchPlan | None:
 
 
 def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) -> None:
-    """Add what can be added; why the rest cannot stands below the form, each reason once.
+    """Add pairs, and show the reasons why others cannot be added.
 
-    A placed graph whose schedule needs the backward in halves gets them.
+    If a scheduler needs separate weight gradients, the plan of a placed graph gets them.
     """
     from tessel_core.workbench.planning import split_for  # placement is not needed before
 
@@ -164,13 +164,13 @@ def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) ->
 
 
 def answers() -> tuple[Answer, ...] | None:
-    """The answer to each pair so far; None while there are no pairs."""
+    """Return the answer to each pair so far. None if there are no pairs."""
     pairs = workspace().comparison.pairs
     return tuple(map(known_answer, pairs)) if pairs else None
 
 
 def known_answer(pair: Pair) -> Answer:
-    """The answer to a pair so far."""
+    """Return the answer to a pair so far."""
     run = answer(pair)
     if run is None or run.running:
         return Answer()
@@ -178,13 +178,13 @@ def known_answer(pair: Pair) -> Answer:
 
 
 def keep_solving(found: Sequence[Answer]) -> None:
-    """Solve the pairs that the page has `found` no answer to yet."""
+    """Solve the pairs whose answer in `found` is still empty."""
     pairs = workspace().comparison.pairs
     solve([pair for pair, each in zip(pairs, found, strict=True) if each == Answer()])
 
 
 def solve(shown_open: Sequence[Pair]) -> None:
-    """Solve the pairs that the page shows as unanswered: what is made or built at once, then what is searched."""
+    """Solve the pairs that the page shows without an answer: first those that need no search, then the others."""
     search_in_turn(
         shown_open,
         lambda pair: f"{pair.title}, {pair.plan.name}",
@@ -194,17 +194,17 @@ def solve(shown_open: Sequence[Pair]) -> None:
 
 @dataclass
 class Ticked:
-    """The pairs that are ticked in this tab, wherever they stand."""
+    """Pairs that are ticked in this tab, whatever their rows."""
 
     pairs: tuple[Pair, ...] = ()
 
 
 def pairs_table(found: Sequence[Answer], missing: Sequence[str]) -> tuple[int, ...]:
-    """Everything in one table, and what is `missing` in it; the pairs that are ticked there."""
+    """Show the table of all pairs, and notes on `missing` schedules. Return the numbers of the ticked rows."""
     comparison, state = workspace().comparison, session().of(Ticked)
     rows = compare(comparison, found)
     columns = [each for each in comparison_columns(rows, comparison.pairs[0].plan.time_unit) if each.heading != WHY_NOT]
-    # A new table once all is answered: widths are those of what a table first shows.
+    # A new key once all pairs are answered, because Streamlit fits column widths only to a table's first content.
     key = f"compare-table-{'-'.join(comparison.labels())}-{Answer() in found}"
     known = [i for i, pair in enumerate(comparison.pairs) if pair in state.pairs]
     table = st.dataframe(
@@ -228,7 +228,7 @@ def pairs_table(found: Sequence[Answer], missing: Sequence[str]) -> tuple[int, .
 
 
 def looks(columns: Sequence[Column]) -> dict[str, Any]:
-    """How a table shows these columns, by heading."""
+    """Return Streamlit's column settings, by heading."""
     return {
         column.heading: st.column_config.NumberColumn(help=column.help, format=column.printf)
         if column.printf
@@ -238,10 +238,10 @@ def looks(columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def actions(ticked: Sequence[int]) -> None:
-    """Buttons for the pairs that are ticked, and for the list."""
+    """Show the buttons for the ticked pairs and for the whole list."""
     comparison, one = workspace().comparison, ticked[0] if len(ticked) == 1 else None
     look: dict[str, Any] = {"type": "tertiary", "disabled": one is None}
-    if button("As reference", icon=":material/flag:", help=_TICK_ONE, **look):
+    if button("Set as reference", icon=":material/flag:", help=_TICK_ONE, **look):
         change(replace(comparison, reference=one))
         st.rerun()
     if button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
@@ -259,14 +259,14 @@ def actions(ticked: Sequence[int]) -> None:
             comparison = comparison.without(i)
         change(comparison)
         st.rerun()
-    about = "Take all pairs off the list; Undo brings them back."
+    about = "Remove all pairs from the list. Undo restores them."
     if button("Clear", icon=":material/clear_all:", type="tertiary", help=about):
         change(Comparison())
         st.rerun()
 
 
 def _offer_slide(ticked: Sequence[int]) -> None:
-    """Of the rows that are ticked, or of all."""
+    """Show the button that makes a slide of the ticked schedules, or of all."""
     comparison = workspace().comparison
     rows = zip(comparison.labels(), map(known_answer, comparison.pairs), strict=True)
     chosen = [(name, each.report) for i, (name, each) in enumerate(rows) if i in ticked or not ticked]

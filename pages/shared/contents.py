@@ -1,4 +1,4 @@
-"""The pages of the app, in the order of the bar at the top: a new page is a script, and a line here."""
+"""The pages of the app, in the order of the bar at the top. A new page needs a script and an entry in `PAGES`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pages.shared.strategy_state import StrategyState
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: its script, which is its place in the address as well, and how the bar shows it."""
+    """One page. Its name is the name of its script and its path in the address."""
 
     name: str
     title: str
     icon: str
     state: type[InAddress] | None = None
-    """The class of its state, where a part of that stands in the address."""
+    """Class of its state, if the address keeps a part of that."""
     slides: str = ""
-    """The name of the deck that explains what it does, where one does."""
+    """Name of the deck that explains the page. Empty if there is none."""
 
     @property
     def path(self) -> str:
@@ -56,7 +56,7 @@ PAGES = (
 
 
 def arrive(name: str) -> None:
-    """Take note that the tab is on this page; or send it on, where a message of the browser kept it from leaving."""
+    """Record that the tab is on this page. If another message kept the tab from leaving for a page, go there again."""
     tab = session()
     bound_for, tab.bound_for = tab.bound_for, ""
     if bound_for and bound_for != name:
@@ -65,10 +65,10 @@ def arrive(name: str) -> None:
 
 
 def arrived() -> bool:
-    """At the end of a run: whether the browser has the page.
+    """Return, at the end of a run, whether the browser shows this page.
 
-    False where a request for a part of the page before is waiting.  Streamlit would answer it for that page, which the
-    browser then shows, and it is empty; another run of the whole page takes the request's place.
+    It is False while a request for a fragment of the previous page waits. Streamlit would answer it for that page, and
+    the browser would show an empty page. Another run of the whole page replaces the request.
     """
     tab, context = session(), get_script_run_ctx()
     requests = None if context is None else context.script_requests
@@ -79,6 +79,6 @@ def arrived() -> bool:
 
 
 def go_to(name: str) -> NoReturn:
-    """Leave for another page; nothing after this runs."""
+    """Open another page. Code after this call does not run."""
     session().bound_for = name
     st.switch_page(next(page.path for page in PAGES if page.name == name))

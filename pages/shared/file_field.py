@@ -1,4 +1,4 @@
-"""A field for a file, uploaded or by its path, and one for the sizes that an ONNX model leaves open."""
+"""Fields for a file, uploaded or by its path, and for the open sizes of an ONNX model."""
 
 from __future__ import annotations
 
@@ -21,32 +21,35 @@ from tessel_core.hosting import MAX_UPLOAD_MB, hosted
 
 @dataclass
 class _Fields:
-    """What happened to the fields of this tab."""
+    """State of the file fields of this tab."""
 
     taken: dict[str, str] = field(default_factory=dict)
-    """Per field the file that it handed out last, by Streamlit's name for it."""
+    """Streamlit's id of the latest file of each field."""
     typed: str = ""
-    """The field into which a path was typed since the last run."""
+    """Key of the field into which a path was typed since the last run."""
 
 
 def file_field(
     key: str, label: str, types: Sequence[str], forget: Callable[[], None], *, wide: bool = False
 ) -> tuple[bytes, str] | None:
-    """A file's bytes and name, in the run in which it arrived; of an ONNX model by its path, those beside its weights.
+    """Show a file field. Return the bytes and name of a file in the run in which it arrives, otherwise None.
 
-    A `wide` field is one line high, and has its room before it is there.
-    `forget` is called as soon as there is another file.  Raises InputError where a path cannot be read.
+    An ONNX model that is opened by its path is read without its weights. A `wide` field is one line high and reserves
+    this height. `forget` is called before a new file is returned. Raises InputError if a path cannot be read.
     """
     state, most = session().of(_Fields), _most_uploaded()
     look: dict[str, Any] = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
     with labelled() if wide else nullcontext():
         file = st.file_uploader(label, types, **look)
-    st.caption("Needs twice its size in memory.")
+    st.caption("Uses twice the file size in memory.")
     path = ""
     if _on_this_machine():
         typed: dict[str, Any] = {"on_change": _type, "args": (key,), "label_visibility": "collapsed"}
         path = st.text_input(
-            f"{label} on this machine", placeholder="… or a path; weights stay unread", key=f"{key}-path", **typed
+            f"{label} on this machine",
+            placeholder="Or a path (weights are not loaded)",
+            key=f"{key}-path",
+            **typed,
         )
     if state.typed == key:
         state.typed = ""
@@ -56,7 +59,7 @@ def file_field(
         return None
     state.taken[key] = file.file_id
     forget()
-    # Else Streamlit holds the bytes until the tab is closed, and hands them out in every run of the page.
+    # Otherwise Streamlit would keep the bytes until the tab closes.
     context = get_script_run_ctx()
     if context is not None and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
@@ -64,7 +67,10 @@ def file_field(
 
 
 def size_inputs(names: Sequence[str], key: str) -> Mapping[str, int]:
-    """A number for each size that a model leaves open, but for sums of others: as set before, else a likely one."""
+    """Show a number field for each open size of a model, except sums of others. Return all sizes.
+
+    The fields start with the sizes that were used before, or else with likely ones.
+    """
     before, said = workspace().placing.sizes, dict[str, int]()
     places = st.columns(2)
     for i, (name, likely) in enumerate(asked_sizes(names).items()):
@@ -79,7 +85,7 @@ def _type(key: str) -> None:
 
 
 def _on_this_machine() -> bool:
-    """Whether only people at this machine reach the server: to others a path would show its files."""
+    """Return whether only users of this machine reach the server. Others must not read its files by their path."""
     address = st.get_option("server.address") or ""
     try:
         own = address == "localhost" or ip_address(address).is_loopback
@@ -90,6 +96,6 @@ def _on_this_machine() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def _most_uploaded() -> int:
-    """Megabytes; the same as long as the server runs, because another limit empties the field."""
+    """Return the upload limit in megabytes. It is cached, because Streamlit empties the field if the limit changes."""
     most = st.get_option("server.maxUploadSize")
     return room_for_uploads(min(most, MAX_UPLOAD_MB + 1) if hosted() else most)

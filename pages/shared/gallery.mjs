@@ -1,4 +1,4 @@
-// Samples to choose from, each with its picture: one list of radio buttons, so that arrow keys lead through it.
+// Gallery of samples with pictures, as a list of radio buttons, so that arrow keys work.
 
 export default function ({ data: bytes, parentElement, setStateValue }) {
   const data = JSON.parse(new TextDecoder().decode(bytes));
@@ -11,7 +11,7 @@ export default function ({ data: bytes, parentElement, setStateValue }) {
       const choice = Object.assign(document.createElement("input"), { type: "radio", name: data.label, value: name });
       choice.addEventListener("change", () => root.chosen(name));
       const picture = document.createElement("span");
-      picture.innerHTML = svg; // made by the server of numbers alone
+      picture.innerHTML = svg; // safe: the server builds it from numbers only
       card.append(choice, picture, title);
       return card;
     }));

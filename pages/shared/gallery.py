@@ -1,4 +1,4 @@
-"""Samples to choose from, in the catalogue's groups, each with a small picture."""
+"""Gallery of samples in groups, each with a small picture."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _GALLERY = st.components.v2.component(
 
 
 def choose_plan(first: str) -> str:
-    """The name of one of the sample plans."""
+    """Show the sample plans. Return the name of the chosen one."""
     return _choose("Sample", {each.name: each for each in list_samples()}, first, _of_plan)
 
 
 def choose_graph(first: str) -> str:
-    """The name of one of the sample networks."""
+    """Show the sample networks. Return the name of the chosen one."""
     return _choose("Sample network", {each.name: each for each in list_graphs()}, first, _of_graph)
 
 
@@ -56,10 +56,10 @@ def _choose(label: str, samples: Mapping[str, Sample], first: str, picture: Call
         (name, each.title, picture(name), f"{each.description} {each.provenance}") for name, each in inside.items()
     ]
     data = {"label": label, "group": group, "chosen": chosen, "samples": shown}
-    # As bytes: Streamlit looks for tables in anything else, and loads pandas for that.
+    # Bytes, because Streamlit searches other data for tables, and loads pandas for that.
     _GALLERY(key=key, data=json.dumps(data).encode(), height=_HEIGHT, on_chosen_change=_nothing)
     return chosen
 
 
 def _nothing() -> None:
-    """Streamlit hands on only what somebody listens to."""
+    """Do nothing. Streamlit reports only values that have a callback."""

@@ -1,4 +1,4 @@
-"""Ways to an operator graph, and the graphs and files that are made of the open one."""
+"""Open, build, change and export operator graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_GRAPH = "gpt2-xl-training"
 
 
 def open_graph_menu() -> None:
-    """Everything that opens another graph, behind one button."""
+    """Show the menu that opens another graph."""
     with st.popover("Open", icon=":material/input:", type="tertiary"):
         sample, build, upload = st.tabs(["Sample", "Build", "File"])
         with sample:
@@ -34,9 +34,9 @@ def open_graph_menu() -> None:
 
 
 def no_graph_yet(then: str = "graph") -> None:
-    """The ways to a first graph, side by side, and `then` the page of this name."""
+    """Show the ways to open a first graph side by side. Opening one leads to the page named `then`."""
     with heading_row("first-graph"):
-        st.markdown("#### Which network is to be placed?", width="stretch")
+        st.markdown("#### Choose a network", width="stretch")
         keeping()
     sample, build, upload = st.columns(3)
     with sample.container(border=True, height="stretch"):
@@ -54,13 +54,13 @@ def no_graph_yet(then: str = "graph") -> None:
 
 
 def place_a_network() -> None:
-    """The way that begins with a network instead of a plan."""
+    """Show the sample networks under a title, for the Start page."""
     st.markdown("**Place a network**")
     open_graph_sample()
 
 
 def open_graph_sample(then: str = "graph") -> None:
-    """Choose from the catalogue."""
+    """Show the sample networks and the button that opens the chosen one."""
     name = choose_graph(FIRST_GRAPH)
     if button("Open network", width="stretch"):
         session().open_graph_sample(name)
@@ -68,8 +68,8 @@ def open_graph_sample(then: str = "graph") -> None:
 
 
 def build_network(key: str, then: str = "graph") -> None:
-    """A network of a known family, in any size."""
-    from tessel_core.networks.graphs.table import GRAPHS, build_graph  # late: Start offers no network to build
+    """Show the form that builds a network of a known family and any size."""
+    from tessel_core.networks.graphs.table import GRAPHS, build_graph  # late: Start does not need it
 
     families = {name: family.title for name, family in GRAPHS.items()}
     family = GRAPHS[choose("Family", families, key=f"{key}-family")]
@@ -89,34 +89,34 @@ def build_network(key: str, then: str = "graph") -> None:
 
 
 def graph_actions(file: GraphFile) -> None:
-    """Buttons that make another graph of this one, and the file to take away."""
+    """Show the menu that changes this graph, and the button that exports it."""
     graph = file.graph
     with st.popover("Change", icon=":material/build:", type="tertiary", disabled=file.pool is not None):
         if graph.is_training:
-            st.caption("It has backward operators.")
+            st.caption("This graph already has backward operators.")
         else:
             recompute = st.checkbox("Recompute activations", key="backward-recompute", help=_RECOMPUTE)
-            split = st.checkbox("Weight gradients apart", key="backward-split", help=_SPLIT)
+            split = st.checkbox("Separate weight gradients", key="backward-split", help=_SPLIT)
             if button("Add backward", icon=":material/keyboard_return:"):
                 _change(lambda: _trained(graph, recompute=recompute, split_weights=split))
-        about = "Folders deep, where names are paths."
+        about = "Number of path parts in an operator's name that identify its layer."
         depth = st.number_input("Depth of a layer", 1, 6, key="layer-depth", help=about)
         if button("Merge layers", icon=":material/layers:", help=_MERGE):
             _change(lambda: by_layer(graph, depth))
-    about = "The graph as a file: to edit, to share, and for `tessel place`."
+    about = "Download the graph as a file to edit, share, or pass to `tessel place`."
     name = f"{file_name(graph.name)}.graph.json"
     download("Export", lambda: graph_file_text(file), name, type="tertiary", help=about)
 
 
-_RECOMPUTE = "Keep only what enters a layer, and compute the rest again on the way back."
-_SPLIT = "Operators for weight gradients of their own, which nothing waits for."
-_MERGE = "One operator a layer, with what its operators cost together."
+_RECOMPUTE = "Keep only the inputs of each layer, and compute the other activations again in the backward pass."
+_SPLIT = "Compute weight gradients in separate operators. No operator waits for them."
+_MERGE = "Merge each layer into one operator with the sum of its costs."
 
 
 def _trained(graph: OperatorGraph, *, recompute: bool, split_weights: bool) -> OperatorGraph:
-    """The training graph: from the program of the model where this tab has opened it."""
+    """Return the training graph. It is made from the program of the ONNX model if this tab has opened one."""
     from tessel_core.ir.transforms.checkpoint import Recompute
-    from tessel_core.networks.graphs.table import training_graph  # late, as families of networks
+    from tessel_core.networks.graphs.table import training_graph  # late, as above
     from tessel_core.networks.onnx import OnnxSpec, model_graph
 
     opened, how = session().of(OpenedModel), Recompute.FULL if recompute else Recompute.NONE
@@ -127,7 +127,7 @@ def _trained(graph: OperatorGraph, *, recompute: bool, split_weights: bool) -> O
 
 
 def _change(make: Callable[[], OperatorGraph]) -> None:
-    """A step that undo takes back; what cannot be is said in one sentence."""
+    """Change the graph, or show why that is not possible."""
     try:
         session().change_placing(workspace().placing.edited(make()))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The drawing of an operator graph, with what it shows and how: grouping, colours, search, a close look."""
+"""Drawing of an operator graph, with controls for grouping, colours and search, and a zoom into groups."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _DEEPEST = 6
 
 @dataclass
 class DrawingState:
-    """The state of a tab's drawing of its graph."""
+    """State of the drawing in one tab."""
 
     of_workspace: ClassVar[bool] = True
     expanded: frozenset[str] = frozenset()
-    """Groups that are opened."""
+    """Keys of the expanded groups."""
     only: frozenset[str] = frozenset()
-    """Operators that are drawn, where not all are."""
+    """Names of the operators to draw. Empty: all."""
 
 
 _overview = lru_cache(maxsize=8)(overview)
@@ -35,7 +35,7 @@ _figure = lru_cache(maxsize=8)(graph_chart)
 
 
 def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView:
-    """One row that says how the graph is drawn; `placed` offers devices to group and to colour by."""
+    """Show the controls of the drawing. With `placed`, operators can be grouped and coloured by device."""
     begin, tab = _overview(graph), session().of(DrawingState)
     groups = [each for each in GroupBy if placed or each is not GroupBy.DEVICE]
     colours = [each for each in ColourBy if placed or each is not ColourBy.DEVICE]
@@ -56,11 +56,11 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     return view
 
 
-_DEPTH = "How many folders deep a layer is, where names are paths."
+_DEPTH = "Number of path parts in an operator's name that identify its layer. More parts give smaller groups."
 
 
 def drawing(graph: OperatorGraph, view: GraphView, name: str, placement: Placement | None = None) -> tuple[str, ...]:
-    """The picture; the operators that are selected in it."""
+    """Show the drawing. Return the names of the operators that are selected in it."""
     pinned = frozenset(pin.operator for pin in workspace().placing.pins) if placement is not None else frozenset()
     view = replace(view, pinned=pinned)
     event: Mapping[str, Any] = st.plotly_chart(
@@ -74,14 +74,14 @@ def drawing(graph: OperatorGraph, view: GraphView, name: str, placement: Placeme
 
 
 def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView) -> None:
-    """The ways on from a selection: open its groups, or draw nothing else."""
+    """Show the buttons that expand the selected groups, or draw only the selection."""
     tab = session().of(DrawingState)
     with st.container(horizontal=True, vertical_alignment="center"):
         if not selected:
-            st.caption("Point at a mark for its costs; click to select, or drag a box with the mode bar's box tool.")
+            st.caption("Point at an operator to see its costs. Click to select, or drag a box with the box tool above.")
             return
         st.caption(f"{len(selected):,} operators selected")
-        if view.group_by is not GroupBy.OPERATOR and button("Open the group", icon=":material/unfold_more:"):
+        if view.group_by is not GroupBy.OPERATOR and button("Expand group", icon=":material/unfold_more:"):
             chosen = {graph.operator_index(name) for name in selected}
             tab.expanded |= {mark.key for mark in marked(graph, view).marks if chosen & set(mark.members)}
             st.rerun()

@@ -1,4 +1,4 @@
-"""The protocol of page state in the address, and readers of its parts."""
+"""Base class of page states that the address keeps, and readers of the parts of an address."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tessel_core.errors import InputError
 
 Address = Mapping[str, str]
 Read = Callable[[Callable[[], Any]], Any]
-"""Makes a part of what the address says, or tells the person why it cannot be followed and returns None."""
+"""Calls a reader of a part of the address. If the part is invalid, it adds a message for the user and returns None."""
 
 
 class InAddress(ABC):
-    """The state of a page in one tab, a part of which stands in the address."""
+    """State of a page in one tab, a part of which the address keeps."""
 
     steps: ClassVar[tuple[str, ...]] = ()
-    """The keys whose changes the browser's Back takes back one by one."""
+    """Keys whose changes each add an entry to the browser's history, so that Back undoes them one by one."""
 
     @abstractmethod
     def follow(self, address: Address, read: Read) -> None:
-        """Take over what the address says."""
+        """Set the state from the address."""
 
     @abstractmethod
     def in_address(self) -> dict[str, str]:
-        """The part for the address."""
+        """Return the part of the state that the address keeps."""
 
     def step_back(self, written: Address, address: Address) -> None:  # noqa: B027 most pages have no such steps
-        """Follow the browser's Back from what was `written` last; nothing where no step leads through this page."""
+        """Follow the browser's Back button from the address that was `written` last. The default does nothing."""
 
 
 def choice(key: str, address: Address, known: Mapping[str, str]) -> str:
-    """One of `known`, empty where the address says nothing of it; InputError for anything else."""
+    """Return the entry of `known` that the address names. Empty if it names none. Raises InputError if invalid."""
     value = address.get(key, "")
     if value and value not in known:
         raise InputError(key, f"must be one of {', '.join(known)}, got {value!r}")
@@ -41,7 +41,7 @@ def choice(key: str, address: Address, known: Mapping[str, str]) -> str:
 
 
 def whole_number(key: str, address: Address, digits: str = "[0-9]{1,6}", limits: str = "") -> int | None:
-    """A whole number, None where the address says nothing of it; InputError for what has other digits."""
+    """Return the whole number in the address, None if there is none. Raises InputError for other values."""
     text = address.get(key, "")
     if text and not re.fullmatch(digits, text):
         raise InputError(key, f"must be a whole number{limits}, got {text!r}")

@@ -1,4 +1,4 @@
-"""Undo, the workspaces that are kept, and notices about keeping."""
+"""Undo, the menu of saved workspaces, and notices about saving."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tessel_core.workbench.workspace import Workspace, workspace_file
 
 
 def notices() -> None:
-    """Messages at the top of every page until they are dismissed."""
+    """Show messages at the top of every page until the user dismisses them."""
     tab = session()
     if tab.message and _dismissed("message", tab.message, ":material/info:"):
         tab.message = ""
@@ -39,14 +39,14 @@ def notices() -> None:
 
 def _conflict(other: SavedWorkspace) -> None:
     text = (
-        f"Another tab has changed “{other.name}” meanwhile. Nothing is lost: what this tab has is kept as "
+        f"Another tab has also changed “{other.name}”. Nothing is lost: the work of this tab is saved as "
         f"“{workspace().name}”."
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(literal(text), icon=":material/call_split:", width="stretch")
-        if button("Open the other", key="open-other"):
+        if button("Open the other version", key="open-other"):
             session().wanted = other.token
-        if button("Go on with this", key="dismiss-other"):
+        if button("Keep working here", key="dismiss-other"):
             session().other = None
             st.rerun()
 
@@ -58,22 +58,22 @@ def _dismissed(key: str, text: str, icon: str) -> bool:
 
 
 def _trouble() -> str:
-    """A sentence about changes that are not kept and why; empty where all are."""
+    """Return why changes are not saved, in one sentence. Empty if they are."""
     store = find_store()
     if store.refused:
-        return f"Work is kept only until the app stops, so export what should last ({store.refused})."
+        return f"Work is lost when the app stops. Export what you want to keep ({store.refused})."
     if store.trouble:
-        return f"The latest changes are not saved yet; the next change tries again ({store.trouble})."
+        return f"The latest changes are not saved yet. The next change tries again ({store.trouble})."
     return ""
 
 
 def keeping() -> None:
-    """Undo, redo and the menu of the workspace, in one row; drawn when every edit of this run has been kept."""
+    """Show undo, redo and the workspace menu in one row. Call this after all edits of the run are saved."""
     tab, kept = session(), session().kept
     room = unseen("keys")
-    about = "Take back the last change of this workspace (Ctrl + Z)."
+    about = "Undo the last change of this workspace (Ctrl + Z)."
     _step("Undo", tab.undo, about, off=kept is None or not kept.can_undo)
-    _step("Redo", tab.redo, "Do again what was undone (Ctrl + Y).", off=kept is None or not kept.can_redo)
+    _step("Redo", tab.redo, "Redo the last undone change (Ctrl + Y).", off=kept is None or not kept.can_redo)
     _workspace_menu()
     _keyed_steps(room)
 
@@ -89,15 +89,15 @@ _KEYS = st.components.v2.component("tessel_keys", js=Path(__file__).with_name("k
 
 @dataclass
 class Presses:
-    """The presses of Ctrl + Z, Ctrl + Y and Ctrl + Shift + Z in this tab that were answered, so that none is lost."""
+    """Number of handled presses of Ctrl + Z, Ctrl + Y and Ctrl + Shift + Z in this tab, so that none is lost."""
 
     answered: int = 0
     of: str = field(default_factory=new_token)
-    """The session that counts them."""
+    """Token of the session that counts the presses."""
 
 
 def _keyed_steps(room: DeltaGenerator) -> None:
-    """A step for each press since the last run, in their order."""
+    """Undo or redo one step for each press since the last run, in their order."""
     tab, state = session(), session().of(Presses)
     with room:
         told = _KEYS(key="undo-keys", data={"of": state.of}, on_presses_change=lambda: None).get("presses") or {}
@@ -113,7 +113,7 @@ def _keyed_steps(room: DeltaGenerator) -> None:
 
 
 def _workspace_menu() -> None:
-    """Name, copy, file and end of the workspace that is open, and the way to the others."""
+    """Show the menu that renames, duplicates, exports or deletes the open workspace, and opens another one."""
     with st.popover("Workspace", icon=":material/folder_open:", type="tertiary"):
         work, key = workspace(), session().key("name")
         st.text_input("Name", work.name, max_chars=200, key=key, on_change=_rename, args=(key,))
@@ -134,7 +134,7 @@ def _workspace_menu() -> None:
 
 
 def explain(what: str, *, goes: bool = False) -> NoReturn:
-    """Leave for the words or for slides, which may go on by themselves."""
+    """Open the glossary or a deck on the Learn page. With `goes`, slides advance by themselves."""
     session().of(LearnState).open(what, goes=goes)
     go_to("learn")
 
@@ -146,7 +146,9 @@ def _rename(key: str) -> None:
 
 def _actions(work: Workspace) -> None:
     with st.container(horizontal=True):
-        if button("Duplicate", icon=":material/content_copy:", help="Go on with a copy; this one stays as it is."):
+        if button(
+            "Duplicate", icon=":material/content_copy:", help="Continue with a copy. The original stays unchanged."
+        ):
             session().duplicate()
             st.rerun()
         name = f"{file_name(work.name, 'workspace')}.workspace.json"
@@ -156,17 +158,17 @@ def _actions(work: Workspace) -> None:
             st.rerun()
 
 
-_EXPORT = "All of it in one file, with the schedule that was found; upload it on Start, here or elsewhere."
+_EXPORT = "Download the workspace and its schedule as one file. Upload it on Start, here or on another machine."
 
 
 def _really_delete(work: Workspace) -> None:
-    st.warning(literal(f"Delete “{work.name}” and its history for good?"))
+    st.warning(literal(f"Delete “{work.name}” and its history? This cannot be undone."))
     with st.container(horizontal=True):
         if button("Delete for good", type="primary"):
             try:
                 session().delete()
             except StoreError:
-                st.rerun()  # the store says itself why it cannot
+                st.rerun()  # the notice at the top of the page says why
             go_to("start")
         if button("Keep it"):
             session().deleting = False
@@ -174,9 +176,9 @@ def _really_delete(work: Workspace) -> None:
 
 
 def open_another(invitation: str) -> bool:
-    """Every other workspace, the latest first, if there is one; True in the run in which one was opened.
+    """Show the other saved workspaces, the latest first. Return True in the run in which one was opened.
 
-    A hosted app lists none, because they are of other people; a link still opens one's own.
+    A hosted app lists none, because they belong to other people. A link still opens a workspace.
     """
     if hosted():
         return False
@@ -195,7 +197,7 @@ def open_another(invitation: str) -> bool:
         token = st.selectbox("Workspaces", list(titles), None, titles.__getitem__, key=session().key("another"), **look)
     if token is None or tab.open_kept(token):
         return token is not None
-    tab.message = tab.message or "That workspace is not kept any more."
+    tab.message = tab.message or "That workspace no longer exists."
     tab.begin_again()
     tab.again = True
     return False
@@ -206,6 +208,6 @@ def _when(kept: SavedWorkspace) -> str:
 
 
 def _with_answer(work: Workspace) -> Workspace:
-    """With the schedule that the page shows, for whoever opens the file."""
+    """Return the workspace with the schedule that the page shows, for its file."""
     report = latest_report(work)
     return work if report is None or report.solution is None else replace(work, opened=report)

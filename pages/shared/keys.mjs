@@ -1,9 +1,8 @@
-// Counts how often the keys of Undo and Redo are pressed in this tab, so that the server makes up for presses that come
-// while the page runs: it is told how many there were in all, and the latest of them.  A session of the server's counts
-// from its beginning, also where an older page goes on in it.
+// Count the presses of the undo and redo keys in this tab. The server gets the total and the latest presses, so that it
+// can handle presses that came while a page was running. A new session of the server starts a new count.
 
-const MOST_TOLD = 50;
-/** A press counts for this long, in milliseconds, after a page without the buttons came, or while this one is made anew. */
+const MAX_SENT = 50;
+/** Milliseconds during which presses still count after the buttons have disappeared, for example while a page reloads. */
 const AWAY_MS = 1000;
 
 export default function ({ data, setStateValue }) {
@@ -33,6 +32,6 @@ function pressed(event) {
   if (!presses.tell && performance.now() - presses.left > AWAY_MS) return;
   event.preventDefault();
   presses.total += 1;
-  presses.last = (presses.last + (event.shiftKey || key === "y" ? "r" : "u")).slice(-MOST_TOLD);
+  presses.last = (presses.last + (event.shiftKey || key === "y" ? "r" : "u")).slice(-MAX_SENT);
   tell(presses);
 }

@@ -1,4 +1,4 @@
-"""Which level is open in this tab, as the address keeps it."""
+"""State of the Learn page in one browser tab: the open level, which the address keeps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tessel_core.workbench.workspace import OWN
 
 @dataclass
 class LearnState(InAddress):
-    """The page *Learn*."""
+    """State of the page *Learn*."""
 
     level: str = ""
-    """A number, or the open plan itself; empty for the first level that is not solved."""
+    """Number of a level, `OWN`, `WORDS`, `OWN_SLIDES`, or `DECK` and the name of a deck. Empty: the next level."""
     goes: bool = False
-    """Whether the slides that are open go on by themselves, as somebody asked where they came from."""
+    """Whether the open slides advance by themselves."""
     said: str = ""
-    """Why the last thing that somebody asked for was not done."""
+    """Why the requested level could not be opened."""
     steps: ClassVar[tuple[str, ...]] = ("level",)
 
     def follow(self, address: Address, read: Read) -> None:
@@ -34,15 +34,15 @@ class LearnState(InAddress):
             self.level = address.get("level", "")
 
     def open(self, level: str, *, goes: bool = False) -> None:
-        """Turn to a level, or to slides, which may go on by themselves."""
+        """Open a level or a deck. With `goes`, slides advance by themselves."""
         self.level, self.goes, self.said = level, goes, ""
 
 
 WORDS, DECK, OWN_SLIDES = "words", "slides-", "slides"
-"""The glossary, in the place of a level; what the names of decks begin with there; and the slides of one's own."""
+"""Values of `LearnState.level`: the glossary, the prefix of a deck's name, and the user's own slides."""
 
 
 def _level(text: str) -> str:
     if text and text not in (OWN, WORDS, OWN_SLIDES) and not re.fullmatch(f"[1-9][0-9]?|{DECK}[a-z-]{{1,40}}", text):
-        raise InputError("level", f"{text[:40]!r} is no level of this course and none of its slides")
+        raise InputError("level", f"there is no level and no deck named {text[:40]!r}")
     return text

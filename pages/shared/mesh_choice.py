@@ -1,4 +1,4 @@
-"""The mesh of the workspace: chosen on one page, it stays chosen on all."""
+"""Choice of the workspace's mesh, which all pages share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OWN = ""
 
 
 def open_mesh() -> DeviceMesh | None:
-    """The workspace's mesh; None where nobody has chosen one yet."""
+    """Return the workspace's mesh. None if the user has not chosen one yet."""
     placing = workspace().placing
     return placing.mesh.mesh if placing.mesh_is_chosen else None
 
 
 def mesh_choice(**look: Any) -> DeviceMesh:
-    """The mesh that the page works with: the workspace's, or another preset, which is the workspace's from then on."""
+    """Show the choice of the mesh. Return the chosen one, which becomes the workspace's."""
     own, titles = open_mesh(), {name: mesh_title(name) for name in MESH.choices}
     now = str(answer_to(MESH, workspace().strategies)) if own is None else _name_of(own)
     if own is not None and now == _OWN:
@@ -32,11 +32,11 @@ def mesh_choice(**look: Any) -> DeviceMesh:
         return mesh_named(now) if own is None else own
     mesh = mesh_named(chosen)
     source = f"preset {chosen}" if chosen in MESHES else mesh_title(chosen)
-    # Widgets go on: none beside this one shows the mesh, and what was typed into others is still to be read.
+    # Keep the widgets: no other one shows the mesh, and their unread input would be lost.
     session().change(replace(workspace(), placing=workspace().placing.on(MeshFile.of(mesh), source)))
     return mesh
 
 
 def _name_of(mesh: DeviceMesh) -> str:
-    """Which of the choices it is."""
+    """Return the name of the preset that equals the mesh, or `_OWN`."""
     return mesh.name if mesh.name in MESH.choices and mesh == mesh_named(mesh.name) else _OWN

@@ -1,4 +1,4 @@
-"""The way from a plan to the page *Learn*, where it is ordered by hand."""
+"""Button that opens a plan as a puzzle on the page *Learn*."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tessel_core.learning import too_large
 from tessel_core.model import MicroBatchPlan
 from tessel_core.workbench.workspace import OWN
 
-_ABOUT = "Order the runs by hand, against the proved bound and with a coach."
+_ABOUT = "Order the runs by hand, with the proved bound as your target and a coach to help."
 
 
 def offers_to_play(plan: MicroBatchPlan | None, micro_batches: int, otherwise: str = "") -> bool:
-    """The button that does so, which says why it is off; True when it was pressed."""
+    """Show the button. If it is disabled, its tooltip says why. Return True when it was pressed."""
     objection = otherwise if plan is None else too_large(plan, micro_batches)
     about = f"The plan {objection}." if objection and plan is not None else objection or _ABOUT
     look: dict[str, Any] = {"icon": ":material/school:", "type": "tertiary", "disabled": bool(objection)}
@@ -24,6 +24,6 @@ def offers_to_play(plan: MicroBatchPlan | None, micro_batches: int, otherwise: s
 
 
 def play_open_plan() -> None:
-    """Go and order the open plan by hand."""
+    """Open the current plan as a puzzle."""
     session().of(LearnState).open(OWN)
     go_to("learn")

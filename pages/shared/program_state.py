@@ -1,4 +1,4 @@
-"""The state of the Program page in one browser tab."""
+"""State of the Program page in one browser tab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.workbench.store import new_token
 
-if TYPE_CHECKING:  # every tab remembers this, and other pages load no simulation
+if TYPE_CHECKING:  # all pages import this module, and most need no simulation
     from tessel_core.formats.onnx import OnnxModel
     from tessel_core.ir.program import Program
     from tessel_core.simulation import Trace
@@ -24,24 +24,24 @@ SOURCES = (STRATEGY, SCHEDULE, FILE)
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """A program that is looked at, with its trace."""
+    """The shown program, with its trace."""
 
     title: str
     trace: Trace
     mesh: DeviceMesh | None = None
-    """Whose devices they are; None where the program says itself how long everything takes."""
+    """Mesh of the devices. None if the program itself states all times."""
     by_mesh: bool = True
-    """Whether the mesh's own costs made the times; else no formula says them."""
+    """Whether times come from the cost model of the mesh. Only then a formula explains them."""
     samples: int | None = None
-    """Of a step, where they are known."""
+    """Samples per step, if known."""
     in_steps: bool = False
-    """Whether a second stands for one step of an abstract unit."""
+    """Whether one second of the trace stands for one step of the plan's abstract time unit."""
     ranks: Ranks | None = None
-    """How a strategy numbers the devices; None for other programs."""
+    """Rank numbers of a strategy. None for other programs."""
 
     @property
     def priced(self) -> DeviceMesh | None:
-        """The mesh by whose costs the times can be explained."""
+        """The mesh whose cost model explains the times, if there is one."""
         return self.mesh if self.by_mesh else None
 
 
@@ -52,53 +52,54 @@ class Uploaded:
     name: str
     program: Program
     notes: tuple[str, ...] = ()
-    """Warnings of its reader."""
+    """Warnings from reading the file."""
 
 
-_SHELF_HOLDS = 32
+_MAX_UPLOADS = 32
 
 
 @lru_cache(maxsize=1)
 def _shelf() -> dict[str, Uploaded]:
-    """The latest uploads of all tabs by token, so that a reload still finds its own while the server runs."""
+    """Return the latest uploads of all tabs by token, so that a reloaded tab finds its upload while the server runs."""
     return {}
 
 
 @dataclass
 class ProgramState(InAddress):
-    """The address alone keeps a part of it, and names an upload on a shelf."""
+    """State of the Program page. The address keeps a part of it, and the token of an upload."""
 
     strategy: Looked | None = None
-    """The configuration that the Strategies page showed last."""
+    """Configuration that the Strategies page showed last."""
     uploaded: Uploaded | None = None
     token: str = ""
-    """By which the address names what was uploaded."""
+    """Token of the upload in the address."""
     model: OnnxModel | None = None
-    """The ONNX model of the file that came last, if it was one."""
+    """Latest uploaded ONNX model, if the latest file was one."""
     read: tuple[OnnxModel, Mapping[str, int]] | None = None
-    """A model and its open sizes, as they were read last."""
+    """Model and sizes that were read last."""
     complaint: str = ""
-    """One sentence about a file that could not be read."""
+    """Why the latest file could not be read, in one sentence."""
     source: str = ""
-    """Which of `SOURCES` is looked at; empty for the first that there is."""
+    """Shown source, one of `SOURCES`. Empty: the first that has a program."""
     switched: int = 0
-    """Part of the key of the switch between sources, which begins again where another page chooses one."""
+    """Part of the key of the source switch. A new number resets the switch after another page chose the source."""
     generation: int = 0
-    """Part of the keys of the text's widgets, which begin again where a click in the trace chooses what they show."""
+    """Part of the keys of the text's widgets. A new number resets them after a click in the trace."""
     shown: Looked | None = None
     turn: int = 0
-    """The number of programs shown so far; part of the keys of widgets that belong to one."""
+    """Number of programs shown so far. Part of the keys of widgets that belong to one program."""
     rank: int = 1
-    """The device whose lines are shown, if the program has it."""
+    """Device whose lines are shown, if the program uses it."""
     selected: int | None = None
-    """The operation that is looked at, by its place in the program."""
+    """Index of the selected operation in the program."""
     place: str = ""
-    """The place that the timeline told last."""
+    """Selected place that the timeline reported last."""
     wanted: str = ""
-    """The place that the timeline is to select, and the number of the request; empty once another is selected."""
+    """Place that the timeline should select, and the number of the request. Empty once the user selects another."""
     wishes: int = 0
+    """Number of requests to the timeline so far."""
     seen: dict[str, object] = field(default_factory=dict)
-    """By key, the selection of each widget when it was last looked at."""
+    """Last seen selection of each widget, by key."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.source = read(lambda: choice("of", address, {source.lower(): source for source in SOURCES})) or ""
@@ -109,27 +110,27 @@ class ProgramState(InAddress):
         return {key: value for key, value in wanted.items() if value}
 
     def upload(self, uploaded: Uploaded) -> None:
-        """Look at a program from a file."""
+        """Show a program from a file."""
         self.uploaded, self.token = uploaded, new_token()
         shelf = _shelf()
         shelf[self.token] = uploaded
-        for token in list(shelf)[:-_SHELF_HOLDS]:
+        for token in list(shelf)[:-_MAX_UPLOADS]:
             shelf.pop(token, None)
 
     def find(self, token: str) -> None:
-        """Look again at a program that was uploaded; InputError where it is not there any more."""
+        """Show an uploaded program again. Raises InputError if the server no longer has it."""
         self.uploaded = _shelf().get(token)
         self.token = "" if self.uploaded is None else token
         if token and not self.token:
-            raise InputError("program", "is not kept any more, so its file must be uploaded again")
+            raise InputError("program", "is no longer in memory. Upload its file again")
 
     def show(self, source: str) -> None:
-        """Have the page show this source, whatever its switch said."""
+        """Make the page show this source."""
         self.source = source
         self.switched += 1
 
     def look_at(self, looked: Looked) -> None:
-        """Show a program; the longest operation of a new one is selected."""
+        """Show a program. If it is new, select its longest operation."""
         from tessel_core.simulation.waiting import longest_operation
 
         if looked is not self.shown:
@@ -140,7 +141,7 @@ class ProgramState(InAddress):
             self.show_selected()
 
     def show_selected(self) -> None:
-        """Have the text show the selected operation, on the rank that it shows or on another."""
+        """Scroll the text to the selected operation, on the current rank if that runs it, or else on another."""
         from tessel_core.simulation.waiting import runs_of
 
         devices = [] if self.selected is None or self.shown is None else runs_of(self.shown.trace, self.selected)
@@ -150,12 +151,12 @@ class ProgramState(InAddress):
             self.generation += 1
 
     def wish(self, place: str) -> None:
-        """Have the timeline select what somebody chose beside it; nothing where that has no place."""
+        """Ask the timeline to select a place that the user chose in a table. An empty place clears the selection."""
         self.wishes += 1
         self.wanted = f"{place or 'none'} {self.wishes}"
 
     def select(self, key: str, operation: int | None) -> bool:
-        """Take over what a widget has selected, if that is news; whether it is."""
+        """Select the operation of a widget if its selection is new. Return whether this selected an operation."""
         if self.seen.get(key) == operation:
             return False
         self.seen[key] = operation

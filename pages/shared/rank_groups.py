@@ -1,4 +1,4 @@
-"""The process groups of a strategy: which devices form them, and which links they use."""
+"""Table of the process groups of a strategy, with their devices and links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.workbench.messages.ranks import groups_of
 
 
 def rank_groups(ranks: Ranks, mesh: DeviceMesh) -> None:
-    """A row per dimension that is cut, innermost first; nothing for one device."""
+    """Show one row per dimension that is cut, innermost first. Show nothing for one device."""
     found = groups_of(ranks, mesh)
     if not found:
         return

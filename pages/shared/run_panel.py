@@ -1,4 +1,4 @@
-"""Searches: asked, watched while they run, cancelled, and their answers found again by question."""
+"""Start, watch and cancel searches, and find their answers by question."""
 
 from __future__ import annotations
 
@@ -31,30 +31,31 @@ Asked = TypeVar("Asked", bound="Solvable[Any]")
 
 _POLL_S = 0.4
 _SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
-"""Searches that end within this, alone and as one of several, are shown without a panel in between: no flicker."""
+"""Time to wait for a single search, and for one of several, before a progress panel appears. This avoids flicker."""
 
 
 @dataclass
 class Looks:
-    """The searches that were running when the page looked at them."""
+    """Searches of this tab."""
 
     running: set[Run[Any]] = field(default_factory=set)
+    """Searches that were running when this run of the page checked them."""
     begun: Run[Any] | None = None
-    """The search that this tab began last."""
+    """Search that this tab started last."""
 
 
 def begin_to_look() -> None:
-    """At the beginning of a page: forget what it saw in earlier runs."""
+    """Forget the searches that earlier runs of the page checked. Call this at the beginning of a page."""
     session().of(Looks).running.clear()
 
 
 def ended_meanwhile() -> bool:
-    """At the end of a page: whether it may show as running what has ended since, and what nothing watches."""
+    """Return, at the end of a page, whether a search has ended since the page checked it."""
     return any(not run.running for run in session().of(Looks).running)
 
 
 def search(question: Question) -> Run[ScheduleReport]:
-    """The run of a search for the workspace: started, joined, or as it is known where nothing is left to find."""
+    """Search for the workspace. Return the run: a new one, a running one, or a finished one that cannot be improved."""
     session().change(workspace().searching(question))
     run = answer(question)
     if run is None or run.result is None or not question.settled_by(run.result):
@@ -64,32 +65,32 @@ def search(question: Question) -> Run[ScheduleReport]:
 
 
 class Solvable(Protocol, Generic[Result_co]):
-    """A question that is its own key: equal ones have equal answers."""
+    """A question that serves as its own key. Equal questions have equal answers."""
 
     def solve(self, control: Control) -> Result_co:
-        """The answer."""
+        """Return the answer."""
 
     def __hash__(self) -> int: ...
 
 
 def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
-    """The run of this question, started or joined, that goes on while this browser tab is there.
+    """Start or join the run of a question. It continues as long as this browser tab is connected.
 
-    The result of a schedule search is kept.  Questions of one search share their run.
+    The result of a schedule search is stored. Questions that differ only in their objective share a run.
     """
     run = jobs.submit(_known_by(question), _keeping(question) if isinstance(question, Question) else question.solve)
     present, looks = _presence(_session_id()), session().of(Looks)
     if hosted() and looks.begun is not None and looks.begun is not run:
-        looks.begun.leave(present)  # a visitor has one search at a time; others may watch the same one
+        looks.begun.leave(present)  # a visitor gets one search at a time; other visitors may watch the same run
     looks.begun = run
     run.watch(present)
     return run
 
 
 def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
-    """The run that answers this question, watched from now on, or its stored answer; None where neither is.
+    """Return the run for a question, and watch it, or a finished run with the stored answer. None if there is neither.
 
-    The report of a schedule search may speak of another objective than the question: `report_of` puts that right.
+    The report of a schedule search may be for another objective than the question. `report_of` converts it.
     """
     if question is None:
         return None
@@ -101,12 +102,12 @@ def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
 
 
 def report_of(question: Pair, run: Run[ScheduleReport]) -> ScheduleReport | None:
-    """The report of the run, for the objective of the question; None while there is none."""
+    """Return the report of a run, for the objective of the question. None if there is none yet."""
     return None if run.result is None else question.answered_by(run.result)
 
 
 def latest(work: Workspace) -> tuple[Question, Run[ScheduleReport]] | None:
-    """The workspace's question with its run, else its last search with that one's; None where neither has a run."""
+    """Return the workspace's question, or else its last searched one, with its run. None if neither has a run."""
     for question in (work.question, work.asked):
         run = answer(question)
         if question is not None and run is not None:
@@ -115,7 +116,7 @@ def latest(work: Workspace) -> tuple[Question, Run[ScheduleReport]] | None:
 
 
 def latest_report(work: Workspace) -> ScheduleReport | None:
-    """The report on the Schedule page: the schedule that was opened, until something is searched, else the answer."""
+    """Return the report that the Schedule page shows: the opened schedule, or else the latest answer."""
     found = None if work.shown else latest(work)
     report = None if found is None else report_of(*found)
     return report or work.opened
@@ -140,7 +141,7 @@ def _recalled(question: Question) -> Run[ScheduleReport] | None:
 
 
 def watch(run: Run[Any], line: Callable[[], object], below: Callable[[], object] | None = None) -> None:
-    """A `line` about a running search with the way to stop it, and what is `below`, twice a second until it ends."""
+    """Call `line` beside a Cancel button, and `below` under it, every 0.4 s until the run ends. Then rerun the page."""
     st.fragment(_watched, run_every=_POLL_S)(run, line, below)
 
 
@@ -161,7 +162,7 @@ def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], obje
 
 
 def watch_named(run: Run[Any], name: str) -> None:
-    """As `watch`, with a line of its name, its time and its gap."""
+    """Watch a run with a line that shows its name, its elapsed time and its gap."""
 
     def line() -> None:
         news = run.progress
@@ -172,9 +173,9 @@ def watch_named(run: Run[Any], name: str) -> None:
 
 
 def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None = None) -> None:
-    """The progress of a running search, and the way to stop it.
+    """Show the progress of a running search, with a button to cancel it.
 
-    `found` draws what has been delivered, in the place of the curve of the gap.
+    `found` draws the results so far, instead of the curve of the gap.
     """
 
     def numbers() -> None:
@@ -182,7 +183,7 @@ def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None 
             place.metric(label, value)
 
     def curve() -> None:
-        from tessel_core.charts.progress import gap_curve  # late: no page but one that waits draws it
+        from tessel_core.charts.progress import gap_curve  # late: drawn only while waiting
 
         picture(gap_curve(run.history, time_unit, run.elapsed_s), "gap")
 
@@ -190,17 +191,17 @@ def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None 
 
 
 def unanswered(questions: Iterable[Asked]) -> list[Asked]:
-    """Those that are still to be searched, or are searched now."""
+    """Return the questions that have no answer yet, including those being searched."""
     return [each for each in questions if (run := answer(each)) is None or run.running]
 
 
 def search_in_turn(
     shown_open: Collection[Asked], named: Callable[[Asked], str], soon: Callable[[Asked], bool] = lambda question: False
 ) -> None:
-    """Search what the page shows as unanswered one after the other, so that none slows another down, and show how far.
+    """Search the questions that the page shows without an answer, one at a time, and show the progress.
 
-    What runs already comes first, then what is answered `soon`.  The page runs again where one has ended since it
-    looked.
+    Running searches come first, then those that are answered `soon`. If a search has ended since the page checked it,
+    the page runs again.
     """
     waiting = [(each, answer(each)) for each in unanswered(shown_open)]
     until, ended = time.monotonic() + _SHOWN_IN_TURN_S, len(waiting) < len(shown_open)
@@ -236,5 +237,5 @@ def _session_id() -> str:
 
 @lru_cache(maxsize=256)
 def _presence(session_id: str) -> Callable[[], bool]:
-    """Whether that browser tab is still connected; a hidden tab is, though its timers sleep."""
+    """Return a function that says whether a browser tab is still connected. A hidden tab is."""
     return lambda: runtime.exists() and runtime.get_instance().is_active_session(session_id)

@@ -1,4 +1,4 @@
-"""The state of one browser tab: one typed object in the session, whose every change goes to the store."""
+"""State of one browser tab: one typed object in Streamlit's session. Every change is saved in the store."""
 
 from __future__ import annotations
 
@@ -26,78 +26,78 @@ State = TypeVar("State")
 P = ParamSpec("P")
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
-_DESK_HOLDS = 200
+_MAX_UNSAVED_WORKSPACES = 200
 
 
 @dataclass
 class Session:
-    """All that the app remembers for one browser tab."""
+    """State of one browser tab."""
 
     work: Workspace | None = None
     restored: bool = False
-    """Whether the address has been followed, which happens once."""
+    """Whether the address has been read, which happens once."""
     written: Mapping[str, str] = field(default_factory=dict)
-    """The address that was written last."""
+    """Address that was written last."""
     kept: SavedWorkspace | None = None
-    """The stored record; None while it is a sample as it came, which needs no keeping."""
+    """Stored record of the workspace. None while it is an unchanged sample."""
     unsaved: bool = False
-    """Whether the store could not take the latest change."""
+    """Whether the store could not save the latest change."""
     generation: int = 0
-    """Part of every widget's key: a new one makes the widgets begin again from the workspace."""
+    """Part of every widget's key. A new number makes all widgets show the workspace again."""
     editor_base: PlanTables | None = None
-    """The first rows of the plan's tables; Streamlit keeps edits as differences to them."""
+    """First content of the plan's tables. Streamlit keeps edits as differences to it."""
     file_complaint: str = ""
-    """One sentence about a file that could not be opened."""
+    """Why a file could not be opened, in one sentence."""
     message: str = ""
-    """One sentence at the top of every page until it is dismissed or something changes."""
+    """Sentence at the top of every page until the user dismisses it or changes something."""
     other: SavedWorkspace | None = None
-    """After a conflict, what the other tab has."""
+    """The other tab's workspace after a conflict."""
     wanted: str = ""
-    """The token of the workspace to open at the end of this run, when every edit that came with it is kept."""
+    """Token of the workspace to open at the end of this run, after its edits are saved."""
     name_complaint: str = ""
     deleting: bool = False
-    """Whether the question is open if the workspace should be deleted."""
+    """Whether the menu asks to confirm that the workspace is deleted."""
     trouble_seen: str = ""
     view: str = ""
-    """The view that the schedule page shows; empty until it has been there."""
+    """View of the Schedule page. Empty until the page was shown."""
     turned: int = 0
-    """How many addresses of pages were completed."""
+    """Number of times that the address was completed after a change of page."""
     linked: bool = False
-    """Whether this tab has just followed a link to a schedule."""
+    """Whether this tab has just opened a link to a schedule."""
     next_view: str = ""
-    """The view that the schedule page shows in its next run, whatever its switch said."""
+    """View that the Schedule page must show in its next run. Empty: the one that its switch shows."""
     bases: dict[str, object] = field(default_factory=dict)
-    """The first content of each table, by its key; Streamlit keeps edits as differences to it."""
+    """First content of each table, by key. Streamlit keeps edits as differences to it."""
     states: dict[type[Any], Any] = field(default_factory=dict)
-    """The states of pages and drawings, by class."""
+    """States of pages and drawings, by class."""
     states_of: str = ""
-    """The token of the workspace that they are about."""
+    """Token of the workspace that the states belong to."""
     page: str = ""
-    """The page that this tab is on."""
+    """Name of the page that this tab shows."""
     bound_for: str = ""
-    """The page that it was sent to and has not reached yet."""
+    """Name of the page that this tab was sent to and has not reached yet."""
     arriving: bool = False
-    """Whether the browser may still ask for parts of the page before."""
+    """Whether the browser may still request fragments of the previous page."""
     pressed: Counter[str] = field(default_factory=Counter)
-    """Presses of buttons, by the button's key or label, that no run has come by yet."""
+    """Presses that no run has handled yet, by the button's key or label."""
     again: bool = False
-    """Whether the page must be drawn again, because the workspace became another one or there is a message."""
+    """Whether the page must run again, because of another workspace or a new message."""
 
     def of(self, kind: type[State]) -> State:
-        """The state of a page in this tab, made when it is first needed.
+        """Return the state of a page in this tab. It is created at the first call.
 
-        One that is about the workspace, as its attribute `of_workspace` says, begins again with every other one, and
-        with every step of undo unless it has an attribute `through_undo`.
+        A state with the attribute `of_workspace` is reset when another workspace opens. It is also reset by undo,
+        unless it has the attribute `through_undo`.
         """
         found: State = self.states.setdefault(kind, kind())
         return found
 
     def key(self, name: str) -> str:
-        """The key of a widget that shows a part of the workspace."""
+        """Return the key of a widget that shows a part of the workspace."""
         return f"{name}-{self.work.token if self.work else ''}-{self.generation}"
 
     def change(self, work: Workspace) -> None:
-        """Make `work` the present state, for this tab and for the store."""
+        """Set the workspace, and save it."""
         before, self.work = self.work, work
         if before is None or work == before:
             return
@@ -108,12 +108,12 @@ class Session:
             self._save(before, step)
 
     def change_placing(self, placing: Placing) -> None:
-        """Make `placing` the workspace's, and have every widget show it."""
+        """Set the workspace's placement question and answer, and make every widget show them."""
         self.change(replace(workspace(), placing=placing))
         self.begin_again()
 
     def _save(self, before: Workspace | None, step: bool = True) -> None:
-        """Give the store the present state; where nothing is kept yet, what was `before` as well, for undo."""
+        """Save the workspace. If it was not saved yet, first save the state `before`, for undo."""
         assert self.work is not None
         shelf, token = find_store().workspaces, self.work.token
         try:
@@ -137,30 +137,30 @@ class Session:
             return
         self.kept, self.other, self.again = outcome.mine, outcome.other, True
         self.message = (
-            "" if outcome.other else "Another tab has deleted this workspace; what this tab has is kept anew."
+            "" if outcome.other else "Another tab has deleted this workspace. The work of this tab is saved again."
         )
         self.begin_again()
 
     def turned_to(self, page: str) -> None:
-        """Forget presses of buttons of another page."""
+        """Record the page that this tab shows. Forget presses of buttons on another page."""
         if page != self.page:
             self.page, self.arriving = page, True
             self.pressed.clear()
 
     def take_press(self, name: str) -> bool:
-        """Whether the button of this name was pressed and nothing has answered that; from now on it is answered."""
+        """Return whether this button has an unhandled press, and mark the press as handled."""
         there = self.pressed[name] > 0
         self.pressed[name] -= there
         return there
 
     def begin_again(self) -> None:
-        """Have every widget show the workspace as it is now."""
+        """Make every widget show the workspace as it is now."""
         self.generation += 1
         self.editor_base = None
         self.bases.clear()
 
     def _take(self, work: Workspace, kept: SavedWorkspace | None) -> None:
-        """Put a workspace on the desk, in place of what was there."""
+        """Replace the open workspace."""
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
         self.file_complaint = self.message = self.name_complaint = ""
         self.deleting = False
@@ -181,7 +181,7 @@ class Session:
         opened: ScheduleReport | None = None,
         hang: Hang | None = None,
     ) -> None:
-        """Open a plan; one that is no sample is kept at once, since nothing else brings it back."""
+        """Open a plan in a new workspace. Unless it is a sample, save it at once, because nothing else restores it."""
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
         self.view = ""
@@ -199,7 +199,7 @@ class Session:
         self.open_plan(load_sample(name), f"sample {name}", sample=name)
 
     def open_copy(self, work: Workspace) -> None:
-        """Open a workspace that is not kept here yet, under the nearest name that is free."""
+        """Open and save a workspace that the store does not have, under a free name."""
         self._take(work, None)
         self._save(None)
 
@@ -209,7 +209,7 @@ class Session:
     def open_graph(
         self, file: GraphFile, source: str, name: str, sample: str = "", sizes: Mapping[str, int] | None = None
     ) -> None:
-        """Open an operator graph: the workspace's first one joins it, another one begins a workspace of its own."""
+        """Open an operator graph. The first one is added to the open workspace; another one opens a new workspace."""
         work = workspace()
         placing = work.placing.opened(file, source, sample).sized(sizes or {})
         if work.placing.graph is None and self.kept is not None:
@@ -222,12 +222,12 @@ class Session:
             self._save(None)
 
     def duplicate(self) -> None:
-        """Go on with a copy; the original stays as it is."""
+        """Continue with a copy of the workspace. The original stays unchanged."""
         assert self.work is not None
         self.open_copy(replace(self.work, token=new_token()))
 
     def open_kept(self, token: str) -> bool:
-        """Open the workspace of this token; False where it is unknown or, as `message` says then, cannot be read."""
+        """Open a saved workspace. Return False if the token is unknown or the file cannot be read (see `message`)."""
         left = _desk().get(token)
         if left is not None:
             self._take(*left)
@@ -251,19 +251,19 @@ class Session:
         self._move(find_store().workspaces.redo)
 
     def _move(self, move: Callable[[str, int], SavedWorkspace | None]) -> None:
-        """One step in the history, unless another tab has gone elsewhere: then that is shown instead."""
+        """Move one step in the history. If another tab has changed the workspace, show its version instead."""
         self._follow()
         if self.kept is None or self.again:
             return
         try:
             move(self.kept.token, self.kept.revision)
         except StoreError:
-            return  # the store says so itself, at the top of the page
+            return  # a notice at the top of the page says why
         if not self.open_kept(self.kept.token):
-            self.message = self.message or "Another tab has deleted this workspace; it is kept anew when you change it."
+            self.message = self.message or "Another tab has deleted this workspace. Your next change saves it again."
 
     def rename(self, name: str) -> None:
-        """Call the workspace something else, and keep it if it was not kept yet."""
+        """Rename the workspace. Save it first if it was not saved yet."""
         assert self.work is not None
         self.name_complaint = ""
         try:
@@ -276,7 +276,7 @@ class Session:
             self.name_complaint = f"{error}."
 
     def delete(self) -> None:
-        """Forget the workspace for good."""
+        """Delete the workspace and its history."""
         if self.work is not None and self.kept is not None:
             find_store().workspaces.delete(self.kept.token)
             _desk().pop(self.work.token, None)
@@ -285,11 +285,11 @@ class Session:
         self.begin_again()
 
     def settle(self) -> bool:
-        """At the end of a run: keep what could not be kept before, and follow other tabs.
+        """Finish a run of the page: save unsaved changes, and load changes of other tabs.
 
-        True when the page must be drawn again.
+        Return whether the page must run again.
         """
-        self.pressed.clear()  # of buttons that are no longer there
+        self.pressed.clear()  # what is left are presses of buttons that no longer exist
         if self.unsaved:
             self._save(self.work if self.kept else None)
         if self.wanted:
@@ -301,7 +301,7 @@ class Session:
         return again
 
     def _follow(self) -> None:
-        """Take over what another tab has made of the workspace."""
+        """Load the changes that another tab has made to the workspace."""
         if self.kept is None or self.unsaved:
             return
         try:
@@ -311,12 +311,12 @@ class Session:
         if now is None or now == self.kept:
             return
         if self.open_kept(self.kept.token):
-            self.message, self.again = "Another tab has changed this workspace: this is how it is now.", True
+            self.message, self.again = "Another tab has changed this workspace. This is its current state.", True
 
 
 @lru_cache(maxsize=1)
 def _desk() -> dict[str, tuple[Workspace, SavedWorkspace | None]]:
-    """Workspaces that the store could not take, by token, so that a reload finds them while the server runs."""
+    """Return the workspaces that the store could not save, by token. A reload finds them while the server runs."""
     return {}
 
 
@@ -324,12 +324,12 @@ def _leave(work: Workspace, kept: SavedWorkspace | None) -> None:
     desk = _desk()
     desk.pop(work.token, None)
     desk[work.token] = (work, kept)
-    for token in list(desk)[:-_DESK_HOLDS]:
+    for token in list(desk)[:-_MAX_UNSAVED_WORKSPACES]:
         desk.pop(token, None)
 
 
 def _clear_desk() -> None:
-    """Keep at last what other tabs, or this one before it opened something else, could not keep."""
+    """Try again to save the workspaces that the store could not save before."""
     for token, (work, kept) in list(_desk().items()):
         try:
             if kept is None:
@@ -345,10 +345,10 @@ _HERE = threading.local()
 
 
 def session() -> Session:
-    """The one object in Streamlit's session state.
+    """Return the state of this browser tab.
 
-    A run of a page is a thread, and looks it up once: wherever it looks into Streamlit's state, the browser's next
-    message may break it off, and a change must be made whole or not at all.
+    It is looked up once per run, and a run is a thread. At every access to Streamlit's session state, the browser's
+    next message may abort the run, and a change must be made completely or not at all.
     """
     if not hasattr(_HERE, "session"):
         _HERE.session = st.session_state.setdefault("tessel", Session())
@@ -357,10 +357,10 @@ def session() -> Session:
 
 
 def unbroken(callback: Callable[P, None]) -> Callable[P, None]:
-    """As `callback`, begun again where the browser's next message broke it off at its first look at session or widget.
+    """Return a callback that starts again if the browser's next message aborts it.
 
-    Streamlit answers that message, but takes the callback for done.  For callbacks that look before they change
-    anything, and ask for no run themselves.
+    Streamlit answers that message, but treats the callback as done. Use this for callbacks that read session and
+    widgets before they change anything, and that do not request a rerun themselves.
     """
 
     @wraps(callback)
@@ -380,7 +380,7 @@ def unbroken(callback: Callable[P, None]) -> Callable[P, None]:
 
 
 def workspace() -> Workspace:
-    """The open workspace; the first sample where there is none."""
+    """Return the open workspace. If there is none, open the first sample."""
     if session().work is None:
         session().open_sample(FIRST_SAMPLE)
     work = session().work

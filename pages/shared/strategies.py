@@ -1,4 +1,4 @@
-"""The question of the Strategies page, a network, a mesh and ranges of all choices, and its answer."""
+"""Form of the Strategies page (network, mesh and ranges), and the results of its sweep."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from tessel_core.strategies.grid import GridResult, evaluate_grid
 from tessel_core.strategies.strategy import Semantics, Simulated, count_operations, simulate_strategy
 from tessel_core.workbench.messages.strategy import bottleneck
 
-MOST_AT_ONCE = 5_000
-MOST_UNASKED = 60_000
-"""Operations that are simulated while one waits: about a second of work."""
-_MOMENTS_S = range(2, 3600, 2)
-"""For which a page works on a sweep before it shows how far that is; every time longer, so that it gets on."""
-_MOST_OUTCOMES = 20_000
-_MOST_KEPT = 20_000
-"""Up to which several simulations are kept in memory."""
-_HELP = "Numbers and ranges: 1,2,3; or 1..8 for all from 1 to 8; or 1..64x2 for 1, 2, 4 and so on up to 64."
-_SEMANTICS = {str(Semantics.DEFAULT): "Streams that overlap", str(Semantics.DISTIR): "As DistIR counts"}
+MAX_CONFIGURATIONS = 5_000
+MAX_UNASKED_OPERATIONS = 60_000
+"""Largest program that the page simulates without being asked. This takes about a second."""
+_SLICES_S = range(2, 3600, 2)
+"""Seconds of work on a sweep between two updates of the page. They grow, so that updates take a small share."""
+_MAX_OUTCOMES = 20_000
+_MAX_CACHED_OPERATIONS = 20_000
+"""Largest program of which several simulations are cached."""
+_HELP = "Numbers or ranges: 1,2,3 or 1..8 (all from 1 to 8) or 1..64x2 (1, 2, 4 and so on up to 64)."
+_SEMANTICS = {str(Semantics.DEFAULT): "Overlapping streams", str(Semantics.DISTIR): "DistIR rules"}
 _SEMANTICS_HELP = (
-    "By which rules: ours, in which devices compute and communicate at once, or those of DistIR's published code, "
-    "which takes one configuration after the other and so much longer."
+    "Timing rules. Overlapping streams: devices compute and communicate at the same time. DistIR rules: as DistIR's "
+    "published code. These evaluate one configuration at a time, which takes much longer."
 )
 
 
 def question() -> Asked | None:
-    """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
+    """Show the form. Return its question, None if that is too large. Raises InputError for invalid ranges."""
     with form("strategies"):
         answers = _answers()
         room, buttons = st.columns([2, 1], vertical_alignment="center")
@@ -69,41 +69,41 @@ def question() -> Asked | None:
             keeping()
     asked = asked_by(workspace().strategies, open_mesh())
     count = asked.configurations
-    if count > MOST_AT_ONCE:
+    if count > MAX_CONFIGURATIONS:
         room.caption(f"{count:,} configurations on {literal(asked.mesh)}")
-        text = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
+        text = f"{count:,} configurations exceed this page's limit of {MAX_CONFIGURATIONS:,}. Narrow a range, or use"
         st.info(f"{text} `tessel sweep` in a terminal.", icon=":material/terminal:")
         return None
     found = swept(asked)
     feasible, devices = int(found.feasible.sum()), len(found.mesh.devices)
-    left = f"; {found.too_large:,} that take more than its {devices} devices are left out" if found.too_large else ""
+    left = f"; {found.too_large:,} that need more than {devices} devices are left out" if found.too_large else ""
     done = f"; {progress(found)}" if found.unreached else ""
     room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}{done}")
     return asked
 
 
 def progress(found: GridResult) -> str:
-    """How far a sweep is: "12 of 210 are done"."""
+    """Return the progress of a sweep, such as "12 of 210 are done"."""
     return f"{len(found) - found.unreached:,} of {len(found):,} are done"
 
 
 def asked_before() -> Asked | None:
-    """The question of the form, if it is not too much for a page."""
+    """Return the question of the form without showing it. None if it has too many configurations."""
     asked = asked_by(workspace().strategies, open_mesh())
-    return asked if asked.configurations <= MOST_AT_ONCE else None
+    return asked if asked.configurations <= MAX_CONFIGURATIONS else None
 
 
 def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
-    """The answers that differ from the defaults; those about other families of networks stay."""
+    """Return the answers that differ from the defaults. Answers about other network families are kept."""
     shown = {field.name for field in answers}
     before = {name: answer for name, answer in workspace().strategies.items() if name not in shown}
     return before | {field.name: answer for field, answer in answers.items() if answer != field.usual}
 
 
 def _answers() -> dict[Field, Answer]:
-    """Three rows: what and where, the sizes of the family's networks, and the ways of spreading them over the mesh.
+    """Show three rows of fields: network and mesh, sizes of the network, and ways to cut it.
 
-    Below two of them are the fields that few people need, folded.
+    Less common fields are in expanders.
     """
     row: dict[str, Any] = {"horizontal": True, "vertical_alignment": "bottom"}
     found: dict[Field, Answer] = {}
@@ -130,7 +130,7 @@ def _answers() -> dict[Field, Answer]:
 
 
 def _more_cuts(found: Mapping[Field, Answer]) -> dict[Field, Answer]:
-    """Fields that few grids need; one without effect says why, and its answer stays as it was."""
+    """Show the less common fields. A field without effect is disabled, says why, and keeps its answer."""
     answers = {**workspace().strategies, **{field.name: answer for field, answer in found.items()}}
     asked: dict[Field, Answer] = {}
     why = dict[str, None]()
@@ -153,7 +153,7 @@ def _more_cuts(found: Mapping[Field, Answer]) -> dict[Field, Answer]:
 
 
 def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> Answer:
-    """The input that suits the field; `titles` are those of its choices where one of them is taken."""
+    """Show the input for a field, and return its answer. `titles` has the titles of the choices of a select box."""
     now, key = answer_to(field, workspace().strategies), session().key(f"strategies-{field.name}")
     if isinstance(now, bool):
         return st.toggle(field.label, now, key=key, help=field.about or None)
@@ -168,30 +168,30 @@ def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> 
 
 
 def swept(asked: Asked) -> GridResult:
-    """The answer as far as it has come, kept for the next run of the page."""
+    """Return the results of the sweep so far."""
     return _answer(asked)[-1]
 
 
 def go_on(asked: Asked) -> bool:
-    """Work on what is still to come for a moment; whether there was any."""
+    """Evaluate more of the sweep for a few seconds. Return False if nothing was left."""
     so_far = _answer(asked)
     if not so_far[-1].unreached:
         return False
-    so_far.append(_worked_on(asked, _MOMENTS_S[len(so_far)]))
+    so_far.append(_worked_on(asked, _SLICES_S[len(so_far)]))
     return True
 
 
 @lru_cache(maxsize=8)
 def _answer(asked: Asked) -> list[GridResult]:
-    return [_worked_on(asked, _MOMENTS_S[0])]
+    return [_worked_on(asked, _SLICES_S[0])]
 
 
 def _worked_on(asked: Asked, seconds: float) -> GridResult:
-    """Work on the grid for so long; outcomes known from earlier grids and moments are reused."""
+    """Evaluate the grid for some seconds. Outcomes of earlier calls and grids are reused."""
     known = _outcomes(asked.family, asked.devices, asked.semantics)
     family, mesh, control = find_family(asked.family), asked.devices, Control(seconds)
     found = evaluate_grid(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
-    if len(known) > _MOST_OUTCOMES:
+    if len(known) > _MAX_OUTCOMES:
         known.clear()
     pairs = zip(found.configurations, found.outcomes, strict=True)
     known.update((each, outcome) for each, outcome in pairs if outcome.reason != NOT_REACHED)
@@ -205,25 +205,25 @@ def _outcomes(family: str, mesh: DeviceMesh, semantics: Semantics) -> dict[Confi
 
 @lru_cache(maxsize=256)
 def operations(asked: Asked, number: int) -> int:
-    """A lower estimate of the number of operations of one configuration's program."""
+    """Return a lower estimate of the number of operations in one configuration's program."""
     each = swept(asked).configurations[number]
     return count_operations(find_family(asked.family), each.spec, each.strategy)
 
 
 def quick_to_simulate(asked: Asked, number: int) -> bool:
-    """Whether the configuration is simulated operation by operation while one waits."""
-    return operations(asked, number) <= MOST_UNASKED
+    """Return whether the page simulates the configuration without being asked."""
+    return operations(asked, number) <= MAX_UNASKED_OPERATIONS
 
 
 def simulated(asked: Asked, number: int) -> Simulated:
-    """One configuration of the sweep, operation by operation; kept for the next run, and of the large ones the last."""
-    return _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _large(asked, number)
+    """Simulate one configuration, operation by operation. Small results and the latest large one are cached."""
+    return _small(asked, number) if operations(asked, number) <= _MAX_CACHED_OPERATIONS else _large(asked, number)
 
 
 @lru_cache(maxsize=256)
 def bottleneck_of(asked: Asked, number: int) -> str:
-    """The bottleneck of one configuration, in two sentences."""
-    known = _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _simulate(asked, number)
+    """Return the bottleneck of one configuration, in two sentences."""
+    known = _small(asked, number) if operations(asked, number) <= _MAX_CACHED_OPERATIONS else _simulate(asked, number)
     return bottleneck(known.trace, known.ranks, asked.devices)
 
 

@@ -1,4 +1,4 @@
-"""Ways on from a configuration of a sweep: to its program, to a schedule, to a comparison, to a file."""
+"""Buttons that take a configuration of a sweep to its program, a schedule, a comparison, or a file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tessel_core.strategies.strategy import Semantics, Simulated
 
 
 def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
-    """The buttons beside a configuration; one that cannot be pressed says why."""
+    """Show the buttons beside a configuration. The tooltip of a disabled button says why."""
     strategy, tab = swept(asked).configurations[number].strategy, session()
     tab.of(ProgramState).strategy = looked_at(asked, number)
     plan = _plan(asked, number)
-    if button("Program", icon=":material/code:", help="Its operations, rank by rank, beside when they run."):
+    if button("Program", icon=":material/code:", help="Show the operations of each rank and their simulated times."):
         tab.of(ProgramState).show(STRATEGY)
         go_to("program")
     objection = literal(f"Not possible: {plan}.") if isinstance(plan, str) else ""
@@ -45,21 +45,21 @@ def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
     )
 
 
-_OPEN = "Its stages as blocks, with the times and the memory that were simulated, to be scheduled in any order."
-_TEXT = "Its program as text, a line an operation; `tessel simulate` and the page Program read it."
-_COMPARE = "Its stages as blocks, on one axis with other schedules on the page Compare."
+_OPEN = "Open a plan with one block per stage, with simulated times and memory, to search other schedules."
+_TEXT = "Download the program as text, one line per operation, for `tessel simulate` and the page Program."
+_COMPARE = "Compare the plan of its stages with other schedules on one time axis."
 
 
 @lru_cache(maxsize=8)
 def looked_at(asked: Asked, number: int) -> Looked:
-    """The configuration as the Program page shows it."""
+    """Return the configuration for the Program page."""
     known, each = simulated(asked, number), swept(asked).configurations[number]
     title, by_mesh = f"{known.program.name} D/H/P/K {each.strategy}", asked.semantics is Semantics.DEFAULT
     return Looked(title, known.trace, asked.devices, by_mesh, each.spec.batch, ranks=known.ranks)
 
 
 def looked_before() -> Looked | None:
-    """The configuration that Strategies shows, also after a reload; None where it shows none at once."""
+    """Return the configuration that Strategies shows, also after a reload. None if it has not simulated one."""
     tab, asked = session(), asked_before()
     number = None if asked is None else tab.of(StrategyState).look_at(swept(asked))
     if asked is None or number is None or not swept(asked).outcomes[number].peaks:
@@ -71,7 +71,7 @@ def looked_before() -> Looked | None:
 
 @lru_cache(maxsize=32)
 def _plan(asked: Asked, number: int) -> MicroBatchPlan | str:
-    """The plan of its pipeline, or why there is none."""
+    """Return the plan of the configuration's pipeline, or why there is none."""
     strategy = swept(asked).configurations[number].strategy
     try:
         return pipeline_plan(simulated(asked, number), strategy, asked.devices)

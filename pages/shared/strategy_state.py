@@ -1,4 +1,4 @@
-"""The state of the Strategies page in one browser tab."""
+"""State of the Strategies page in one browser tab."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 Axes = tuple[tuple[str, str], ...]
 
 AXES: Axes = (("peak_memory", "throughput"), ("devices", "latency"))
-"""The first objectives of each picture, across and up."""
+"""Default objectives of each plot: x and y axis."""
 
 
 @dataclass
 class StrategyState(InAddress):
-    """The address alone keeps a part of it."""
+    """State of the Strategies page. The address keeps a part of it."""
 
     steps: ClassVar[tuple[str, ...]] = ("strategy",)
     number: int | None = None
-    """The configuration that is looked at, by its place in the sweep, as the address has it; None for the best."""
+    """Number of the chosen configuration in the sweep, as in the address. None: the best."""
     configuration: Configuration | None = None
-    """The same, by which it stays when ranges change, as long as it is among them."""
+    """The chosen configuration, so that it stays chosen when ranges change but still include it."""
     answered: Asked | None = None
-    """The last question that made sense."""
+    """Latest valid question."""
     simulating: Configuration | None = None
-    """The large one whose simulation somebody has asked for."""
+    """Large configuration that the user asked to simulate."""
     axes: Axes = AXES
     view: str = ""
-    """Which configurations the table lists; empty for its first."""
+    """View of the table. Empty: its first."""
     why: str = ""
-    """The kind of reason that the table of infeasible ones is limited to; empty for all."""
+    """Kind of reason by which the table of infeasible configurations is filtered. Empty: all."""
     generation: int = 0
-    """Part of the key of the table, which begins again where something else chooses its row."""
+    """Part of the key of the table. A new number resets it after something else chose its row."""
     seen: dict[str, object] = field(default_factory=dict)
-    """By key, the selection of each widget when it was last looked at."""
+    """Last seen selection of each widget, by key."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.number = read(lambda: whole_number("strategy", address))
@@ -52,14 +52,14 @@ class StrategyState(InAddress):
         return wanted if self.axes == AXES else {**wanted, "axes": ",".join("-".join(each) for each in self.axes)}
 
     def step_back(self, written: Address, address: Address) -> None:
-        """Look at the strategy that the browser's Back has led to."""
+        """Show the configuration that the browser's Back button has returned to."""
         now = address.get("strategy", "")
         if now != written.get("strategy", ""):
             with suppress(InputError):
                 self.go_to(whole_number("strategy", address))
 
     def look_at(self, found: GridResult) -> int | None:
-        """The number of the configuration that is looked at in this sweep; None where nothing was simulated."""
+        """Return the number of the chosen configuration, or of the best. None if nothing was simulated."""
         if self.configuration is not None:
             self.number = found.numbers.get(self.configuration)
         elif self.number is not None and self.number >= len(found):
@@ -69,24 +69,24 @@ class StrategyState(InAddress):
         return self.number if self.number is not None else best[0] if best else None
 
     def go_to(self, number: int | None) -> None:
-        """Look at the configuration at this place of the sweep that comes next; None for the best."""
+        """Choose a configuration by its number in the next sweep. None: the best."""
         self.number, self.configuration = number, None
         self.generation += 1
 
     def choose(self, found: GridResult, number: int, *, again: bool = True) -> None:
-        """Look at another one; `again` where the table must begin again to show its row."""
+        """Choose another configuration. With `again`, the table is reset to show its row."""
         if number != self.look_at(found):
             self.number, self.configuration = number, found.configurations[number]
             self.generation += again
 
     def news(self, key: str, number: int | None) -> bool:
-        """Whether a widget has another selection than when it was last looked at."""
+        """Return whether a widget has a new selection since the last call."""
         before, self.seen[key] = self.seen.get(key), number
         return number is not None and number != before
 
 
 def _axes(address: Address) -> Axes | None:
-    """As `peak_memory-throughput,devices-latency`."""
+    """Return the axes in the address, such as `peak_memory-throughput,devices-latency`. None if there are none."""
     text = address.get("axes", "")
     if not text:
         return None
@@ -95,5 +95,7 @@ def _axes(address: Address) -> Axes | None:
     pictures = [tuple(each.split("-")) for each in text.split(",")]
     known = len(pictures) == len(AXES) and all(len(each) == 2 and set(each) <= set(OBJECTIVES) for each in pictures)
     if not known:
-        raise InputError("axes", f"must be two pairs of {', '.join(OBJECTIVES)}, got {text!r}")
+        raise InputError(
+            "axes", f"must be two pairs such as peak_memory-throughput of {', '.join(OBJECTIVES)}, got {text!r}"
+        )
     return tuple((x, y) for x, y in pictures)

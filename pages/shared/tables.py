@@ -1,4 +1,4 @@
-"""Tables: edited in place, as far as the edits make something valid; shown a part at a time; with rows to choose."""
+"""Tables to edit in place, tables shown page by page, and tables with selectable rows."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def edit_table(
     fixed: bool = False,
     height: int = _HEIGHT,
 ) -> tuple[Base, TableEdits]:
-    """A table of `present`; what it was when the widget began, and what was done to that since.
+    """Show `present` as a table to edit. Return the value that the table started with, and the edits since then.
 
-    `columns` are Streamlit's configs by title; `fixed` keeps the rows, so that only cells can be edited.
+    `columns` has Streamlit's column configs by title. With `fixed`, only cells can be edited.
     """
     key, bases = session().key(name), session().bases
-    # Streamlit forgets widgets that were off the screen, and with them the edits.
+    # Streamlit forgets a widget, and its edits, while it is not shown.
     if key not in st.session_state or key not in bases:
         bases[key] = present
     base: Base = bases[key]  # type: ignore[assignment]
@@ -52,7 +52,7 @@ def edit_table(
 
 def _frame(rows: Sequence[Row], columns: list[str]) -> pd.DataFrame:
     frame = pd.DataFrame([dict(row) for row in rows], columns=columns)
-    # A new row has empty cells, and pandas' plain truth values cannot be empty.
+    # A new row has empty cells, which pandas' plain bool dtype cannot hold.
     return frame.astype(dict.fromkeys(frame.select_dtypes("bool"), "boolean"))
 
 
@@ -64,27 +64,27 @@ def _edits(state: Mapping[str, Any]) -> TableEdits:
 
 
 def _plain(cells: Mapping[str, Any]) -> Row:
-    """Without what Streamlit adds of its own."""
+    """Return the cells without those that Streamlit adds."""
     return {column: value for column, value in cells.items() if not column.startswith("_")}
 
 
 def number_column(title: str, help: str = "", *, step: float | None = None) -> Any:
-    """Numbers of any size, with separators."""
+    """Return the config of a column of non-negative numbers."""
     return st.column_config.NumberColumn(title, min_value=0, step=step, format="localized", help=help or None)
 
 
 def take_over(edits: object, edited: Callable[[], Placing], what: str) -> None:
-    """Make the placing with edits, if there are any, the workspace's; else say what is wrong and leave all as it is."""
+    """Apply edits, if there are any, to the workspace. If they are invalid, show why and change nothing."""
     if not edits:
         return
     try:
         session().change(replace(workspace(), placing=edited()))
     except InputError as error:
-        complain(f"{error}. The {what} is still as it was before this edit", "edit_off")
+        complain(f"{error}. The {what} was not changed", "edit_off")
 
 
 def part_of(label: str, pages: Sequence[Sequence[int]], key: str) -> int:
-    """The choice of a page of a long table, offered only where there are several."""
+    """Show the choice of a page of a long table, if there are several. Return the number of the page."""
     if len(pages) == 1:
         return 0
     titles = [f"{page[0]:,} … {page[-1]:,}" for page in pages]
@@ -92,18 +92,18 @@ def part_of(label: str, pages: Sequence[Sequence[int]], key: str) -> int:
 
 
 def row_table(rows: Any, key: str, **look: Any) -> int | None:
-    """A table to look at; the number of the row that is selected in it."""
+    """Show a read-only table. Return the number of its selected row, or None."""
     event = st.dataframe(rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", **look)
     chosen = event["selection"]["rows"]
     return chosen[0] if chosen else None
 
 
 def at_rows(rows: Sequence[int]) -> Any:
-    """A selection of rows, for a table to begin with."""
+    """Return Streamlit's form of a selection of rows."""
     return {"selection": {"rows": rows, "columns": [], "cells": []}}
 
 
 def selected(key: str, kind: str) -> Sequence[Any]:
-    """The selected "points" or "rows" of the widget of this key, before it is drawn again."""
+    """Return the selected "points" or "rows" of a widget, before it is drawn again."""
     state = st.session_state.get(key)
     return state["selection"][kind] if state else ()

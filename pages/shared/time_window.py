@@ -1,4 +1,4 @@
-"""The choice of a part of the time: everything, a phase, or the range of a slider."""
+"""Choice of a time window: everything, a phase, or the range of a slider."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tessel_core.charts.gantt import EVERYTHING, TimeAxis
 
 
 def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
-    """Buttons for the phases, and with `slider` a range of the axis beside them; the chosen window in ticks.
+    """Show buttons for the phases and, with `slider`, a range slider. Return the chosen window in ticks.
 
-    A small picture needs no slider: dragging over it zooms.  One in which nothing repeats needs no buttons either.
+    A small picture needs no slider, because dragging over it zooms. Without a repeating part there are no buttons.
     """
     if len(axis.windows) == 1 and not slider:
         return axis.windows[EVERYTHING]
@@ -24,7 +24,7 @@ def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
     st.session_state.setdefault(span, whole)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.segmented_control(
-            "Part of the time",
+            "Time window",
             list(axis.windows),
             key=phase,
             label_visibility="collapsed",
@@ -39,7 +39,7 @@ def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
     return axis.windows[chosen] if chosen else axis.window(st.session_state[span])
 
 
-_HELP = "Show this part of the time. Drag over the picture to zoom further, double-click to come back."
+_HELP = "Show this part of the time. Drag over the picture to zoom in. Double-click to zoom out."
 
 
 @unbroken

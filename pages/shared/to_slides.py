@@ -1,4 +1,4 @@
-"""The way from schedules that are shown to slides of one's own."""
+"""Button that adds the shown schedules to the user's slides."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tessel_core.model import Schedule
 from tessel_core.scheduling.comparison import Made
 from tessel_core.workbench.slides import OwnSlide, with_slide
 
-_ABOUT = "A slide of what is shown here, on the page Learn under “Your slides”."
-_MOST = 6
+_ABOUT = "Add a slide with these schedules to “Your slides” on the page Learn."
+_MAX_SCHEDULES = 6
 
 
 def offers_slide(title: str, shown: Sequence[tuple[str, Schedule]]) -> None:
-    """The button that makes a slide of these schedules; it counts them, and says why it is off."""
+    """Show the button that adds a slide. Its label counts the slides, and its tooltip says why it is disabled."""
     work, objection = workspace(), ""
     if not shown:
         objection = "Nothing is solved yet."
-    elif len(shown) > _MOST:
-        objection = f"A slide has room for {_MOST} schedules: tick as many rows."
+    elif len(shown) > _MAX_SCHEDULES:
+        objection = f"A slide has room for {_MAX_SCHEDULES} schedules. Tick at most that many rows."
     label = f"Add to slides ({len(work.slides)})" if work.slides else "Add to slides"
     look: dict[str, Any] = {"icon": ":material/slideshow:", "type": "tertiary", "disabled": bool(objection)}
     if not button(label, key="add-to-slides", help=objection or _ABOUT, **look):
@@ -36,4 +36,4 @@ def offers_slide(title: str, shown: Sequence[tuple[str, Schedule]]) -> None:
     except InputError as error:
         complain(error)
         return
-    st.rerun()  # the button counts one more
+    st.rerun()  # so that the button shows the new number of slides

@@ -1,4 +1,4 @@
-"""Files that people upload, whatever they hold: each opens on the page that is for it."""
+"""Open uploaded files. Each kind of file opens on its page."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import new_token
 from tessel_core.workbench.workspace import workspace_of
 
-_MOST_WARNINGS = 3
-"""Warnings about an ONNX model that are shown; `tessel check` lists all."""
+_MAX_WARNINGS = 3
+"""Number of warnings about an ONNX model that are shown. `tessel check` lists all."""
 
 
 @dataclass
 class OpenedModel:
-    """The ONNX model that this tab opened last, with the sizes that it was opened with, and its graph."""
+    """ONNX model that this tab opened last, with its sizes and its graph."""
 
     model: OnnxModel | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class OpenedModel:
 
 @dataclass
 class _Asking:
-    """An ONNX model whose open sizes are asked for in this tab, and the field that it came by."""
+    """ONNX model whose open sizes this tab is asking for, and the key of its file field."""
 
     model: OnnxModel | None = None
     key: str = ""
 
 
 def take_file(key: str) -> None:
-    """The field for a file, and what is wrong with it; opens the page of what it holds."""
+    """Show a file field. Open an uploaded file on its page, or show why it is invalid."""
     tab, asking = session(), session().of(_Asking)
     try:
         found = file_field(key, "File", ["json", "onnx", "csv"], _forget)
@@ -68,8 +68,7 @@ def take_file(key: str) -> None:
 
 
 def paste_config(key: str) -> None:
-    """A button under which the config.json of a Hugging Face model is pasted; opens its network, or says what is wrong
-    by the field of `take_file`."""
+    """Show a menu to paste the config.json of a Hugging Face model. `take_file` with this key shows its errors."""
     with st.popover("Paste a config", type="tertiary"), st.form(f"{key}-paste", border=False):
         hint = '{"model_type": "llama", …}'
         text = st.text_area("Hugging Face config", height=180, placeholder=hint, key=f"{key}-config")
@@ -88,18 +87,19 @@ def _lead_on(page: str) -> None:
 
 
 def _ask_sizes(model: OnnxModel, key: str) -> None:
-    """What the model leaves open, and the button that opens it so."""
+    """Show a field for each open size of a model, and the button that opens it with these sizes."""
     with st.form(f"{key}-sizes", border=False):
-        st.markdown(f"{literal(model.name)} leaves sizes open:")
+        st.markdown(f"Choose the open sizes of {literal(model.name)}:")
         sizes = size_inputs(model.open_sizes, key)
         if st.form_submit_button("Open with these sizes", width="stretch"):
             _lead_on(_opened(model.name, lambda: _open_model(model, sizes)))
 
 
 def open_file(data: bytes, name: str, key: str) -> str:
-    """Open a file of a field and return its page; empty on bad input, when nothing but `file_complaint` changes.
+    """Open a file and return the name of its page.
 
-    Empty as well for an ONNX model that leaves sizes open: they are asked for under the field first.
+    Empty if the file is invalid: then only `file_complaint` changes. Also empty for an ONNX model with open sizes:
+    fields below the file field ask for them first.
     """
     return _opened(name, lambda: _open(data, name, key))
 
@@ -129,14 +129,14 @@ def _open(data: bytes, name: str, key: str) -> str:
 
 
 def _open_config(data: bytes, name: str) -> str:
-    """The training of the network that a Hugging Face config names, a sample at a time."""
-    from tessel_core.networks.graphs.table import build_graph  # late: few files are configs
+    """Open the training graph, one sample at a time, of the network in a Hugging Face config. Return its page."""
+    from tessel_core.networks.graphs.table import build_graph  # late: few files need it
     from tessel_core.networks.huggingface import config_network
 
     network, tab = config_network(data, name), session()
     graph = build_graph(network.family, replace(network.spec, training=True), network.name)
     tab.open_graph(GraphFile.of(graph), f"config {name}", network.name)
-    tab.message = f"Training of one sample of {network.spec.tokens:,} tokens at a time."
+    tab.message = f"Built the training graph for one sample of {network.spec.tokens:,} tokens."
     return "graph"
 
 
@@ -170,15 +170,15 @@ def _open_known(found: Known, name: str, source: str) -> str:
             said = ASSUMED if work.written else said
         tab.message = f"Read from {a_kind(found)}: {said}."
     else:
-        assert isinstance(found, PlacementFile | SplitFile), "models are opened before"
+        assert isinstance(found, PlacementFile | SplitFile), "ONNX models never get here"
         tab.change_placing(_placed(found))
         return "placement"
     return "schedule"
 
 
 def _open_model(model: OnnxModel, sizes: Mapping[str, int]) -> str:
-    """Open an ONNX model; the workspace keeps the sizes that it was opened with."""
-    from tessel_core.networks.onnx import OnnxSpec, model_graph  # late: programs are heavy
+    """Open the graph of an ONNX model, and save the sizes with the workspace. Return its page."""
+    from tessel_core.networks.onnx import OnnxSpec, model_graph  # late: slow to load
 
     tab, found = session(), model_graph(model, OnnxSpec(sizes=sizes))
     said = ", ".join(f"{name} {size}" for name, size in sizes.items())
@@ -187,7 +187,7 @@ def _open_model(model: OnnxModel, sizes: Mapping[str, int]) -> str:
     tab.of(_Asking).model = None
     opened = tab.of(OpenedModel)
     opened.model, opened.sizes, opened.graph = model, sizes, found.graph
-    tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
+    tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MAX_WARNINGS])
     return "graph"
 
 
@@ -197,5 +197,5 @@ def _placed(found: PlacementFile | SplitFile) -> Placing:
 
 
 def _title(file: GraphFile, name: str) -> str:
-    """Published inputs have no name of their own."""
+    """Return the name of a graph. Published files contain no name, so the name of the file stands in."""
     return PurePath(name).stem if file.pool is not None else file.graph.name

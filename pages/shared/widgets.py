@@ -1,4 +1,4 @@
-"""Widgets that look alike on every page: text, switches, choices, numbers, pictures, files and forms."""
+"""Widgets that pages share: text, switches, choices, numbers, pictures, files and forms."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from pages.shared.session import session, unbroken
 from tessel_core.errors import InputError
 from tessel_core.options import Option, options_of
 
-if TYPE_CHECKING:  # pages without numbers do not load them
+if TYPE_CHECKING:  # pages without key numbers do not load this
     from tessel_core.workbench.messages.schedule import KeyNumber
 
 Config = TypeVar("Config")
 Choice = TypeVar("Choice")
 
 STILL = {"displayModeBar": False}
-"""For pictures that nobody zooms."""
+"""Plotly settings of a figure without zoom."""
 MODE_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 _STYLE = """
 <style>
 :has(> [class*=st-key-unseen-]) { position: absolute; }
-/* Streamlit greys the text of plotly figures on light ground; on a projector it must be as dark as the rest. */
+/* Streamlit draws the text of plotly figures grey on a light background, which a projector makes hard to read. */
 .js-plotly-plot :is(.xtick, .ytick, .x2tick, .y2tick) text,
 .js-plotly-plot :is(.xtitle, .x2title, .ytitle, .y2title, .legendtext, .annotation-text),
 .js-plotly-plot text[style*="rgb(128, 132, 149)"] {
   fill: currentColor !important;
 }
 .js-plotly-plot tspan[style*="#b34700"] { fill: light-dark(#b34700, #ff8a3d) !important; }
-/* The mode bar's ground hides what is under it. */
+/* The background of the mode bar would hide what is below it. */
 .js-plotly-plot .modebar-group { background: transparent !important; }
-/* Captions and the keys on buttons are drawn at 60 % of the text's colour: too pale to read [WCAG 2.2, 1.4.3]. */
+/* Streamlit draws captions and key hints at 60 % opacity, which is too pale [WCAG 2.2, 1.4.3]. */
 [data-testid=stCaptionContainer] { opacity: 0.78; }
 button:enabled kbd { opacity: 1 !important; }
-/* What is written on the accent is white on both grounds, and the dark ground's accent is bright. */
+/* Streamlit writes white on the accent colour in both themes, but the accent of the dark theme is bright. */
 [data-testid^=stBaseButton-primary]:enabled, [data-testid=stMultiSelect] [data-tag] {
   color: light-dark(#ffffff, #0d141b) !important;
 }
@@ -53,20 +53,20 @@ button:enabled kbd { opacity: 1 !important; }
   outline: 2px solid light-dark(#00639c, #3da5e0) !important;
   outline-offset: -2px;
 }
-/* Parts of a page come late: what is below them stays put. */
+/* Reserve the height of headings, so that late parts of a page move nothing below them. */
 [class*=st-key-heading-] { min-height: 2.5rem; }
-/* Lines that an eye can follow, and fields no wider than what goes into them, on the widest screens too. */
+/* Limit the width of lines and fields on wide screens. */
 [data-testid=stMarkdownContainer] > p { max-width: 64rem; }
 [class*=st-key-form-] [data-testid=stHorizontalBlock] { max-width: 100rem; }
 :is([data-testid=stSelectbox], [data-testid=stTextInput]) { max-width: 46rem; }
 [class*=st-key-form-] [data-testid=stSelectbox] { max-width: none; }
-/* What is chosen takes a second line where it has no room in one, in place of a cut. */
+/* Chosen options wrap to a second line instead of being cut off. */
 [data-testid=stMultiSelectTagsContainer] { flex-wrap: wrap; height: auto !important; }
 :has(> [data-testid=stMultiSelectTagsContainer]) { height: auto !important; max-height: none !important; }
 @media (max-width: 1200px) { [data-testid=stMainBlockContainer] { padding-left: 2rem; padding-right: 2rem; } }
-/* Columns that have no room beside each other stand below each other. */
+/* Columns wrap below each other where they have too little room. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
-/* Why a file was not taken is read without a pointer over it. */
+/* Show why a file was refused without a pointer over it. */
 [data-testid=stFileChip][aria-invalid=true] { flex-wrap: wrap; height: auto !important; max-width: none !important; }
 [data-testid=stFileChip] > [role=alert] {
   position: static !important; width: 100% !important; height: auto !important; margin: 0 !important;
@@ -74,10 +74,10 @@ button:enabled kbd { opacity: 1 !important; }
   font-size: 0.85rem;
 }
 [data-testid=stFileUploaderDropzone]:has([aria-invalid=true]) { height: auto !important; }
-/* A list of things to open reads from the left. */
+/* Align the buttons of lists at the left. */
 [class*=st-key-list-] button :is(div, span) { justify-content: flex-start; text-align: left; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
-/* On paper: black on white, the whole of what is shown, and nothing to press. */
+/* Print in black on white, the whole page, without controls. */
 @media print {
   @page { margin: 12mm; }
   html, body { background: #fff !important; }
@@ -105,9 +105,9 @@ button:enabled kbd { opacity: 1 !important; }
 
 _WORDS = """
 <script>
-// Where an upload breaks off, Streamlit says so in the words of its HTTP library.
+// When an upload is interrupted, Streamlit shows the message of its HTTP library. Show a clear one instead.
 {
-const BROKE_OFF = "The upload broke off. Is the server there, with room on its disk?";
+const BROKE_OFF = "The upload was interrupted. Check that the server is running and has free disk space.";
 window.tesselWords ??= new MutationObserver((changes) => {
   if (!document.querySelector("[data-testid=stFileChip][aria-invalid=true]")) return;
   for (const { target, addedNodes } of changes) {
@@ -126,26 +126,26 @@ window.tesselWords.observe(document.body, { childList: true, subtree: true, char
 
 
 def look() -> None:
-    """The few things about looks that Streamlit's theme cannot say, once a page."""
-    st.html(_STYLE)  # alone, since Streamlit then gives it no place on the page
+    """Add the styles that Streamlit's theme cannot express. Call this once per page."""
+    st.html(_STYLE)  # only styles, because Streamlit then reserves no space for it
 
 
 def own_words() -> None:
-    """Sentences in place of Streamlit's, once a page, below all else."""
+    """Replace a message of Streamlit by a clearer one. Call this once per page, at its end."""
     with unseen("words"):
         st.html(_WORDS, unsafe_allow_javascript=True)
 
 
 def unseen(name: str) -> DeltaGenerator:
-    """A place for a script that draws nothing; what is shown until the script is there would push the rest away."""
+    """Return a container for a script that draws nothing. Its placeholder takes no space while the script loads."""
     return st.container(key=f"unseen-{name}", height=1, width=1, border=False)
 
 
 def button(label: str, *, key: str | None = None, place: DeltaGenerator | None = None, **given: Any) -> bool:
-    """A button as Streamlit's own; True in the run that answers a press.
+    """Show a button. Return True in the run that handles its press.
 
-    Streamlit forgets a press when the browser's next message breaks the run off before it comes by the button, and a
-    timeline that has come to rest sends one by itself.  Here a press waits for the next run that reaches the button.
+    Streamlit forgets a press if the browser's next message aborts the run before it reaches the button. A timeline
+    sends such messages by itself. This button keeps a press for the next run that reaches it.
     """
     name = key or label
     (place or st).button(label, key=key, on_click=_press, args=(name,), **given)
@@ -158,65 +158,65 @@ def _press(name: str) -> None:
 
 
 def literal(text: str) -> str:
-    """`text` with everything escaped that Streamlit's Markdown would act on.
+    """Return `text` with everything escaped that Streamlit's Markdown would interpret.
 
     >>> literal("block F_0: *no*")
     'block F\\\\_0\\\\: \\\\*no\\\\*'
     """
-    # Icons are put in after Markdown, so nothing but a break in it keeps the name of one.
+    # Streamlit replaces the names of icons after it parses Markdown, so an invisible character must split them.
     text = re.sub(r":(?=[a-z0-9_+-]+[/:])", ":\u2060", text)
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|$<>:~&])", r"\\\1", text)
 
 
 def file_name(text: str, otherwise: str = "plan") -> str:
-    """`text` without what file systems do not like."""
+    """Return `text` with characters replaced that file systems do not allow, or `otherwise` if nothing is left."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or otherwise
 
 
 def complain(error: InputError | str, icon: str = "error") -> None:
-    """Show what is wrong, in one sentence."""
+    """Show an error, in one sentence."""
     st.error(literal(f"{error}."), icon=f":material/{icon}:")
 
 
 def heading_room(name: str, **look: Any) -> DeltaGenerator:
-    """Room for a row of buttons that comes late, as high as it will be at least."""
+    """Return a container with the height of a row of buttons, so that a late row moves nothing below it."""
     room = st.container(key=f"heading-{name}", **look)
-    room.empty()  # a container with nothing in it would take no room
+    room.empty()  # an empty container would have no height
     return room
 
 
 def heading_row(name: str) -> DeltaGenerator:
-    """The first line of a page: what is open, and what to do with it."""
+    """Return the container of a page's first line: its title and its buttons."""
     look = {"vertical_alignment": "center", "horizontal_alignment": "distribute"}
     return heading_room(name, horizontal=True, **look)
 
 
 def form(name: str) -> DeltaGenerator:
-    """A box of fields, no wider than an eye takes in."""
+    """Return a bordered container for the fields of a form, of limited width."""
     return st.container(border=True, key=f"form-{name}")
 
 
 def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator:
-    """A place for one labelled field, as high from the start as the field will be, so that its row moves nothing.
+    """Return a container with the final height of one labelled field, so that its row moves nothing below it.
 
-    The field comes in as low as a button, until its script is there; styles come no sooner.
+    Streamlit draws a field as low as a button until its script is loaded, and styles load no sooner.
     """
     return (place or st).container(height=64, border=False, **look)
 
 
 def switch_room(*, left: bool = False, **look: Any) -> DeltaGenerator:
-    """A place for a switch, as high from the start as it comes in."""
+    """Return a container with the final height of a switch."""
     side: Literal["left", "right"] = "left" if left else "right"
     return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment=side, **look)
 
 
 def title_of(name: str, facts: str) -> None:
-    """The heading of a page: what is open."""
+    """Show the name of the open object, and facts about it, as the heading of a page."""
     st.markdown(f"**{literal(name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
 
 
 def switch(label: str, options: Sequence[str], key: str, now: str = "", **look: Any) -> str:
-    """One of a few options, `now` or the first until another one is chosen; never none."""
+    """Show a switch between a few options. Return the chosen one, at first `now` or else the first."""
     chosen: str = st.segmented_control(
         label, options, default=now or options[0], key=key, required=True, label_visibility="collapsed", **look
     )
@@ -224,28 +224,28 @@ def switch(label: str, options: Sequence[str], key: str, now: str = "", **look: 
 
 
 def choose(label: str, titles: Mapping[Choice, str], now: Choice | None = None, **look: Any) -> Choice:
-    """One of many by title: `now` at first, or the first of all."""
+    """Show a select box of titles. Return the chosen key, at first `now` or else the first."""
     names = list(titles)
     at = 0 if now is None or now not in titles else names.index(now)
     chosen: Choice = st.selectbox(label, names, at, titles.__getitem__, **look)
     return chosen
 
 
-_NUMBER = 81
-"""Pixels of a number with its label and what stands under it."""
+_METRIC_PIXELS = 81
+"""Height of a key number with its label and the line below it."""
 
 
 def metrics(numbers: Sequence[KeyNumber]) -> None:
-    """Key numbers in one row, or in two where the window is narrow; none is cut off."""
+    """Show key numbers in one row, or in two in a narrow window."""
     with st.container(horizontal=True, gap="small"):
         for number in numbers:
             look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "help": number.help}
             beside = literal(number.beside) or None
-            st.metric(number.label, number.value, beside, width=number.pixels, height=_NUMBER, **look)
+            st.metric(number.label, number.value, beside, width=number.pixels, height=_METRIC_PIXELS, **look)
 
 
 def verdict(text: str, *, proved: bool, found: bool) -> None:
-    """The state of an answer in the colour of the news."""
+    """Show the state of an answer: green if proved, blue if found, otherwise yellow."""
     if proved:
         st.success(literal(text), icon=":material/verified:")
     elif found:
@@ -255,14 +255,14 @@ def verdict(text: str, *, proved: bool, found: bool) -> None:
 
 
 def picture(figure: object, key: str) -> None:
-    """A figure without its mode bar."""
+    """Show a plotly figure without its mode bar."""
     st.plotly_chart(figure, key=key, config=STILL)
 
 
 def download(
     label: str, data: str | Callable[[], str | bytes], name: str, media_type: str = "application/json", **look: Any
 ) -> None:
-    """A button for a file to take away, which is made when it is asked for where `data` is a function."""
+    """Show a download button. If `data` is a function, it is called when the button is pressed."""
     look.setdefault("icon", ":material/download:")
     st.download_button(label, data, name, media_type, on_click="ignore", **look)
 
@@ -270,10 +270,10 @@ def download(
 def config_form(
     config: Config, key: str, *, without: Collection[str] = (), columns: int = 1, limited: bool = True
 ) -> Config:
-    """One input a field of `config`, starting from its values; returns the config as the inputs say it.
+    """Show one input for each field of `config`, set to its value. Return the config with the values of the inputs.
 
-    Label, unit, range and help are those of the config's options.  A limited field turns red and keeps its value where
-    a number is out of range; whoever takes the config refuses it in a sentence where fields are not `limited`.
+    Label, unit, range and help come from the config's options. With `limited`, an input turns red and keeps its value
+    if a number is out of range. Otherwise the caller must check the range.
     """
     shown = {name: entry for name, entry in options_of(config).items() if name not in without}
     places = st.container(key=f"fields-{key}").columns(columns)
@@ -302,17 +302,17 @@ _A_NUMBER = "a number"
 
 
 def _choice_or_number(label: str, option: Option, value: object, *, key: str, help: str) -> object:
-    """One of the choices, or a whole number, which has a field of its own."""
+    """Show a select box of choices, one of which opens a field for a whole number. Return the choice or the number."""
     offered = (*option.choices, _A_NUMBER)
     now = offered.index(value) if value in option.choices else len(option.choices)
     chosen = st.selectbox(label, offered, now, key=key, help=help)
     if chosen != _A_NUMBER:
         return chosen
     first = value if isinstance(value, int) else int(option.low)
-    return st.number_input(f"{label}, the number", int(option.low), int(option.high), first, key=f"{key}-number")
+    return st.number_input(f"{label} (number)", int(option.low), int(option.high), first, key=f"{key}-number")
 
 
 def describe(text: str, source: str) -> None:
-    """In a box of fixed height, so that a longer description moves nothing."""
+    """Show a description in a box of fixed height, so that a longer text moves nothing below it."""
     with st.container(height=76, border=False):
         st.caption(literal(text), help=literal(source))

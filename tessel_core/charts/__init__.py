@@ -1,4 +1,4 @@
-"""Finished results as plotly figures: pure functions, nothing is computed that a result does not hold.
+"""Plotly figures and timeline data of finished results. All are pure functions that solve nothing.
 
-Each is imported from its own module, so that a page loads only what it draws.
+Import each one from its own module, so that a page loads only the charts that it draws.
 """

@@ -1,4 +1,4 @@
-"""The runs of a schedule as horizontal bars, one trace a kind."""
+"""Runs of a schedule as horizontal bars, one trace per kind of block."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.units import show_memory, show_time
 
 Window = tuple[int, int]
-"""The ticks that a picture shows, from the first up to the second."""
+"""Time window of a picture in ticks: from the first, up to but not including the second."""
 
 MOST_BARS = 4_000
-"""A browser draws so many in about half a second."""
+"""Largest number of bars in a picture. A browser draws this many in about half a second."""
 MOST_LABELS = 1_000
-_MOST_LISTED = 8
-"""Devices of a block that the hover text names."""
+"""Largest number of bars with labels in a picture."""
+_MAX_LISTED = 8
+"""Number of devices of a block that the hover text names."""
 
 _HOVER = (
     "<b>%{customdata[0]}</b> · micro-batch %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} "
     "(%{customdata[4]})<br>on %{customdata[5]}<br>memory after: %{customdata[6]}<br>%{customdata[7]}<extra></extra>"
 )
-"""`%{x}` would be a bar's end, so all of the hover text stands in customdata."""
+"""All values come from customdata, because plotly's `%{x}` is the end of a bar, not its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Neighbouring devices of one block, drawn as one bar: lanes `first` to `last`."""
+    """Lanes `first` to `last` of neighbouring devices of one block, drawn as one bar."""
 
     first: int
     last: int
 
     @property
     def middle(self) -> float:
+        """Vertical centre of the bar, in lanes."""
         return (self.first + self.last) / 2
 
     @property
     def height(self) -> float:
+        """Height of the bar, in lanes."""
         return self.last - self.first + LANE
 
 
 def spans_of(devices: tuple[int, ...]) -> tuple[Span, ...]:
-    """The devices as runs of neighbours.
+    """Return the groups of neighbouring devices.
 
     >>> spans_of((2, 0, 1, 5))
     (Span(first=0, last=2), Span(first=5, last=5))
@@ -59,27 +62,27 @@ def spans_of(devices: tuple[int, ...]) -> tuple[Span, ...]:
 
 
 def runs_in(schedule: Schedule, window: Window) -> IntColumn:
-    """Row numbers of the runs that overlap the window."""
+    """Return the row numbers of the runs that overlap the window."""
     return np.flatnonzero((schedule.start < window[1]) & (schedule.end > window[0]))
 
 
 def bar_count(schedule: Schedule, window: Window) -> int:
-    """The number of bars in a picture of the window."""
+    """Return the number of bars in a picture of the window."""
     bars = np.array([len(spans_of(block.devices)) for block in schedule.plan.blocks])
     return int(bars[schedule.block[runs_in(schedule, window)]].sum())
 
 
 def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labelled: bool = True) -> list[go.Bar]:
-    """One trace a kind that occurs, bars in order of start.
+    """Return one trace per kind of block in the window, with bars in order of start.
 
     Parameters
     ----------
     divisor
         Ticks per unit of the time axis.
     window
-        Only runs that overlap these ticks.
+        Draw only runs that overlap this window, in ticks.
     labelled
-        Whether the micro-batch stands inside a block where there is room.
+        Whether to write the micro-batch into each bar that has room for it.
     """
     rows = runs_in(schedule, window)
     hover = _hover_texts(schedule, rows)
@@ -95,7 +98,7 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labelled: 
 def _trace(
     schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, *, labelled: bool
 ) -> go.Bar:
-    """The runs that are keys of `hover`, all of one kind."""
+    """Return the trace of one kind. The keys of `hover` are the rows of its runs."""
     plan = schedule.plan
     bars = [(row, span) for row in hover for span in spans_of(plan.blocks[schedule.block[row]].devices)]
     at = [row for row, _ in bars]
@@ -123,7 +126,7 @@ def _trace(
 
 
 def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
-    """Empty bars that give the legend each kind's base colour, whatever micro-batch comes first."""
+    """Return empty bars that show each kind's base colour in the legend."""
     kinds = {block.kind for plan in plans for block in plan.blocks}
     return [
         go.Bar(
@@ -140,7 +143,7 @@ def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
 
 
 def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ...]]:
-    """The parts of the hover text of each run."""
+    """Return the parts of the hover text of each run, by row."""
     plan = schedule.plan
     names = [plain(device.name) for device in plan.devices]
     held = _memory_after(schedule, rows)
@@ -149,15 +152,15 @@ def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ..
     for row in rows.tolist():
         block, start, end = plan.blocks[schedule.block[row]], int(schedule.start[row]), int(schedule.end[row])
         when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
-        on = listed([names[d] for d in block.devices], _MOST_LISTED)
-        after = listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]], _MOST_LISTED)
+        on = listed([names[d] for d in block.devices], _MAX_LISTED)
+        after = listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]], _MAX_LISTED)
         phase = "nothing repeats" if phases is None else Phase(phases[row]).words
         texts[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, phase)
     return texts
 
 
 def _memory_after(schedule: Schedule, rows: IntColumn) -> dict[int, list[tuple[int, int]]]:
-    """Per run, (device, what it holds when the run has ended) for each of its devices."""
+    """Return, for each run, its devices and the memory that each holds after the run has ended."""
     profile = MemoryProfile.of(schedule)
     held: dict[int, list[tuple[int, int]]] = {row: [] for row in rows.tolist()}
     for d in range(len(schedule.plan.devices)):

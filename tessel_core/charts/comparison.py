@@ -1,4 +1,4 @@
-"""Schedules under each other, on one time axis."""
+"""Several schedules below each other on one time axis."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from tessel_core.units import show_time
 
 _HEADING, _MEMORY_GAP = 36, 8
 _LANES_PIXELS = {True: (100, 14, 24), False: (132, 14, 33)}
-"""With and without memory lanes: what the lanes of one schedule share, and the least and most for each."""
+"""Pixels with and without memory lanes: of all lanes of a schedule together, and least and most of one lane."""
 _ROOM_FOR_END = 0.1
+"""Share of the window that is added on the right for the labels of makespans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One schedule of a comparison under its title; without a schedule its place stays free."""
+    """One schedule of a comparison with its title. Without a schedule, its lanes are drawn empty."""
 
     title: str
     schedule: Schedule | None
@@ -41,17 +42,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """One subplot: how high it is, and the gap above it."""
+    """Height of a subplot and the gap above it, in pixels."""
 
     pixels: int
     gap: int
 
 
 def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bool = False) -> go.Figure:
-    """The schedules with one scale of time, so that the shortest visibly ends first, and zoomed together.
+    """Return a figure of the schedules with one time axis, which zooms all of them.
 
-    All must be in the same unit of time, and at least one must be there.  `memory` puts each one's memory lanes below
-    it.
+    All must have the same time unit, and there must be at least one. With `memory`, memory lanes are drawn below each.
     """
     schedules = [each.schedule for each in shown if each.schedule is not None]
     assert len({schedule.plan.time_unit for schedule in schedules}) == 1, "one axis needs one unit"
@@ -66,7 +66,7 @@ def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bo
         if memory and each.schedule is not None:
             _add_memory(figure, row + 1, each.schedule, axis, window, legend=each.schedule is schedules[0])
     figure.add_traces(legend_traces([schedule.plan for schedule in schedules]), rows=1, cols=1)
-    # Room behind the last end, where each schedule's makespan stands.
+    # Room for the label of the makespan behind the last end.
     room = round(_ROOM_FOR_END * (window[1] - window[0])) if window[1] == axis.longest else 0
     time_axis(figure, axis.shown((window[0], window[1] + room)), axis.unit, last_row=len(bands))
     _place(figure, bands)
@@ -86,7 +86,7 @@ def _bands(schedules: Sequence[Schedule], memory: bool) -> list[_Band]:
 
 
 def _place(figure: go.Figure, bands: Sequence[_Band]) -> None:
-    """Give each subplot its share of the height."""
+    """Set the vertical position of each subplot."""
     total = sum(band.pixels + band.gap for band in bands)
     top = total
     for row, band in enumerate(bands, 1):

@@ -1,4 +1,4 @@
-"""Answers over a range: micro-batches, or memory."""
+"""Curves of results over the number of micro-batches, or over the memory capacity."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 def count_curves(
     lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: str, *, per_sample: bool = False
 ) -> go.Figure:
-    """Per pair, the idle share and the time per micro-batch or sample, against the number of micro-batches.
+    """Plot the idle share, and the time per micro-batch or sample, of each pair over the number of micro-batches.
 
-    What does not fit is drawn hollow: it is the published order without the memory rule.
+    Hollow points are published orders that do not fit in memory.
     """
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.09)
     spans = [float(point.time_each(per_sample=per_sample) or 0) for _, points in lines for point in points]
@@ -55,7 +55,7 @@ def _count_line(
         line={"color": SERIES_COLOURS[number % len(SERIES_COLOURS)], "width": 2, "dash": dash},
         marker={"size": 8, "symbol": [symbol if ok else f"{symbol}-open" for ok in fits]},
         text=[counted(point.micro_batches, "micro-batch") for point in points],
-        customdata=["" if ok else " (does not fit the memory)" for ok in fits],
+        customdata=["" if ok else " (does not fit in memory)" for ok in fits],
         hovertemplate="%{text}: %{y:.4g}%{customdata}<extra>" + plain(label, 60) + "</extra>",
         legendgroup=str(number),
         showlegend=legend,
@@ -65,15 +65,15 @@ def _count_line(
 _LOOKS = {
     Status.PROVED_OPTIMAL: ("proved optimal", "circle", KIND_COLOURS[BlockKind.WEIGHT]),
     Status.FEASIBLE: ("found, not proved", "circle-open", KIND_COLOURS[BlockKind.FORWARD]),
-    Status.INFEASIBLE: ("no schedule at all", "x-thin", LIMIT),
+    Status.INFEASIBLE: ("infeasible", "x-thin", LIMIT),
     Status.NOTHING_FOUND: ("nothing found in time", "x-thin", QUIET),
 }
 
 
 def memory_curve(points: Sequence[MemoryPoint], plan: MicroBatchPlan, *, per_sample: bool = False) -> go.Figure:
-    """Least period found against the capacity of every device, each point with its status, and what bounds it.
+    """Plot the least period found and its bound over the memory capacity. Marks show the status of each point.
 
-    Periods are per micro-batch, or per sample where the plan says how many a micro-batch has.
+    Periods are per micro-batch. With `per_sample`, they are per sample if the plan has samples per micro-batch.
     """
     size = (plan.samples if per_sample else None) or 1
     largest = max((point.capacity for point in points), default=1)

@@ -1,6 +1,4 @@
-"""A bar a device: how it spends the makespan, its memory against the capacity.
-
-And a bar a block: what the makespan gains where the block is faster."""
+"""Bar charts of time and memory per device, and of the gain from faster blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ from tessel_core.inspection import BUSY, Cause, IdleCauses, IdleSplit
 from tessel_core.model import BlockKind, MicroBatchPlan, PlacementDevice, PlacementLoads, Schedule
 from tessel_core.units import memory_scale, show_memory, show_time
 
-_TOP, _BOTTOM, _BARS, _THICKEST, _THIN, _THINNEST = 34, 44, 480, 30, 20, 9
+_TOP, _BOTTOM, _ALL_BARS, _THICKEST, _THIN, _THINNEST = 34, 44, 480, 30, 20, 9
+"""Pixels: margins, the height that all bars share, and the thickness of bars."""
 _HATCHES = {
     "warmup": "/",
     "cooldown": "\\",
@@ -30,21 +29,21 @@ _HATCHES = {
     "open": "x",
     "bubble": "\\",
 }
-"""A second cue beside the colour."""
+"""Hatches, so that parts can be told apart without colour."""
 _LEGEND_LINE, _LEGEND_ENTRIES = 20, 5
-"""Pixels of one line of a legend, and how many entries it has room for in half a page."""
-_MOST_BLOCKS = 12
+"""Pixels of a line of the legend, and number of its entries in a figure of half a page's width."""
+_MAX_BLOCKS = 12
 _PERCENT: dict[str, Any] = {"range": [0, 100], "ticksuffix": "%"}
 
 
 def cause_chart(causes: IdleCauses, plan: MicroBatchPlan) -> go.Figure:
-    """Per device, the shares of the makespan or period: busy, and idle by cause."""
+    """Plot the share of busy time, and of idle time by cause, of each device."""
     names = [plain(device.name) for device in plan.devices]
     return cause_bars(causes, names, lambda ticks: show_time(ticks, plan.time_unit))
 
 
 def cause_bars(causes: IdleCauses, names: list[str], show: Callable[[int], str]) -> go.Figure:
-    """The same of devices with these names, and of ticks that `show` writes."""
+    """Plot causes of idle time for devices with these names. `show` formats ticks."""
     rows = [_with_busy(causes.ticks(d), causes.length) for d in range(causes.devices)]
     hover = {part: [f"{n}: {show(row[part])}" for n, row in zip(names, rows, strict=True)] for part in rows[0]}
     shares = [{part: ticks / max(1, causes.length) for part, ticks in row.items()} for row in rows]
@@ -52,7 +51,7 @@ def cause_bars(causes: IdleCauses, names: list[str], show: Callable[[int], str])
 
 
 def mean_cause_chart(shown: Sequence[tuple[str, IdleCauses]]) -> go.Figure:
-    """A bar a schedule: busy, and idle by cause, as the mean of all devices."""
+    """Plot busy time and idle time by cause, one bar per schedule, as the mean of all devices."""
     titles = [plain(title, 60) for title, _ in shown]
     return _share_chart(
         titles, [_with_busy(each.shares, 1) for _, each in shown], {}, "share of the makespan, mean of all devices"
@@ -60,20 +59,20 @@ def mean_cause_chart(shown: Sequence[tuple[str, IdleCauses]]) -> go.Figure:
 
 
 def idle_chart(shown: Sequence[tuple[str, IdleSplit]]) -> go.Figure:
-    """A bar a schedule or steady state: busy, and idle by what could change it, as the mean of all devices."""
+    """Plot busy time and idle time by remedy, one bar per schedule or steady state, as the mean of all devices."""
     titles = [plain(title, 60) for title, _ in shown]
     return _share_chart(titles, [split.parts for _, split in shown], {}, "share of the time, mean of all devices")
 
 
 def _with_busy(idle: Mapping[Cause, Any], whole: int) -> dict[str, Any]:
-    """Parts by name, what is not idle first."""
+    """Return the parts by name, busy time first."""
     return {BUSY: whole - sum(idle.values()), **{str(cause): part for cause, part in idle.items()}}
 
 
 def _share_chart(
     names: list[str], rows: Sequence[Mapping[str, Any]], hover: Mapping[str, list[str]], title: str
 ) -> go.Figure:
-    """A bar a row, of parts that are fractions of 1; parts that no row has are left out."""
+    """Plot one bar per row, of parts that are fractions of 1. Parts that no row has are left out."""
     traces = []
     for part in rows[0]:
         shares = [100 * float(row[part]) for row in rows]
@@ -85,9 +84,9 @@ def _share_chart(
 
 
 def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
-    """The blocks that shorten the makespan most, by the ticks in `savings`; one bar, the longest, for all others."""
+    """Plot the blocks that shorten the makespan most. `savings` has ticks. One bar stands for all other blocks."""
     blocks = sorted(range(len(savings)), key=lambda b: -savings[b])
-    saving = [b for b in blocks if savings[b]][:_MOST_BLOCKS]
+    saving = [b for b in blocks if savings[b]][:_MAX_BLOCKS]
     others = blocks[len(saving) :]
     rows: list[tuple[str, BlockKind | None, Fraction]] = []
     for b in saving:
@@ -104,12 +103,12 @@ def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
             name, colour = ("others", STATIC) if kind is None else (str(kind), KIND_COLOURS[kind])
             text = "%{customdata} shorter, %{x:.1f}%<extra>%{fullData.name}</extra>"
             traces.append(_bars(name, colour, shares, hover, text))
-    names, title = [plain(name, 32) for name, _, _ in rows], "makespan shorter by, recomputed in this order"
+    names, title = [plain(name, 32) for name, _, _ in rows], "reduction of the makespan, same order"
     return _finished(traces, names, title, _THIN, ticksuffix="%", rangemode="tozero")
 
 
 def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go.Figure:
-    """Per device the bytes that it holds, what exceeds its capacity, and its capacity if it has one."""
+    """Plot the bytes that each device holds, its capacity, and any excess."""
     names, limits = [plain(device.name) for device in devices], [device.memory_capacity for device in devices]
     divisor, unit = memory_scale(max(*loads.memory, *(limit or 0.0 for limit in limits), 1.0), "B")
     within = [held if limit is None else min(held, limit) for held, limit in zip(loads.memory, limits, strict=True)]
@@ -148,7 +147,7 @@ def _bars(
 
 
 def _marks(name: str, x: list[float], y: list[int]) -> go.Scatter:
-    """An upright stroke in each lane."""
+    """Return a vertical mark in each lane."""
     stroke = {"symbol": "line-ns", "size": 18, "line": {"color": LIMIT, "width": 2}}
     return go.Scatter(name=name, x=x, y=y, mode="markers", marker=stroke, hoverinfo="skip", showlegend=True)
 
@@ -156,7 +155,7 @@ def _marks(name: str, x: list[float], y: list[int]) -> go.Scatter:
 def _finished(
     traces: Sequence[Trace], names: list[str], title: str, thickest: int = _THICKEST, **x_axis: Any
 ) -> go.Figure:
-    thickness = max(_THINNEST, min(thickest, _BARS // max(1, len(names))))
+    thickness = max(_THINNEST, min(thickest, _ALL_BARS // max(1, len(names))))
     return finished(
         traces,
         len(names) * thickness,

@@ -1,4 +1,4 @@
-"""Schedules on a time axis: a lane a device, and what each device holds under it."""
+"""Gantt chart of a schedule: one lane per device, and memory lanes below."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tessel_core.units import many, show_memory, show_time, time_scale
 
 _TOP, _BOTTOM = 58, 50
 _BETWEEN = 12
-"""Pixels between schedule and memory."""
-_WIDEST_LABEL = 0.07
-"""Shares of the drawn time below which a phase's name would not fit over it."""
+"""Pixels between schedule and memory lanes."""
+_MIN_LABELLED_SHARE = 0.07
+"""A phase with a smaller share of the window has no room for its name."""
 EVERYTHING = "Everything"
 _PERIODS_SHOWN = 3
-"""A close look at what repeats: enough to see that it does."""
+"""Number of periods in the window of the repetend."""
 
 
 def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
-    """The schedule above, memory lanes below, on one time axis.
+    """Draw the schedule above its memory lanes, on one time axis.
 
-    `window` limits the picture to some ticks.  Where it holds more blocks than a browser likes, they are drawn as
-    shares of columns, see `detail_of`.  A schedule that exceeds a capacity is marked "does not fit".
+    `window` limits the picture to some ticks. If it holds too many blocks for a browser, they are drawn as shares of
+    columns (see `detail_of`). A schedule that exceeds a capacity is marked "does not fit".
     """
     axis = TimeAxis.of([schedule])
     window = window or (0, schedule.makespan)
@@ -57,18 +57,18 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """The common time axis of some schedules in one unit of time, from 0 to the last end, and its named windows."""
+    """Common time axis of schedules with one time unit, from 0 to the last end, and its named windows."""
 
     longest: int
     divisor: float
     """Ticks per unit of the axis."""
     unit: str
     windows: dict[str, Window]
-    """Everything, and where something repeats its warmup, repeated stretch and cooldown."""
+    """Window of everything and, if a schedule repeats, of warmup, repetend and cooldown."""
 
     @classmethod
     def of(cls, schedules: Sequence[Schedule]) -> TimeAxis:
-        """The axis that holds all of `schedules`, at least one."""
+        """Build the axis for `schedules`, of which there must be at least one."""
         longest = max(schedule.makespan for schedule in schedules)
         divisor, unit = time_scale(longest, schedules[0].plan.time_unit)
         named = {EVERYTHING: (0, longest), **_phase_windows(schedules, longest)}
@@ -76,21 +76,21 @@ class TimeAxis:
 
     @property
     def step(self) -> float:
-        """The step of a slider over the whole axis, in units of the axis."""
+        """Step of a slider over the whole axis, in units of the axis."""
         return self.longest / self.divisor / 1_000
 
     def shown(self, window: Window) -> tuple[float, float]:
-        """A window in units of the axis."""
+        """Convert a window from ticks to units of the axis."""
         return window[0] / self.divisor, window[1] / self.divisor
 
     def window(self, shown: tuple[float, float]) -> Window:
-        """A choice in units of the axis, in ticks, never empty."""
+        """Convert a window from units of the axis to ticks. It is never empty."""
         opens = min(round(shown[0] * self.divisor), self.longest - 1)
         return opens, max(round(shown[1] * self.divisor), opens + 1)
 
 
 def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Window]:
-    """From the first to the last device, over all schedules that repeat, that is in this phase."""
+    """Return the window of each phase, over all devices of all schedules that repeat."""
     repeating = [schedule for schedule in schedules if schedule.repetend is not None]
     if not repeating:
         return {}
@@ -110,7 +110,7 @@ def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Win
 
 
 class Detail(Enum):
-    """The level of detail of a picture: as fine as a browser draws without delay."""
+    """Level of detail of a picture, as fine as a browser draws without delay."""
 
     SHARES = "what share of each column is spent on what"
     BARS = "a bar for every block"
@@ -123,34 +123,34 @@ SHARES_CAPTION = (
 
 
 def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
-    """The detail in which one picture shows all of `schedules` between the ends of the window."""
+    """Return the level of detail for a picture of all `schedules` in the window."""
     bars = sum(bar_count(schedule, window) for schedule in schedules)
     return Detail.SHARES if bars > MOST_BARS else Detail.BARS if bars > MOST_LABELS else Detail.LABELLED
 
 
 def block_traces(schedule: Schedule, divisor: float, window: Window, detail: Detail) -> list[go.Bar | go.Heatmap]:
-    """The runs in the window: a bar each, labelled as in `bar_traces`, or the shares of time that they take."""
+    """Return the runs in the window as bars, or as shares of columns."""
     if detail is Detail.SHARES:
         return [raster_trace(schedule, divisor, window)]
     return bar_traces(schedule, divisor, window, labelled=detail is Detail.LABELLED)
 
 
 def time_axis(figure: go.Figure, shown: tuple[float, float], unit: str, *, last_row: int) -> None:
-    """All pictures down to `last_row`, which has the title, show this part of the time, in units of the axis."""
+    """Set the time axis of all subplots to the part `shown`, in units of the axis. `last_row` gets the title."""
     for row in range(1, last_row + 1):
         figure.update_xaxes(range=shown, row=row, col=1)
     figure.update_xaxes(title=axis_title(f"time ({plain(unit)})"), row=last_row, col=1)
 
 
 def finish_timeline(figure: go.Figure, pixels: int) -> go.Figure:
-    """The figure with the size, margins, legend and ground that all time pictures share."""
+    """Set the size, margins, legend and background that all time pictures share."""
     figure.update_xaxes(showgrid=True, gridcolor=FAINT, zeroline=False, showline=False)
     text = {"minsize": 7, "mode": "hide"}
     return finish(figure, pixels, _TOP, _BOTTOM, barmode="overlay", legend=STILL_LEGEND, uniformtext=text)
 
 
 def phase_traces(schedule: Schedule, divisor: float, *, legend: bool = True) -> list[go.Bar]:
-    """Hatched ground per lane: warmup up to the device's first block of the repetend, cooldown after its last one."""
+    """Return hatched backgrounds for warmup (before a device's first repetend block) and cooldown (after its last)."""
     if schedule.repetend is None:
         return []
     windows = schedule.repetend_windows
@@ -183,17 +183,17 @@ def _ground(name: str, base: NDArray[np.float64], width: NDArray[np.float64], ha
 
 
 def lane_pixels(lanes: int, most: int) -> int:
-    """Up to about eight lanes fit a small screen together with their memory; more make the picture longer."""
+    """Return the height of a lane. About eight lanes and their memory fit a small screen; more make it longer."""
     return max(12, min(most, 5 * most // lanes))
 
 
 def device_names(plan: MicroBatchPlan) -> list[str]:
-    """The names of the lanes."""
+    """Return the names of the lanes."""
     return [plain(device.name) for device in plan.devices]
 
 
 def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: tuple[int, int]) -> None:
-    """Names of the phases over the lanes, and a line where each begins on the first device that gets there."""
+    """Add the names of the phases above the lanes, and a line where each phase begins on its first device."""
     steady = schedule.repetend
     if steady is None:
         return
@@ -203,7 +203,7 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
     every = f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}"
     for name, first, last in (("warmup", 0, opens), (every, opens, closes), ("cooldown", closes, schedule.makespan)):
         left, right = max(first, window[0]), min(last, window[1])
-        if right - left < _WIDEST_LABEL * (window[1] - window[0]):
+        if right - left < _MIN_LABELLED_SHARE * (window[1] - window[0]):
             continue
         middle = (left + right) / 2 / divisor
         figure.add_annotation(

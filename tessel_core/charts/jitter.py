@@ -1,4 +1,4 @@
-"""Schedules under jitter: how late each may end, and how often it ends first."""
+"""Chart of schedules under jitter: distribution of the makespan, and the chance to win."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANCES_PIXELS = 96
 
 
 def jitter_chart(shown: Sequence[tuple[str, Jittered]], time_unit: str) -> go.Figure:
-    """A lane a schedule, under its title: a bar from p50 to p95, a stroke without jitter, and its chance to win."""
+    """Draw one lane per schedule: a bar from p50 to p95, a mark without jitter, and the chance to win."""
     lanes = list(range(len(shown)))
     divisor, unit = time_scale(max((each.p95 for _, each in shown), default=1.0), time_unit)
     hover = [_hover(title, each, time_unit) for title, each in shown]

@@ -1,4 +1,4 @@
-"""Memory of each device over time: one lane a device, all lanes on one scale, capacities as lines."""
+"""Memory of each device over time: one lane per device on a common scale, with capacities as lines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from tessel_core.units import memory_scale, show_memory, show_time
 
 Points = list[float | None]
 
-_MOST_STEPS, _FEWEST_STEPS = 6_000, 200
-"""In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
+_MAX_STEPS, _MIN_LANE_STEPS = 6_000, 200
+"""Limit of steps per picture, and the number that each lane may have at least. Beyond it, each drawn step is the
+maximum over its width."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """One device's steps: `level[i]` is held from `time[i]` to `time[i + 1]`; times have one entry more."""
+    """Steps of one device: it holds `level[i]` from `time[i]` to `time[i + 1]`."""
 
     device: int
     time: NDArray[np.int64]
@@ -32,13 +33,13 @@ class _Lane:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """The level, cut off at the capacity."""
+        """Level, cut off at the capacity."""
         return self.level if self.limit is None else np.minimum(self.level, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Lane d spans y = d - LANE/2 (the fullest that any device is or may be) to y = d + LANE/2 (nothing held)."""
+    """Lane d spans y = d - LANE/2 (largest peak or capacity of all devices) to y = d + LANE/2 (nothing held)."""
 
     ticks: float
     fullest: int
@@ -48,7 +49,7 @@ class _Scale:
 
 
 def memory_traces(schedule: Schedule, divisor: float, window: Window) -> list[go.Scatter]:
-    """Static memory, what micro-batches hold, any excess, the outline with the hover text, and the capacities."""
+    """Return traces for static memory, memory of micro-batches, excess, outline with hover texts, and capacities."""
     profile = MemoryProfile.of(schedule)
     lanes = [_lane(profile, d, window) for d in range(len(schedule.plan.devices))]
     scale = _Scale(divisor, _fullest(profile))
@@ -68,7 +69,7 @@ def _fullest(profile: MemoryProfile) -> int:
 
 
 def lane_labels(schedule: Schedule) -> tuple[list[str], str]:
-    """Per device "name peak/capacity", and the unit of those numbers."""
+    """Return "name peak/capacity" for each device, and the unit of the numbers."""
     profile = MemoryProfile.of(schedule)
     scale, unit = memory_scale(_fullest(profile), schedule.plan.memory_unit)
     return [
@@ -83,7 +84,7 @@ def _lane(profile: MemoryProfile, device: int, window: Window) -> _Lane:
     inside = profile.times[device][(profile.times[device] > opens) & (profile.times[device] < closes)]
     starts = np.concatenate(([opens], inside))
     shown = profile.plan.devices[device]
-    most = max(_FEWEST_STEPS, _MOST_STEPS // len(profile.plan.devices))
+    most = max(_MIN_LANE_STEPS, _MAX_STEPS // len(profile.plan.devices))
     if len(starts) > most:
         edges = np.linspace(opens, closes, most + 1).astype(np.int64)
         starts, level = edges[:-1], profile.most_between(device, edges)
@@ -95,7 +96,7 @@ def _lane(profile: MemoryProfile, device: int, window: Window) -> _Lane:
 def _filled(
     name: str, colour: str, scale: _Scale, areas: list[tuple[_Lane, NDArray[np.int64], NDArray[np.int64]]]
 ) -> go.Scatter:
-    """The area between two step functions (lane, low, high), one closed outline a lane."""
+    """Return the areas between two step functions (lane, low, high), one closed outline per lane."""
     x: Points = []
     y: Points = []
     for lane, low, high in areas:
@@ -120,7 +121,7 @@ def _filled(
 
 
 def _outline(schedule: Schedule, lanes: list[_Lane], scale: _Scale) -> go.Scatter:
-    """The thin line that carries the hover text of each step."""
+    """Return the thin line with the hover text of each step."""
     plan = schedule.plan
     x: Points = []
     y: Points = []

@@ -1,4 +1,4 @@
-"""A device mesh as a picture: its nodes with their devices, and how fast each pair of devices is linked."""
+"""Pictures of a device mesh: its nodes and devices, and a heat map of link bandwidths or latencies."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tessel_core.charts.palette import FAINT, QUIET, SERIES_COLOURS, ink
 from tessel_core.model import Device, DeviceMesh
 from tessel_core.units import show_memory
 
-_MOST_CELLS = 256
-"""Devices a side of the heat map; of more, the first of each node speaks for it."""
-_MOST_NAMES = 32
-"""Names along an axis that can still be read; of more, every second, third and so on."""
-_MOST_LINES = 64
-"""Links of their own that are drawn as lines; more would hide the devices."""
+_MAX_HEAT_MAP_DEVICES = 256
+"""A larger mesh is shown by the first device of each node."""
+_MAX_AXIS_NAMES = 32
+"""With more names along an axis, only every second, third and so on is shown."""
+_MAX_LINK_LINES = 64
+"""Individual links are drawn only up to this number. More lines would hide the devices."""
 _ACROSS = 4
-"""Devices in a row of a node."""
+"""Devices per row within a node."""
 _NODES_ACROSS = 4
 _TOP, _BOTTOM = 24, 8
 
 
 def link_heat_map(mesh: DeviceMesh, *, latency: bool = False) -> go.Figure:
-    """Per pair of devices the bandwidth of their link, or its latency, on a logarithmic scale."""
+    """Draw the bandwidth or the latency between each pair of devices, on a logarithmic colour scale."""
     shown = _representatives(mesh)
     names = [plain(mesh.devices[i].name) for i in shown]
     facts = np.full((len(shown), len(shown), 2), np.nan, dtype=np.float32)
@@ -48,27 +48,27 @@ def link_heat_map(mesh: DeviceMesh, *, latency: bool = False) -> go.Figure:
             reversescale=latency,
             colorbar=_ticks(values, "µs" if latency else "GB/s"),
             hovertemplate="%{y} – %{x}: %{customdata[0]:.4~g} GB/s, %{customdata[1]:.4~g} µs<extra></extra>",
-            xgap=1 if len(shown) <= _MOST_NAMES else 0,
-            ygap=1 if len(shown) <= _MOST_NAMES else 0,
+            xgap=1 if len(shown) <= _MAX_AXIS_NAMES else 0,
+            ygap=1 if len(shown) <= _MAX_AXIS_NAMES else 0,
         )
     )
-    step = ceil(len(shown) / _MOST_NAMES)
+    step = ceil(len(shown) / _MAX_AXIS_NAMES)
     figure.update_xaxes(tickvals=names[::step], showgrid=False, constrain="domain", type="category")
     figure.update_yaxes(tickvals=names[::step], showgrid=False, autorange="reversed", scaleanchor="x", type="category")
     return finish(figure, 388, _TOP, _BOTTOM, margin={"r": 8})
 
 
 def _representatives(mesh: DeviceMesh) -> list[int]:
-    if len(mesh.devices) <= _MOST_CELLS:
+    if len(mesh.devices) <= _MAX_HEAT_MAP_DEVICES:
         return list(range(len(mesh.devices)))
     first: dict[int, int] = {}
     for i, device in enumerate(mesh.devices):
         first.setdefault(device.node, i)
-    return list(first.values())[:_MOST_CELLS]
+    return list(first.values())[:_MAX_HEAT_MAP_DEVICES]
 
 
 def _range(heat: np.ndarray) -> dict[str, float]:
-    """At least a decade, so that equal links look as good as the best and not like a middling one."""
+    """Return a colour range of at least a factor of ten, so that equal links get the colour of the best."""
     if not np.isfinite(heat).any():
         return {}
     least, most = float(np.nanmin(heat)), float(np.nanmax(heat))
@@ -76,7 +76,7 @@ def _range(heat: np.ndarray) -> dict[str, float]:
 
 
 def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
-    """The colour bar names the amounts that there are, if they are few."""
+    """Return the colour bar. It names the occurring values if they are few."""
     known = np.unique(values[np.isfinite(values) & (values > 0)])
     bar: dict[str, object] = {"title": {"text": unit, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     if len(known) <= 8:
@@ -85,7 +85,7 @@ def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
 
 
 def mesh_picture(mesh: DeviceMesh) -> go.Figure:
-    """The nodes side by side, each device a square in the colour of its kind, and what links them."""
+    """Draw the nodes side by side. Each device is a square in the colour of its kind. Lines are individual links."""
     members: dict[int, list[int]] = {}
     for i, device in enumerate(mesh.devices):
         members.setdefault(device.node, []).append(i)
@@ -109,13 +109,13 @@ def mesh_picture(mesh: DeviceMesh) -> go.Figure:
     figure.update_yaxes(visible=False, range=[down * (rows + 1.1) - 0.4, -1.1], fixedrange=True)
     legend = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
     pixels = min(868, 28 + round(46 * down * (rows + 1.1)))
-    # All shapes at once: plotly looks at every one again for each that is added.
+    # Set all shapes at once, because plotly checks every shape again for each one that is added.
     layout = {"shapes": frames, "annotations": titles, "legend": legend, "margin": {"r": 8}}
     return finish(figure, pixels, _TOP, _BOTTOM, **layout)
 
 
 def _frame(left: float, top: float, rows: int) -> dict[str, object]:
-    """Round the devices of a node."""
+    """Return the frame around the devices of a node."""
     return {
         "type": "rect",
         "x0": left - 0.55,
@@ -134,7 +134,7 @@ def _title(left: float, top: float, text: str) -> dict[str, object]:
 
 
 def _add_own_links(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:
-    if not 0 < len(mesh.connections) <= _MOST_LINES:
+    if not 0 < len(mesh.connections) <= _MAX_LINK_LINES:
         return
     x: list[float | None] = []
     y: list[float | None] = []
@@ -142,11 +142,11 @@ def _add_own_links(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[floa
         x += [*(at[name][0] for name in each.between), None]
         y += [*(at[name][1] for name in each.between), None]
     line = {"color": QUIET, "width": 2}
-    figure.add_scatter(x=x, y=y, mode="lines", line=line, name="own links", hoverinfo="skip")
+    figure.add_scatter(x=x, y=y, mode="lines", line=line, name="individual links", hoverinfo="skip")
 
 
 def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:
-    """A trace a kind."""
+    """Add one trace per kind of device."""
     named = len(mesh.devices) <= 64
     for slot, kind in enumerate(mesh.kinds):
         devices = [each for each in mesh.devices if each.kind == kind]
@@ -166,7 +166,7 @@ def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float,
 
 
 def _hover_text(device: Device) -> str:
-    """A device's kind, memory and rates, in lines for plotly."""
+    """Return a device's kind, memory and rates as hover text."""
     memory = "memory unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
     rates = ", ".join(f"{each.flops / 1e12:.4g} TFLOP/s {plain(each.dtype)}" for each in device.flops)
     bandwidth = device.memory_bandwidth

@@ -1,7 +1,7 @@
-"""Colours that colour-blind people can tell apart, on light and on dark ground.
+"""Colours that colour-blind people can tell apart, on light and dark backgrounds.
 
-Hues by kind are from Okabe and Ito's set; blue and orange differ in lightness too, so a grey print still shows which
-is which.  Backgrounds stay transparent and fonts unset, so that the page's theme decides them.
+Hues of kinds come from Okabe and Ito's set. Blue and orange also differ in lightness, so a grey print works too.
+Backgrounds are transparent and fonts unset, so that the theme of the page decides them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ KIND_COLOURS = {
 }
 
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Lines of one figure; symbols differ too."""
+"""Colours of the lines of one figure, whose symbols differ too."""
 
 HELD = "#56b4e9"
 """Memory that micro-batches hold."""
 STATIC = "#888888"
-"""Memory that is held all the time."""
+"""Static memory."""
 LIMIT = "#d55e00"
-"""Capacities, and what exceeds them."""
+"""Capacities, and memory above them."""
 MISFIT = "#b34700"
-"""Words about what exceeds a capacity, which need more contrast than lines; pages brighten it on dark ground."""
+"""Text about exceeded capacities, which needs more contrast than lines. Pages brighten it in the dark theme."""
 QUIET = "rgba(128, 128, 128, 0.55)"
-"""Lines and hatches that must be readable on both grounds without asking for attention."""
+"""Unobtrusive lines and hatches, readable on both backgrounds."""
 FAINT = "rgba(128, 128, 128, 0.13)"
 TRANSFER = "#e0218a"
-"""Tensors that move between devices: no device has this hue."""
+"""Tensors between devices. No device has this hue."""
 COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
-"""From little to much, through hues that stand out from both grounds."""
+"""Colour scale from low to high cost, readable on both backgrounds."""
 
 PART_COLOURS: Mapping[str, str] = {
     BUSY: "#8f9aa6",
@@ -51,17 +51,17 @@ PART_COLOURS: Mapping[str, str] = {
     Cause.COMMUNICATION: TRANSFER,
     Cause.DATA: "#009e73",
 }
-"""Of busy time, of idle time by what could change it, and by what a device waits for; what another order could remove
-stands out, and no two have one colour."""
+"""Colours of busy time, and of idle time by remedy and by cause. All differ, and idle time that another order could
+remove stands out."""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
-"""Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""
+"""Shares of white or black for micro-batches 0 to 3, which repeat. Neighbours differ and the hue stays."""
 SHADES = len(_STEPS)
-"""Micro-batches before `shade` begins again."""
+"""Number of micro-batches after which `shade` repeats."""
 
 
 def shade(kind: BlockKind, micro_batch: int) -> str:
-    """The colour of a block of `kind` in micro-batch `micro_batch`; a hue goes to the side where its ink stays.
+    """Return the colour of a block. Shades go towards white or black so that the best text colour does not change.
 
     >>> shade(BlockKind.FORWARD, 0), shade(BlockKind.FORWARD, 4) == shade(BlockKind.FORWARD, 0)
     ('#0072b2', True)
@@ -73,7 +73,7 @@ def shade(kind: BlockKind, micro_batch: int) -> str:
 
 
 def slot_colour(slot: int) -> str:
-    """The colour of the n-th of many like things: the series' hues, then darker, then lighter ones, and again.
+    """Return the n-th colour of a long series: the hues, then darker, then lighter ones, and then again.
 
     >>> slot_colour(0), slot_colour(6), slot_colour(18)
     ('#0072b2', '#004b75', '#0072b2')
@@ -84,11 +84,11 @@ def slot_colour(slot: int) -> str:
 
 
 SLOTS = 3 * len(SERIES_COLOURS)
-"""Colours before `slot_colour` begins again."""
+"""Number of colours after which `slot_colour` repeats."""
 
 
 def ink(ground: str) -> str:
-    """Black or white, whichever has the higher contrast with `ground` [WCAG 2.2, 1.4.3].
+    """Return black or white, whichever has the higher contrast with `ground` [WCAG 2.2, 1.4.3].
 
     >>> ink("#0072b2"), ink("#e69f00")
     ('#ffffff', '#000000')
@@ -98,12 +98,12 @@ def ink(ground: str) -> str:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of an sRGB colour, 0 for black to 1 for white [WCAG 2.2]."""
+    """Return the relative luminance of an sRGB colour, from 0 for black to 1 for white [WCAG 2.2]."""
     parts = (value / 255 for value in channels(colour))
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def channels(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue of `#rrggbb`, 0 to 255."""
+    """Return red, green and blue of `#rrggbb`, each from 0 to 255."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -1,4 +1,4 @@
-"""Strategies as points: what each takes against what it gives, and the Pareto front."""
+"""Scatter plot of strategies over two objectives, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tessel_core.strategies.grid import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
 
 _HEIGHT, _TOP, _BOTTOM = 248, 60, 52
-_MOST_POINTS = 20_000
-_FEW_POINTS = 2_000
-"""Up to which a browser draws them sooner without WebGL."""
-_FEWEST_TICKS, _MOST_TICKS = 2, 8
+_MAX_POINTS = 20_000
+_WEBGL_ABOVE = 2_000
+"""With fewer points, a browser draws faster without WebGL."""
+_MIN_TICKS, _MAX_TICKS = 2, 8
 
 
 def _ticks(name: str, known: Sequence[float]) -> dict[str, list[float] | list[str]]:
-    """On a logarithmic axis: the numbers of devices that there are, else 1, 2, 5, 10 … or fewer, with their units.
+    """Return the ticks of a logarithmic axis: 1, 2, 5, 10 … or fewer, or the occurring numbers of devices.
 
-    Where all lies between two of those, the least and the largest there is.
+    If all values lie between two of these ticks, the least and the largest value are the ticks.
     """
     if name == "devices":
         values = sorted(set(known))
@@ -32,15 +32,15 @@ def _ticks(name: str, known: Sequence[float]) -> dict[str, list[float] | list[st
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for steps in ((1, 2, 5), (1, 3), (1,)):
             values = [step * 10.0**power for power in powers for step in steps]
-            if sum(low <= value <= high for value in values) <= _MOST_TICKS:
+            if sum(low <= value <= high for value in values) <= _MAX_TICKS:
                 break
-        if sum(low <= value <= high for value in values) < _FEWEST_TICKS:
+        if sum(low <= value <= high for value in values) < _MIN_TICKS:
             values = sorted({low, high})
     return {"tickvals": values, "ticktext": [_SHOWN[name](value) for value in values]}
 
 
 def _short(value: float) -> str:
-    """In three characters or so.
+    """Return a short form of a number.
 
     >>> [_short(value) for value in (0.02, 5, 2000, 50000, 1e6)]
     ['0.02', '5', '2k', '50k', '1M']
@@ -72,10 +72,10 @@ def _column(sweep: GridResult, name: str, numbers: Sequence[int]) -> list[float]
 def pareto_chart(
     sweep: GridResult, x: str = "peak_memory", y: str = "throughput", chosen: int | None = None
 ) -> go.Figure:
-    """A point a configuration, by the names of two objectives; `customdata` begins with its number in the sweep.
+    """Draw one point per configuration over two objectives. `customdata` begins with its number in the sweep.
 
-    The front is that of the two objectives that are shown.  What was simulated and does not fit is a cross.
-    Of more points than a browser likes, the front and the first of the others are shown.
+    The front is that of these two objectives. A cross is a simulated configuration that does not fit. If there are too
+    many points, the front and the first of the others are drawn.
     """
     front = list(sweep.front_of((x, y)))
     rest = [i for i in np.flatnonzero(sweep.feasible).tolist() if i not in set(front)]
@@ -83,8 +83,8 @@ def pareto_chart(
     cross = {"symbol": "x-thin", "size": 7, "line": {"width": 1.2, "color": LIMIT}}
     dot = {"size": 10, "color": SERIES_COLOURS[0], "line": {"width": 1, "color": "white"}}
     layers = (
-        ("does not fit", too_large[:_MOST_POINTS], cross),
-        ("feasible", rest[:_MOST_POINTS], {"size": 6, "color": QUIET}),
+        ("does not fit", too_large[:_MAX_POINTS], cross),
+        ("feasible", rest[:_MAX_POINTS], {"size": 6, "color": QUIET}),
         ("on the front", front, dot),
     )
     traces = [_points(sweep, numbers, (x, y), name, marker) for name, numbers, marker in layers if numbers]
@@ -94,7 +94,7 @@ def pareto_chart(
     drawn = np.flatnonzero(np.isfinite(sweep.columns["latency"])).tolist()
     plain_axis = {"type": "log", "automargin": True, "gridcolor": FAINT, "zeroline": False}
     across, up = ({**plain_axis, **_ticks(axis, _column(sweep, axis, drawn))} for axis in (x, y))
-    # Above the axis instead of along it: read without turning the head, and never over the ticks.
+    # The title is horizontal above the axis, where it is easy to read and never covers the ticks.
     title = {
         "text": _title(y), "showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left",
         "yanchor": "bottom", "xshift": -44, "yshift": 6, "font": {"size": 13},
@@ -116,7 +116,7 @@ def pareto_chart(
 def _points(
     sweep: GridResult, numbers: Sequence[int], axes: tuple[str, str], name: str, marker: dict[str, object]
 ) -> go.Scatter | go.Scattergl:
-    kind = go.Scatter if len(numbers) <= _FEW_POINTS else go.Scattergl
+    kind = go.Scatter if len(numbers) <= _WEBGL_ABOVE else go.Scattergl
     return kind(
         name=name,
         mode="markers",
@@ -135,6 +135,6 @@ def _hover_parts(sweep: GridResult, i: int) -> tuple[int, str, str, str]:
     step = show_time(float(columns["latency"][i]) * 1e9, "ns")
     peak = show_memory(float(columns["peak_memory"][i]), "B")
     sizes = sweep.family.describe(each.spec)
-    figures = f"{step} a step, {columns['throughput'][i]:,.0f} samples/s, {peak}"
+    figures = f"{step} per step, {columns['throughput'][i]:,.0f} samples/s, {peak}"
     reason = sweep.outcomes[i].reason
     return i, plain(str(strategy), 60), plain(sizes, 80), plain(figures if not reason else f"{figures}: {reason}", 160)

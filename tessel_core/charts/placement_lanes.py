@@ -1,8 +1,8 @@
-"""A placement as a frame of the timeline's buffer: each device's operators one after another, as long as its load.
+"""A placement as data for the timeline: one lane per device, with its operators one after another.
 
-Its runs are operators, or groups of them as the drawing has them, that lie on one device; after the forward ones come
-the backward ones, then the transfers and the reduction of gradients.  A lane is as long as its device is busy with one
-sample.  Each replica of a stage has a lane with its part of the work, and says which of how many it is.
+A run is an operator, or a group of operators on one device, grouped as in the drawing. Forward runs come first, then
+backward runs, transfers, and the reduction of gradients. The length of a lane is the load of its device for one sample.
+Each replica of a stage has a lane with its share of the work.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from tessel_core.model import BlockKind, Placement, PlacementLoads
 from tessel_core.rules.placement_referee import with_rounding
 from tessel_core.units import TICKS_PER_SECOND
 
-_FINEST = "ns"
+_TIME_UNIT = "ns"
 _TRANSFERS, _REDUCTION = "transfers", "gradient reduction"
 _KINDS = {BlockKind.OTHER: _TRANSFERS}
-_MOST_REASONS, _MOST_LATE = 200_000, 1_000_000
-"""Of pieces that can be dragged, times devices; where subgraphs wait for each other, times operators as well."""
-_MOST_NAMED = 3
-_NOTHING = 1e-12
-"""Of all communication, what is left of it by rounding."""
+_MAX_REASONS, _MAX_SUBGRAPH_CHECKS = 200_000, 1_000_000
+"""Pieces can be dragged up to this number of pieces × devices and, with subgraphs, of pieces × devices × operators."""
+_MAX_NAMED = 3
+_ROUNDING = 1e-12
+"""A smaller share of all communication is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of the picture: what of a mark lies on one device."""
+    """A run of the picture: the operators of a mark on one device."""
 
     mark: Mark
     operators: tuple[int, ...]
     device: int
     stage: int = 0
-    """Where devices have several stages, which one it is a part of."""
+    """Number of the stage, if devices have several stages."""
 
 
 def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
-    """All of them; those of one device follow each other in its lane, forward ones first and in the order of the marks.
+    """Return all pieces, forward ones first, in the order of the marks.
 
-    Where devices have several stages, these follow each other in the lane, and in reverse on the way back.
+    If devices have several stages, a lane has these in order, and in reverse order for the backward pass.
     """
     found, stage_of = dict[tuple[int, int, int], list[int]](), placement.stages or (0,) * len(placement.assignment)
     for number, mark in enumerate(marks.marks):
@@ -58,7 +58,7 @@ def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
 
 
 def _way(piece: Piece) -> int:
-    """Stages in the order in which a micro-batch passes them."""
+    """Return a sort key: the order in which a micro-batch passes the stages."""
     return -piece.stage if piece.mark.backward else piece.stage
 
 
@@ -70,18 +70,18 @@ def placement_data(
     look: Look | None = None,
     fixed: bool = False,
 ) -> bytes:
-    """Everything that the timeline shows of a placement, framed as `timeline_data` frames a schedule.
+    """Return all that the timeline shows of a placement, in the format of `timeline_data`.
 
-    `bound` is what no largest load is below, in the graph's unit.  Unless the pieces are `fixed`, and where there are
-    not too many, it says of each what goes along and which devices cannot take it, so that they can be dragged.
+    `bound` is the proved lower bound on the largest load, in the graph's unit. Unless the pieces are `fixed` or too
+    many, the data has, for each piece, what moves along and which devices cannot take it, so that it can be dragged.
     """
     placement, pieces = movable.placement, pieces_of(movable.placement, marks)
     loads, unit = PlacementLoads.of(placement), placement.graph.time_unit
-    ticks = TICKS_PER_SECOND[_FINEST] / TICKS_PER_SECOND[unit] if unit in TICKS_PER_SECOND else 1.0
+    ticks = TICKS_PER_SECOND[_TIME_UNIT] / TICKS_PER_SECOND[unit] if unit in TICKS_PER_SECOND else 1.0
     blocks = [_block(placement, piece, ticks) for piece in pieces]
     for d, (talking, reducing) in enumerate(zip(loads.communication, loads.reduction, strict=True)):
         parts = ((_TRANSFERS, talking - reducing), (_REDUCTION, reducing))
-        blocks += [_drawn(name, BlockKind.OTHER, ticks * time, d) for name, time in parts if time > _NOTHING * talking]
+        blocks += [_drawn(name, BlockKind.OTHER, ticks * time, d) for name, time in parts if time > _ROUNDING * talking]
     starts, free = np.zeros(len(blocks)), [0.0] * len(placement.devices)
     for row, block in enumerate(blocks):
         (device,) = block["devices"]
@@ -97,7 +97,7 @@ def placement_data(
         "microBatches": 1,
         "makespan": ticks * loads.largest,
         "bound": None if bound is None else ticks * bound,
-        "timeUnit": _FINEST if unit in TICKS_PER_SECOND else unit,
+        "timeUnit": _TIME_UNIT if unit in TICKS_PER_SECOND else unit,
         "memoryUnit": "B",
         "steady": None,
         "misfit": misfit((name, amount, limit and with_rounding(limit)) for name, amount, limit in held),
@@ -114,7 +114,7 @@ def placement_data(
 
 
 def lane_name(placement: Placement, device: int) -> str:
-    """A device, and which of the replicas of its stage it is, such as "gpu2 2/4"."""
+    """Return the name of a device, with the number of its replica, such as "gpu2 2/4"."""
     stage, name = placement.stage_at(device), placement.devices[device].name
     return name if len(stage) == 1 else f"{name} {stage.index(device) + 1}/{len(stage)}"
 
@@ -141,10 +141,10 @@ def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, A
 
 
 def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Per piece the pieces that go along, the names of what else does, and per device the reason against it."""
+    """Return, for each piece, which pieces and operators move along, and why each device cannot take it."""
     count = len(pieces) * len(movable.placement.devices)
     late = 0 if movable.placement.subgraphs is None else count * len(movable.placement.assignment)
-    if count > _MOST_REASONS or late > _MOST_LATE:
+    if count > _MAX_REASONS or late > _MAX_SUBGRAPH_CHECKS:
         return {"moves": {"reasons": [], "of": [], "along": [], "beside": []}}
     reasons, of, along, beside = {"": 0}, list[list[int]](), list[list[int]](), list[str]()
     operators = movable.placement.graph.operators
@@ -164,5 +164,5 @@ def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more

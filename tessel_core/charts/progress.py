@@ -1,4 +1,4 @@
-"""The progress of a search as curves of its best solution and bound."""
+"""Progress of a search: curves of its best solution and its bound."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tessel_core.control import Progress
 from tessel_core.model import MAKESPAN, PERIOD, BlockKind
 from tessel_core.units import many, show_gap, time_scale
 
-_STEPS = 40
-"""Of a search that plays."""
+_MAX_STEPS = 40
+"""Number of moments in the replay of a search."""
 _ROOM = 0.1
-"""Of what a row shows, above and below it."""
+"""Margin above and below the values of a row, as a share of their range."""
 _TOP, _BOTTOM, _ROW, _BETWEEN = 34, 44, 120, 34
 _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", LIMIT, "dash"))
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
 _COLOURS = SERIES_COLOURS[2:]
-"""Colours of the marks: the first two are those of the lines."""
-_FAR = 2
-"""Times the last best: what is above, the first answers of a search, would flatten all steps that follow."""
+"""Colours of the marks. The lines use the first two colours."""
+_OUTLIER_FACTOR = 2
+"""Answers above this multiple of the final best are left out, because they would flatten the later steps."""
 _LASTING = (MAKESPAN, PERIOD)
-"""Phases whose best and bound hold to the end, whatever is searched after."""
+"""Phases whose best and bound hold until the end of the search."""
 
 
 def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> go.Figure:
-    """Best solution and bound over wall time, in steps; they meet where the solution is proved optimal.
+    """Plot best solution and bound over wall time as steps. They meet if the solution is proved optimal.
 
-    A row for each phase of the search: each phase has an objective of its own.  Where news say what found them, each
-    step has a mark by that name.  First answers of more than twice the last are left out.
+    There is one row for each phase of the search, because each phase has its own objective. If reports name the method
+    that found an answer, each step has a mark for it. Answers of more than twice the final one are left out.
     """
     phases = list(dict.fromkeys(news.phase for news in history)) or [""]
     end = max([elapsed_s, *(news.wall_s for news in history)])
@@ -58,13 +58,13 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
 
 
 def played(history: Sequence[Progress]) -> tuple[Progress, ...]:
-    """The news at which a curve that plays halts: all, or `_STEPS` of them from the first to the last."""
-    steps = min(_STEPS, len(history))
+    """Return the moments of a replay: all reports, or `_MAX_STEPS` of them from the first to the last."""
+    steps = min(_MAX_STEPS, len(history))
     return tuple(history[i * (len(history) - 1) // max(1, steps - 1)] for i in range(steps))
 
 
 def at_moment(figure: go.Figure, wall_s: float = inf) -> go.Figure:
-    """A gap curve as it was so many seconds into its search, on the axes of the whole."""
+    """Return a gap curve as it was after `wall_s` seconds, with the axes of the whole curve."""
     then = go.Figure(figure)
     for axis in then.select_yaxes():
         on = [trace for trace in figure.data if axis.plotly_name == f"yaxis{(trace.yaxis or 'y')[1:]}"]
@@ -75,14 +75,14 @@ def at_moment(figure: go.Figure, wall_s: float = inf) -> go.Figure:
     for trace in then.data:
         points = [(x, y) for x, y in zip(trace.x, trace.y, strict=True) if x <= wall_s]
         if points and "lines" in trace.mode and trace.x[-1] > wall_s:
-            points.append((wall_s, points[-1][1]))  # what was known goes on to that moment
-        points = points or [(None, None)]  # a trace without any leaves the legend, and the picture grows
+            points.append((wall_s, points[-1][1]))  # extend the line to that moment
+        points = points or [(None, None)]  # plotly drops an empty trace from the legend, which changes the height
         trace.x, trace.y = [x for x, _ in points], [y for _, y in points]
     return then
 
 
 def standing(news: Progress, time_unit: str) -> str:
-    """When some news came, their phase, and its best and bound then."""
+    """Return the time, phase, best solution and bound of a report as text."""
     parts = [f"after {news.wall_s:.2f} s"]
     if news.phase:
         parts.append(news.phase)
@@ -121,7 +121,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             col=1,
         )
     for slot, name in enumerate(names):
-        # An empty trace has no place in the legend, so a name stands there with its first mark.
+        # plotly drops empty traces from the legend, so the first trace with a mark gets the entry.
         marked = [(wall_s, float(value) / divisor) for wall_s, value, by in _steps(part) if by == name]
         figure.add_scatter(
             name=plain(name),
@@ -140,13 +140,13 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
 
 
 def _near(part: list[Progress]) -> list[Progress]:
-    """Without first answers that are far above the last."""
+    """Return the reports without answers far above the final best."""
     last = min((news.objective for news in part if news.objective is not None), default=Fraction(0))
-    return [news for news in part if news.objective is None or news.objective <= _FAR * last]
+    return [news for news in part if news.objective is None or news.objective <= _OUTLIER_FACTOR * last]
 
 
 def _steps(part: list[Progress]) -> Iterator[tuple[float, Fraction, str]]:
-    """Improvements of the best or the bound: time, new value, and what found it."""
+    """Yield the time, new value and method of each improvement of the best solution or the bound."""
     best = bound = None
     for news in part:
         if news.objective is not None and (best is None or news.objective < best):

@@ -1,6 +1,6 @@
-"""A schedule of any size as a picture of few columns: what share of each column a device spends on what.
+"""A schedule of any size as a picture with a fixed number of columns: the shares of time per device and column.
 
-Bars cost a browser time; here a window of any number of blocks costs the same.
+Unlike with bars, the cost in the browser does not depend on the number of blocks.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from tessel_core.model import BlockKind, Schedule
 from tessel_core.model.intervals import worked_until
 
 _COLUMNS = 1_600
-"""About as many as a screen has pixels for them."""
-_MOST_CELLS = 128_000
+"""Number of columns, about the pixels of a screen."""
+_MAX_CELLS = 128_000
 _LEVELS = 6
-"""Shares are drawn in sixths; the hover text tells them in percent."""
+"""Shares are drawn in sixths. The hover text has percentages."""
 
 _MIXES = tuple(mix for mix in product(range(_LEVELS + 1), repeat=len(BlockKind)) if sum(mix) <= _LEVELS)
-"""Every way to fill a column with kinds, the rest idle."""
+"""All combinations of kinds that fill a column. The rest is idle."""
 _MIX_NUMBER = {mix: number for number, mix in enumerate(_MIXES)}
 
 
 def column_edges(window: Window, lanes: int) -> NDArray[np.float64]:
-    """Ticks between which the columns of a picture with so many lanes lie."""
-    columns = max(200, min(_COLUMNS, _MOST_CELLS // lanes))
+    """Return the boundaries of the columns in ticks."""
+    columns = max(200, min(_COLUMNS, _MAX_CELLS // lanes))
     return np.linspace(*window, min(columns, window[1] - window[0]) + 1)
 
 
 def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of each column that each device spends on each kind, shaped (kinds, devices, columns).
+    """Return the share of each column that each device spends on each kind, with shape (kinds, devices, columns).
 
     Runs on one device must not overlap.
     """
@@ -51,7 +51,7 @@ def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatmap:
-    """The shares as colours, mixed from those of the kinds, fainter where a device is idle."""
+    """Return the shares as colours, mixed from those of the kinds, and fainter where a device is idle."""
     edges = column_edges(window, len(schedule.plan.devices))
     shares, ends = busy_shares(schedule, edges), edges / divisor
     percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)
@@ -74,7 +74,7 @@ def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatm
 
 
 def _mix_numbers(shares: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Per device and column, the number of the nearest mix; rounding never makes more than a whole."""
+    """Return the number of the nearest mix for each device and column. Rounding never exceeds a full column."""
     filled = np.rint(_LEVELS * np.cumsum(shares, axis=0)).astype(int)
     parts = np.diff(filled, axis=0, prepend=0)
     table = np.zeros((_LEVELS + 1,) * len(BlockKind), dtype=np.uint8)
@@ -84,7 +84,7 @@ def _mix_numbers(shares: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 
 def _colour_scale() -> list[tuple[float, str]]:
-    """A constant colour around each mix's number."""
+    """Return a stepped colour scale with one colour per mix."""
     scale = []
     for number, mix in enumerate(_MIXES):
         colour = _mixed(mix)

@@ -1,7 +1,7 @@
-"""Measured and predicted runs of one schedule as frames of the timeline's buffer, in nanoseconds on one axis.
+"""Measured and predicted runs of a schedule as data for the timeline, in nanoseconds on one axis.
 
-As in a simulation, runs have moments of their own on each device; what devices hold is known at its peak only, so there
-are no lanes of memory.
+As in a simulation, a run has separate times on each device. Only the peak of memory is known, so there are no memory
+lanes.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from tessel_core.model.schedule import IntColumn
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """Runs on devices, a row for each run and device, in order of start."""
+    """One row for each run and device, in order of start."""
 
     title: str
     schedule: Schedule
-    """Whose runs they are; its plan names blocks and devices."""
+    """Schedule of the runs. Its plan names blocks and devices."""
     run: IntColumn
-    """The row of the schedule."""
+    """Row of the schedule."""
     device: IntColumn
     start: IntColumn
-    """Nanoseconds."""
+    """Start in nanoseconds."""
     end: IntColumn
     past: bool = False
-    """Whether it is drawn pale: something newer is under way."""
+    """Whether it is drawn pale, because a newer one is being computed."""
 
     @classmethod
     def of(
         cls, title: str, schedule: Schedule, rows: Sequence[tuple[int, int, int, int]], *, past: bool = False
     ) -> Laid:
-        """From (row of the schedule, device, start, end) in any order."""
+        """Build it from (row of the schedule, device, start, end) in any order."""
         table = np.array(sorted(rows, key=lambda row: row[2]), dtype=np.int64).reshape(-1, 4)
         run, device, start, end = (np.ascontiguousarray(column) for column in table.T)
         return cls(title, schedule, run, device, start, end, past)
 
     @classmethod
     def planned(cls, title: str, schedule: Schedule, tick_ns: float, lasting_ns: Sequence[float] | None = None) -> Laid:
-        """The schedule's own starts, scaled to nanoseconds; blocks last as in the plan unless `lasting_ns` is given."""
+        """Build it from a schedule's starts, scaled to nanoseconds, and the plan's durations or `lasting_ns`."""
         if lasting_ns is None:
             lasting_ns = [block.duration * tick_ns for block in schedule.plan.blocks]
         rows = [
@@ -57,7 +57,7 @@ class Laid:
 
     @classmethod
     def measured(cls, title: str, run: MeasuredRun) -> Laid:
-        """When everything ran."""
+        """Build it from a measured run."""
         plan, schedule = run.schedule.plan, run.schedule
         rows = [
             (row, device, start, end)
@@ -68,7 +68,7 @@ class Laid:
 
 
 def run_data(shown: Sequence[Laid]) -> bytes:
-    """Everything that the timeline shows of them, one under the other."""
+    """Return all that the timeline shows of the runs, one below the other."""
     return b"".join(_frame(each, len(shown)) for each in shown)
 
 

@@ -1,4 +1,4 @@
-"""A sample as a picture the size of a stamp: an SVG of a few hundred bytes to some thousand."""
+"""Small pictures of samples, as SVG of up to a few thousand bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tessel_core.charts.palette import FAINT, KIND_COLOURS
 from tessel_core.model import BlockKind, MicroBatchPlan, OperatorGraph, Schedule
 
 _WIDTH, _HEIGHT = 96, 40
-_LEAST = 0.6
-"""A thinner bar cannot be seen."""
+_MIN_BAR_WIDTH = 0.6
+"""A thinner bar would be invisible."""
 _BARS = 32
 
 Bar = tuple[float, float, float, float, str]
@@ -18,7 +18,7 @@ Bar = tuple[float, float, float, float, str]
 
 
 def plan_thumbnail(plan: MicroBatchPlan, alone: Schedule) -> str:
-    """One micro-batch `alone` on the devices of its plan: a lane each, time from left to right."""
+    """Draw one micro-batch: one lane per device, time from left to right."""
     high = _HEIGHT / len(plan.devices)
     gap = min(1.0, high / 6)
     scale = _WIDTH / max(1, alone.makespan)
@@ -29,16 +29,16 @@ def plan_thumbnail(plan: MicroBatchPlan, alone: Schedule) -> str:
         for start, b in zip(alone.start.tolist(), alone.block.tolist(), strict=True):
             block = plan.blocks[b]
             for lane in block.devices:
-                wide = max(_LEAST, block.duration * scale)
+                wide = max(_MIN_BAR_WIDTH, block.duration * scale)
                 yield start * scale, lane * high, wide, high - gap, KIND_COLOURS[block.kind]
 
     return _svg(bars())
 
 
 def graph_thumbnail(graph: OperatorGraph) -> str:
-    """What the operators cost from input to output, forward above and backward below the middle.
+    """Draw the costs of the operators from input to output, forward above the middle and backward below.
 
-    A cost is a time where the graph has any, else FLOPs, else one an operator.
+    A cost is the time if the graph has times, or else the FLOPs, or else 1 per operator.
     """
     sums = {False: [0.0] * _BARS, True: [0.0] * _BARS}
     for passed, bars in sums.items():
@@ -60,7 +60,7 @@ def graph_thumbnail(graph: OperatorGraph) -> str:
 
 
 def _costs(graph: OperatorGraph) -> list[tuple[bool, float]]:
-    """Per operator in the graph's order whether it is of the backward pass, and its cost."""
+    """Return whether each operator is backward, and its cost."""
     timed, counted = any(each.times for each in graph.operators), any(each.flops for each in graph.operators)
     if timed:
         costs = [max((time.time for time in each.times), default=0.0) for each in graph.operators]

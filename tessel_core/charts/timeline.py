@@ -1,9 +1,9 @@
-"""Schedules as one buffer of bytes, from which the browser's timeline draws, finds and answers by itself.
+"""Schedules as one buffer of bytes for the browser's timeline.
 
-A schedule is a frame: the length of a header (32 bits, little endian), the header (JSON), then the columns that it
-names, each at a multiple of eight bytes; frames follow one another.  A row is a run, in order of start; starts are
-differences to the row before, because nanoseconds overflow 32 bits and their differences rarely do.  Ends, lanes and
-memory follow from the plan in the header, so 200,000 runs take one or two megabytes.
+Each schedule is a frame: the length of a header (32 bits, little endian), the header (JSON), then the columns that it
+names, each aligned to eight bytes. A row is a run, in order of start. Starts are stored as differences to the previous
+row, because nanoseconds overflow 32 bits and their differences rarely do. The browser computes ends, lanes and memory
+from the plan in the header, so 200,000 runs take one or two megabytes.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ from tessel_core.units import show_memory, show_time
 
 Titled = tuple[str, Schedule]
 
-_ALIGNED = 8
-"""Bytes: a browser reads float64 columns at such places only."""
+_ALIGNMENT = 8
+"""Bytes. A browser reads float64 columns only at aligned addresses."""
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
 
-_MOST_PIXELS, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
-"""Lanes are this high at most, and together as high as that as long as their names stay readable."""
-_NAMED_LANE, _LEAST_LANE, _TALLEST = 12, 2, 1_600
+_ALL_LANES, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
+"""Largest height in pixels of all lanes together (if names stay readable), of a work lane, and of a memory lane."""
+_NAMED_LANE, _MIN_LANE, _TALLEST = 12, 2, 1_600
+"""Least height in pixels of a lane with a name, and of any lane; largest height of all named lanes."""
 _TOOLS, _LEGEND, _VERDICT, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 34, 20, 30, 52, 30, 28
-"""Pixels of the toolbar and the details, or of the legend and what a drop did; then of what stands between lanes."""
+"""Heights in pixels of toolbar and details, legend, message after a drop, overview, time axis, and titles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the timeline treats schedules, beside what they are; what is not as usual goes into the header."""
+    """Settings of the timeline. Those that differ from the defaults go into the header."""
 
     quiet: bool = False
-    """Neither the address nor the server hears what is seen."""
+    """Whether zoom and selection are not reported to the server and the address."""
     past: frozenset[int] = frozenset()
-    """Which of the schedules are drawn pale: something newer is under way."""
+    """Numbers of the schedules that are drawn pale, because a newer one is being computed."""
     stages: tuple[int, ...] = ()
-    """Per block the number of its stage, where the plan is changed by hand."""
+    """Stage of each block, if the plan can be changed by hand."""
     changing: bool = False
-    """Whether runs are moved by hand."""
+    """Whether runs can be moved by hand."""
     pins: tuple[tuple[int, int], ...] = ()
-    """Runs, as block and micro-batch, that stay where they are."""
+    """Pinned runs, as block and micro-batch."""
     circle: tuple[tuple[int, int], ...] = ()
-    """Runs of which each waits for the next, and the last for the first."""
+    """Runs that wait for each other in a circle."""
     verdict: str = ""
-    """What the last change by hand did, or why it was not made."""
+    """Effect of the latest change by hand, or why it was refused."""
     refused: bool = False
 
     def header(self, which: int) -> dict[str, Any]:
-        """The part of the header of one schedule that says so."""
+        """Return these settings as a part of the header of one schedule."""
         return {name: value for name, value in {**asdict(self), "past": which in self.past}.items() if value}
 
 
 def timeline_data(shown: Sequence[Titled], *, memory: bool = True, look: Look | None = None) -> bytes:
-    """Everything that the timeline shows of some schedules, framed as above, with or without lanes of memory.
+    """Return all that the timeline shows of some schedules, with or without memory lanes.
 
-    All must be in the same unit of time; a title is shown where there are several.
+    All must have the same time unit. Titles are shown if there are several schedules.
     """
     frames, look = list[bytes](), look or Look()
     for which, (title, schedule) in enumerate(shown):
@@ -73,7 +74,7 @@ def timeline_data(shown: Sequence[Titled], *, memory: bool = True, look: Look | 
 
 
 def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]:
-    """The header and the columns of each schedule in such a buffer, starts as ticks again."""
+    """Return the header and the columns of each schedule in a buffer. Starts are absolute ticks."""
     frames, begin = [], 0
     while begin < len(data):
         size = int.from_bytes(data[begin : begin + 4], "little")
@@ -82,13 +83,13 @@ def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray
         for name, dtype, length in header["columns"]:
             columns[name] = np.frombuffer(data, dtype, length, begin)
             begin += length * np.dtype(dtype).itemsize
-            begin += -begin % _ALIGNED
+            begin += -begin % _ALIGNMENT
         frames.append((header, {**columns, "start": np.cumsum(columns["start"].astype(np.int64))}))
     return frames
 
 
 def timeline_height(data: bytes, *, tools: bool = True) -> int:
-    """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
+    """Return the height of the component in pixels, so that the page can reserve it."""
     looks = [header for header, _ in timeline_frames(data)]
     pixels = (_TOOLS if tools else _LEGEND + _VERDICT * ("moves" in looks[0])) + _MAP
     for look in looks:
@@ -99,22 +100,22 @@ def timeline_height(data: bytes, *, tools: bool = True) -> int:
 
 
 def heights(lanes: int, stores: int, count: int = 1, *, memory: bool = True) -> dict[str, int]:
-    """Pixels of a lane of work and of one of memory, of which there are so many.
+    """Return the heights of a work lane and of a memory lane in pixels.
 
-    Some dozens fit a screen, a hundred are named, and more become thin lines.  Several schedules share the screen, so
-    that up to three are seen at once.
+    A few dozen lanes fit on a screen, about a hundred have names, and more become thin lines. Up to three of `count`
+    schedules share the screen.
     """
-    room, named = _MOST_PIXELS // min(3, count), _TALLEST // 2
+    room, named = _ALL_LANES // min(3, count), _TALLEST // 2
     whole = lanes * _WORK_LANE + stores * _MEMORY_LANE * memory
 
     def height(most: int, of: int) -> int:
-        return max(_LEAST_LANE, min(most, max(most * room // whole, min(_NAMED_LANE, named // of))))
+        return max(_MIN_LANE, min(most, max(most * room // whole, min(_NAMED_LANE, named // of))))
 
     return {"laneHeight": height(_WORK_LANE, lanes), "memoryHeight": height(_MEMORY_LANE, stores) if memory else 0}
 
 
 def colours_of(called: Callable[[BlockKind], str] = str) -> dict[str, Any]:
-    """The part of a header that says how each kind is called and drawn."""
+    """Return names and colours of the kinds as a part of the header."""
     return {
         "kinds": [[called(kind), KIND_COLOURS[kind]] for kind in BlockKind],
         "slots": [slot_colour(slot) for slot in range(SLOTS)],
@@ -135,7 +136,7 @@ def _columns(schedule: Schedule) -> dict[str, NDArray[Any]]:
 
 
 def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
-    """The values in the fewest bytes that hold them all, as float64 beyond 32 bits; exact up to 2^53."""
+    """Return the values in the smallest unsigned type, or as float64 beyond 32 bits, which is exact up to 2^53."""
     most = int(values.max(initial=0))
     for width in _WIDTHS:
         if most <= np.iinfo(width).max and int(values.min(initial=0)) >= 0:
@@ -144,17 +145,17 @@ def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]], look: Mapping[str, Any]) -> bytes:
-    """One frame; equal schedules have one digest, however they look."""
+    """Return one frame. The digest does not depend on `look`, so equal schedules have equal digests."""
     header["columns"] = [[name, column.dtype.str, len(column)] for name, column in columns.items()]
     body = b"".join(_padded(column.tobytes()) for column in columns.values())
     header["digest"] = sha256(json.dumps(header).encode() + body).hexdigest()[:16]
     text = json.dumps({**header, **look}, ensure_ascii=False).encode("utf-8", "replace")
-    text += b" " * (-(4 + len(text)) % _ALIGNED)
+    text += b" " * (-(4 + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(4, "little") + text + body
 
 
 def _padded(raw: bytes) -> bytes:
-    return raw + bytes(-len(raw) % _ALIGNED)
+    return raw + bytes(-len(raw) % _ALIGNMENT)
 
 
 def _header(schedule: Schedule) -> dict[str, Any]:
@@ -190,13 +191,13 @@ def _header(schedule: Schedule) -> dict[str, Any]:
 
 
 def chunks_of(plan: MicroBatchPlan) -> list[int]:
-    """Per block, how many blocks of its kind come before it on its first device: the model chunks of interleaving."""
+    """Return the model chunk of each block: the number of earlier blocks of its kind on its first device."""
     seen: dict[tuple[BlockKind, int], int] = {}
     chunks = [0] * len(plan.blocks)
     for b in plan.topological_order:
         place = plan.blocks[b].kind, min(plan.blocks[b].devices)
         chunks[b] = seen[place] = seen.get(place, -1) + 1
-    # Backward blocks meet the chunks of their device in reverse.
+    # Backward blocks pass the chunks of a device in reverse order.
     for b, block in enumerate(plan.blocks):
         if block.kind in (BlockKind.BACKWARD, BlockKind.WEIGHT):
             chunks[b] = seen[block.kind, min(block.devices)] - chunks[b]
@@ -204,7 +205,7 @@ def chunks_of(plan: MicroBatchPlan) -> list[int]:
 
 
 def _steady(schedule: Schedule) -> dict[str, Any] | None:
-    """The stretch that repeats: its ends on every device, over all of them, and what to call it."""
+    """Return the repeating part: its period, its ends on each device and over all devices, and its title."""
     if schedule.repetend is None:
         return None
     steady, repeats = schedule.repetend, schedule.phase == Phase.REPETEND
@@ -227,7 +228,7 @@ def _misfit(schedule: Schedule) -> str:
 
 
 def misfit(held: Iterable[tuple[str, float, float | None]], unit: str = "B") -> str:
-    """The device that exceeds its capacity most, in a sentence, of (name, what it holds, capacity); else empty."""
+    """Return a sentence on the device that exceeds its capacity most, from (name, memory held, capacity), or empty."""
     over = [(amount - limit, name, amount, limit) for name, amount, limit in held if limit is not None]
     exceeds, name, amount, limit = max(over, key=lambda each: each[0], default=(0, "", 0, 0))
     text = f"does not fit: {name} would hold {show_memory(amount, unit)} of {show_memory(limit, unit)}"

@@ -1,4 +1,4 @@
-"""The browser's part of the timeline: the scripts and the style that lie with the app, for every page that shows it."""
+"""JavaScript and style of the timeline, from the files of the app, for the app, reports and slides."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tessel_core.bundle import BUNDLE
 
 FOLDER = BUNDLE / "pages" / "shared" / "timeline"
 MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs", "timeline.mjs")
-"""In the order in which they need each other."""
+"""Modules in the order of their imports."""
 SMALLER = """
 .timeline :is(.views, .choices, .details) { display: none; }
 .timeline .legend { display: inline-flex; }
 """
-"""Style of a timeline without what stands over and under its lanes, but for the legend."""
+"""Style of a timeline without tools and details. It keeps its legend."""
 
 
 def text_of(name: str) -> str:
-    """One of the files, such as `timeline.css`."""
+    """Return the text of a file, such as `timeline.css`."""
     return FOLDER.joinpath(name).read_text(encoding="utf-8")
 
 
 def one_module(texts: Iterable[str]) -> str:
-    """Modules as one, which a browser can load without asking for the others.
+    """Join modules into one that has no imports.
 
     >>> one_module(["export const a = 1;", 'import { a } from "./a.mjs";\\nexport default a;'])
     'const a = 1;\\nexport default a;'
@@ -35,15 +35,15 @@ def one_module(texts: Iterable[str]) -> str:
 
 @cache
 def timeline_module() -> str:
-    """The timeline as one module, whose default export begins it."""
+    """Return the timeline as one module, whose default export starts it."""
     return one_module(text_of(name) for name in MODULES)
 
 
 def with_begin(module: str) -> str:
-    """The module with its default export as a function called `begin`, for a page without a loader of modules."""
+    """Return the module with its default export as a function named `begin`, for a page that cannot load modules."""
     return module.replace("export default function (", "function begin(")
 
 
 def timeline_function() -> str:
-    """The timeline as an expression: the function that begins it."""
+    """Return a JavaScript expression whose value is the function that starts the timeline."""
     return f"(() => {{\n{with_begin(timeline_module())}\nreturn begin;\n}})()"

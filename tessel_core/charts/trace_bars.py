@@ -1,4 +1,4 @@
-"""What the timeline does not show of a simulation: idle time by cause, and what fills a device's memory at its peak."""
+"""Bar charts of a simulation: idle time by cause, and the memory of a device at its peak."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tessel_core.simulation.trace import device_name
 from tessel_core.units import memory_scale, show_memory, show_time
 
 _TOP, _BAR, _BOTTOM = 8, 22, 50
-_MOST_BARS = 12
+_MAX_BARS = 12
 
 
 def trace_cause_chart(trace: Trace, idle: ProgramIdle, mesh: DeviceMesh | None = None) -> go.Figure:
-    """Per device, the shares of the latency: busy computing, and idle by cause."""
+    """Plot the share of computing time, and of idle time by cause, of each device."""
     names = [plain(device_name(device, mesh)) for device in trace.devices]
     return cause_bars(idle.causes, names, lambda ticks: show_time(ticks * idle.tick, "s"))
 
 
 def peak_chart(trace: Trace, device: int) -> go.Figure:
-    """Bars of the largest shares of a device's memory at its peak, the largest on top, and the rest as one.
+    """Plot the largest parts of a device's memory at its peak, the largest on top, and the rest as one bar.
 
-    Micro-batches have bars of their own as long as there is room for all.  Raises InputError for a device that the
-    program does not use.
+    Micro-batches have separate bars if there is room for all. Raises InputError for a device that the program does not
+    use.
     """
     shares = memory_shares(trace, device)
     divisor, unit = memory_scale(shares[0].bytes if shares else 1, "B")
-    shares = shares if len(shares) <= _MOST_BARS else over_micro_batches(shares)
-    rest = shares[_MOST_BARS:]
-    rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:_MOST_BARS]]
+    shares = shares if len(shares) <= _MAX_BARS else over_micro_batches(shares)
+    rest = shares[_MAX_BARS:]
+    rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:_MAX_BARS]]
     rows += [("everything else", sum(each.bytes for each in rest), sum(each.values for each in rest))] if rest else []
     bars = go.Bar(
         name="at the peak",

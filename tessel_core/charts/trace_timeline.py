@@ -1,7 +1,7 @@
-"""A simulation as a frame of the timeline's buffer: every operation on its device's stream, and what devices hold.
+"""A simulation as data for the timeline: every operation on its device's stream, and the memory of devices.
 
-Its lanes are streams, and a run is an operation on one of them; ends and memory follow from no plan and stand in
-columns of their own, moments rounded to whole nanoseconds.
+A lane is a stream, and a run is an operation on it. Durations and memory have separate columns, because no plan gives
+them. Times are rounded to whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tessel_core.units import TICKS_PER_SECOND
 
 _UNIT = "ns"
 _COMMUNICATION = "⇄"
-"""Behind the name of a device, for its lane of communication."""
+"""Suffix of a device's name for its communication lane."""
 _UPDATE = "update"
-"""The phase of the optimizer and of what sums gradients for it."""
+"""Phase of the optimizer and of the reduction of gradients."""
 
 
 def trace_data(trace: Trace, mesh: DeviceMesh | None = None, look: Look | None = None) -> bytes:
-    """Everything that the timeline shows of a simulation, framed as `timeline_data` frames a schedule.
+    """Return all that the timeline shows of a simulation, in the format of `timeline_data`.
 
-    `mesh` gives devices their names and capacities.  Operations that take no time are left out.
+    `mesh` gives devices their names and capacities. Operations that take no time are left out.
     """
     names = [device_name(device, mesh) for device in trace.devices]
     lanes, lane = _lanes(trace, names)
@@ -77,9 +77,9 @@ def _ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _lanes(trace: Trace, names: list[str]) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Devices in order, computing above as many lanes of communication as it takes, and each event's lane.
+    """Return the lanes, and the lane of each event. Each device has a computing lane above its communication lanes.
 
-    What takes no time, or runs on the host, has none: -1.
+    The lane is -1 for events that take no time or run on the host.
     """
     place = np.full(max((*trace.devices, *trace.device.tolist(), 0)) + 1, -1)
     place[list(trace.devices)] = np.arange(len(names))
@@ -95,13 +95,13 @@ def _lanes(trace: Trace, names: list[str]) -> tuple[list[dict[str, Any]], NDArra
 
 
 def _called(trace: Trace, kind: BlockKind) -> str:
-    """In the legend; where all that is neither forward nor backward changes weights, it is called so."""
+    """Return the name of a kind in the legend. Other operations are named "update" if all of them belong to it."""
     rest = {op.tag.phase for op in trace.program.ops if kind_of(op) is BlockKind.OTHER}
     return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
 
 
 def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Operations that look alike (name, kind, stage), and per operation to which of them it belongs."""
+    """Return groups of operations with the same name, kind and stage, and the group of each operation."""
     numbers: dict[tuple[str, int, int | None, bool], int] = {}
     kinds = list(BlockKind)
     block_of = np.empty(len(trace.program.ops), np.int64)
@@ -124,26 +124,26 @@ def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
 
 
 def _name(trace: Trace, op: Op) -> str:
-    """Its kind; of a schedule's block the block's own name, which its first value has with the micro-batch behind."""
+    """Return the kind of an operation, or the name of a schedule's block, which is in the name of its first value."""
     if not (find_operator(op.kind).stated and op.outputs):
         return op.kind
     return trace.program.names.get(op.outputs[0], op.kind).removesuffix(f".m{op.tag.micro_batch}")
 
 
 def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:
-    """Per device the number of its steps, and all steps, of which only the last of each nanosecond is seen."""
-    counts, apart, held = list[int](), list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+    """Return the number of memory steps of each device, and all steps. Only the last step per nanosecond is kept."""
+    counts, gaps, held = list[int](), list[NDArray[np.int64]](), list[NDArray[np.int64]]()
     for device in trace.devices:
-        mine = trace.memory_device == device
-        time = np.concatenate(([0], _ticks(trace.memory_time[mine])))
-        level = np.concatenate(([0], trace.memory_bytes[mine]))
+        on_device = trace.memory_device == device
+        time = np.concatenate(([0], _ticks(trace.memory_time[on_device])))
+        level = np.concatenate(([0], trace.memory_bytes[on_device]))
         last = np.append(np.diff(time) > 0, True)
         counts.append(int(last.sum()))
-        apart.append(np.diff(time[last], prepend=0))
+        gaps.append(np.diff(time[last], prepend=0))
         held.append(level[last])
     empty = np.empty(0, np.int64)
     return counts, {
-        "memory_time": narrow(np.concatenate([empty, *apart])),
+        "memory_time": narrow(np.concatenate([empty, *gaps])),
         "memory_held": np.concatenate([empty, *held]).astype(np.float32),
     }
 

@@ -93,14 +93,14 @@ def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
     whole, steady = IdleSplit.of_report(report)
     splits = [(name, each) for name, each in (("whole schedule", whole), ("steady state", steady)) if each is not None]
     idle = (
-        titled("Idle time by what could change it", _figure(idle_chart(splits), "idle"), note(meanings())),
+        titled("Idle time by remedy", _figure(idle_chart(splits), "idle"), note(meanings())),
         titled("Idle time by cause", _figure(cause_chart(idle_causes(schedule), schedule.plan), "causes")),
     )
     known = [news for news in report.history if news.objective is not None or news.bound is not None]
     if not known:
         return section("Where the time goes", columns(*idle))
     curve = _figure(gap_curve(known, schedule.plan.time_unit, report.wall_s), "history")
-    return section("Where the time goes", columns(*idle), titled("Progress of the search", curve))
+    return section("Where the time goes", columns(*idle), titled("Search progress", curve))
 
 
 def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:

@@ -1,1 +1,1 @@
-"""The application room, between solvers and screens: what one person works on, its runs, answers and store."""
+"""State of one user's work, between solvers and screens: workspace, background runs, stored answers, sentences."""

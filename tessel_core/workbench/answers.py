@@ -1,4 +1,4 @@
-"""Answers that outlive the process: kept by question, and checked by the referee again when they come back."""
+"""Stored answers of schedule searches, found by question. The referee checks each one again when it is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def digest(question: Question) -> str:
-    """The same for questions of one search, in every process and on every machine."""
+    """Return the name under which the answer to a question is stored.
+
+    It is equal in every process, and for questions that differ only in their objective.
+    """
     document = {
         "scheduler": question.scheduler,
         "plan": PLAN.write(question.plan.unlabelled),
@@ -37,9 +40,9 @@ def digest(question: Question) -> str:
 
 
 def solve_and_keep(question: Question, control: Control, answers: Answers) -> ScheduleReport:
-    """The answer to a question, which is kept as well where it can be: the store says itself when it cannot.
+    """Solve a question and store its answer. If that fails, the store reports it.
 
-    A search that was stopped leaves an earlier answer where it is.
+    A cancelled search does not replace a stored answer.
     """
     report, name = question.solve(control), digest(question)
     with suppress(InputError):
@@ -49,32 +52,34 @@ def solve_and_keep(question: Question, control: Control, answers: Answers) -> Sc
 
 
 def recall(question: Question, answers: Answers) -> ScheduleReport | None:
-    """The answer that was kept, or ships with the samples; None where there is none that can be trusted: the referee
-    judges it again."""
+    """Return the stored answer to a question, or the one that ships with the samples.
+
+    None if there is none, or if the referee rejects it.
+    """
     name = digest(question)
     try:
         found = answers.find(name) or _shipped(name)
         report = None if found is None else read_answer(found, question.plan)
     except InputError as error:
-        _LOG.warning("an answer that was kept cannot be read: %s", error)
+        _LOG.warning("a stored answer cannot be read: %s", error)
         return None
     if report is None:
         return None
     broken = next(_violations(report, question), None)
     if broken is not None:
-        _LOG.warning("an answer that was kept is not valid: %s", broken)
+        _LOG.warning("a stored answer is not valid: %s", broken)
         return None
     return question.answered_by(report)
 
 
 def _shipped(name: str) -> bytes | None:
-    """The answer that ships under a digest; `tools/make_answers.py` makes them."""
+    """Return the shipped answer with this name, or None. `tools/make_answers.py` makes these files."""
     path = ANSWER_FOLDER / f"{name}.json"
     return path.read_bytes() if path.is_file() else None
 
 
 def _violations(report: ScheduleReport, question: Question) -> Iterator[Violation]:
-    """Violations in an answer: of its schedules, its steady state, and its claims for either objective."""
+    """Yield the violations of an answer: of its schedules, its steady state, and its claims for both objectives."""
     found = report.schedules or (() if report.drawable is None else (report.drawable,))
     if report.solver != question.scheduler or any(each.micro_batches != question.micro_batches for each in found):
         yield Violation("claims", "answer", "is to another question")
@@ -87,17 +92,17 @@ def _violations(report: ScheduleReport, question: Question) -> Iterator[Violatio
         if spoken.objective_name == PERIOD and spoken.objective != spoken.kept_period:
             yield Violation("claims", "report.objective", "is not the period of the steady state")
     if report.repetend is not None:
-        # Until the first micro-batch has ended: then every pair that can meet has met.
+        # Expand until the first micro-batch has ended. By then every two runs that can overlap in time have done so.
         enough = report.repetend.unroll * (report.repetend.latency // report.repetend.period + 2)
         yield from check_schedule(report.repetend.expand(enough))
     if report.steady is not None and not _keeps(report.steady, report.repetend):
-        yield Violation("claims", "steady", "does not keep the repetend, which it has micro-batches enough for")
+        yield Violation("claims", "steady", "does not keep the repetend, although it has enough micro-batches")
     if report.shortest and report.steady and report.shortest.makespan > report.steady.makespan:
         yield Violation("claims", "shortest", "is longer than the schedule that keeps the repetend")
 
 
 def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
-    """Whether it repeats as fast as the repetend, or, being too short for that, something slower."""
+    """Return whether a schedule keeps the repetend's period. With too few micro-batches, a longer one counts too."""
     kept = schedule.repetend
     if kept is None or repetend is None:
         return False

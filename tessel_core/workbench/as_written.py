@@ -1,4 +1,4 @@
-"""A PyTorch CSV that says its sends and receives, opened as it is written."""
+"""Open a PyTorch CSV that lists its sends and receives, timed as it is written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tessel_core.workbench.workspace import Workspace, Written
 
 
 def as_written(work: Workspace, found: PyTorchCsv) -> Workspace:
-    """The workspace that has opened the file, timed in each way in which its receives can wait.
+    """Return the workspace with the file opened, timed for each way in which its receives can wait.
 
-    The schedule shown is that of receives on streams of their own; both stand in the comparison, unless what is there
-    has another unit or number of micro-batches.  A way in which the file hangs is left out.
+    It shows the schedule whose receives wait on separate streams. The comparison gets both schedules, unless its pairs
+    have another time unit or number of micro-batches. A way in which the file hangs is left out.
     """
     from tessel_core.deadlock.as_written import timed_as_written  # late: pages load little
 
@@ -35,13 +35,13 @@ def as_written(work: Workspace, found: PyTorchCsv) -> Workspace:
 
 
 def showing(work: Workspace, written: Written) -> Workspace:
-    """With the opened file's schedule under this reading of its receives."""
+    """Return the workspace that shows the opened file with this way to wait for receives."""
     report = evaluate(Made(work.plan, written.starts).schedule, "pytorch-csv")
     return replace(work, opened=report, asked=None, by_hand=None)
 
 
 def _beside(work: Workspace) -> Comparison:
-    """The comparison with every reading; as it was where they do not go with its pairs."""
+    """Return the comparison with all timings of the file, or unchanged if they do not match its pairs."""
     comparison = work.comparison
     try:
         for each in work.written:

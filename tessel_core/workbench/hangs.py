@@ -1,4 +1,4 @@
-"""Whether the ranks of an opened file, which says its sends and receives itself, can wait forever."""
+"""Check whether the ranks of an opened PyTorch CSV can wait for each other forever."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tessel_core.workbench.workspace import Hang, Pin
 
 
 def hang_of(found: PyTorchCsv, plan: MicroBatchPlan) -> Hang | None:
-    """What goes wrong with one queue for each pair of ranks, on which each send waits for its receive, as where two
-    ranks share one communicator; the runs are those of `plan`, which is the file's.
+    """Return how the ranks hang, if they do. `plan` is the plan of the file.
 
-    None where nothing does, and of a file that leaves sends and receives out.
+    Each pair of ranks has one queue, and each send waits for its receive, as with one communicator per pair. None if
+    nothing hangs, or if the file lists no sends and receives.
     """
     if not found.communicates:
         return None
@@ -21,15 +21,15 @@ def hang_of(found: PyTorchCsv, plan: MicroBatchPlan) -> Hang | None:
     try:
         certificate = check_channels(csv_actions(found), Channels.PAIR)
     except InputError as error:
-        return Hang(f"What the file says cannot be run: {error}")
+        return Hang(f"The actions of the file cannot run: {error}")
     if certificate.proceeds:
         return None
     cells = [found.rows[place.rank][place.position].actions for place in certificate.places]
-    what = "get other tensors than they ask for" if certificate.verdict is Verdict.MISMATCHED else "wait forever"
+    what = "receive other tensors than they expect" if certificate.verdict is Verdict.MISMATCHED else "wait forever"
     said = f"{certificate.sentence[0].upper()}{certificate.sentence[1:]}"
-    return Hang(f"Ranks that do what the file says {what}. {said}", tuple(_run(action, plan) for action, *_ in cells))
+    return Hang(f"Ranks that follow this file {what}. {said}", tuple(_run(action, plan) for action, *_ in cells))
 
 
 def _run(action: StageAction, plan: MicroBatchPlan) -> Pin:
-    """The run of the stage that makes, or takes, what is sent."""
+    """Return the run of the stage that sends or receives the tensor of an action."""
     return Pin(plan.block_index(f"{action.kind[-1]}{action.stage}"), action.micro_batch or 0)

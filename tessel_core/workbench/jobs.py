@@ -1,6 +1,6 @@
-"""Runs in the background: one thread a question, cancelled when no client is watching.
+"""Background runs: one thread per question, cancelled when no client is watching.
 
-Plain objects that any user interface can poll; nothing here knows one.
+Any user interface can poll them.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from tessel_core.hosting import MAX_JOB_SECONDS, hosted
 T = TypeVar("T")
 
 PATIENCE_S = 4.0
-"""Seconds that a run goes on after its last watcher was seen: a reload is shorter, a closed tab is not."""
+"""Time that a run continues after its last watcher was seen. Reloading a tab takes less."""
 
 _NICENESS = 10
-"""Of threads that search, on the scale from -20 to 19."""
-_LOOK_S = 0.02
-"""Seconds between two looks for a first part."""
-_KEPT = 96
-"""Finished runs that are remembered, so that their answers can be looked up by question."""
+"""Niceness of searching threads, between -20 and 19."""
+_POLL_S = 0.02
+"""Time between two polls for the first part of an answer."""
+_MAX_FINISHED_RUNS = 96
+"""Number of finished runs to remember, so that their answers can be found by question."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Run(Generic[T]):
-    """One call on a thread of its own; everything here may be asked from any thread at any time.
+    """One call on a separate thread. All methods are thread-safe.
 
-    Once it has ended it has a result or an error.  A cancelled one has a result, which keeps what was found.
+    An ended run has a result or an error. The result of a cancelled run is the best answer so far.
     """
 
     def __init__(self, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
         self.control = Control(MAX_JOB_SECONDS) if hosted() else Control()
         self.result: T | None = None
         self.error: Exception | None = None
-        """An `InputError` that says what was wrong, or the bug."""
+        """`InputError` for invalid input, or another exception for a bug."""
         self._call = call
         self._patience_s = patience_s
         self._seen = time.monotonic()
@@ -53,23 +53,24 @@ class Run(Generic[T]):
         self._ended_after_s = 0.0
 
     def start(self) -> None:
-        """Begin; the threads are daemons, so they never keep the process alive."""
+        """Start the threads. They are daemons, so they never keep the process alive."""
         threading.Thread(target=self._work, name="run", daemon=True).start()
         threading.Thread(target=self._mind_watchers, name="run-watch", daemon=True).start()
 
     @property
     def running(self) -> bool:
+        """Whether the run has not ended yet."""
         return not self._ended.is_set()
 
     @property
     def progress(self) -> Progress | None:
-        """The latest news, None before there is any."""
+        """Latest progress report. None before the first."""
         history = self.control.history
         return history[-1] if history else None
 
     @property
     def history(self) -> tuple[Progress, ...]:
-        """All news so far, oldest first."""
+        """All progress reports so far, oldest first."""
         return tuple(self.control.history)
 
     @property
@@ -79,42 +80,42 @@ class Run(Generic[T]):
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds since the start, up to the end."""
+        """Wall time in seconds from the start until now, or until the end."""
         return self._ended_after_s if self._ended.is_set() else self.control.elapsed_s
 
     @property
     def complaint(self) -> str:
-        """One sentence for people about the error; empty without one."""
+        """The error as one sentence for users. Empty if there is none."""
         if self.error is None or isinstance(self.error, InputError):
             return str(self.error or "")
-        return f"a bug of ours stopped this run ({type(self.error).__name__}: {self.error})"
+        return f"a bug in Tessel Explorer stopped this run ({type(self.error).__name__}: {self.error})"
 
     def cancel(self) -> None:
-        """Ask for an end soon; the result keeps the best so far."""
+        """Ask the run to end soon. Its result is the best answer so far."""
         self.control.cancel()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until the end or for `timeout_s`; True when the run has ended."""
+        """Block until the run ends, or for `timeout_s`. Return whether the run has ended."""
         return self._ended.wait(timeout_s)
 
     def wait_for_part(self, timeout_s: float) -> None:
-        """Block until a first part of the answer is there, until the end or for `timeout_s`."""
+        """Block until the first part of the answer, until the run ends, or for `timeout_s`."""
         until = time.monotonic() + timeout_s
-        while not self.control.parts and time.monotonic() < until and not self.wait(_LOOK_S):
+        while not self.control.parts and time.monotonic() < until and not self.wait(_POLL_S):
             pass
 
     def touch(self) -> None:
-        """Say that somebody is still interested, by polling."""
+        """Record that a client still watches this run."""
         self._seen = time.monotonic()
 
     def watch(self, present: Callable[[], bool]) -> None:
-        """Have `present` asked, on a thread of ours, whether a watcher who cannot poll is still there."""
+        """Add a watcher that cannot poll. A thread calls `present` to check whether it is still there."""
         self.touch()
         if present not in self._watchers:
             self._watchers = (*self._watchers, present)
 
     def leave(self, present: Callable[[], bool]) -> None:
-        """Ask `present` no more: this watcher wants another run instead."""
+        """Remove a watcher."""
         self._watchers = tuple(each for each in self._watchers if each != present)
 
     def _work(self) -> None:
@@ -138,19 +139,19 @@ class Run(Generic[T]):
 
 
 class Jobs:
-    """The runs of one process, by question.
+    """Runs of one process, by question.
 
-    Invariant: of the runs with one key, at most one is running.
+    Invariant: at most one run per key is running.
     """
 
-    def __init__(self, kept: int = _KEPT, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, kept: int = _MAX_FINISHED_RUNS, patience_s: float = PATIENCE_S) -> None:
         self._kept = kept
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._runs: OrderedDict[Hashable, Run[Any]] = OrderedDict()
 
     def submit(self, key: Hashable, call: Callable[[Control], T]) -> Run[T]:
-        """Start `call`, or join the run of the same key that is under way."""
+        """Start `call`, or return the running run with the same key."""
         with self._lock:
             found = self._runs.get(key)
             if found is not None and found.running:
@@ -164,14 +165,14 @@ class Jobs:
             return run
 
     def find(self, key: Hashable) -> Run[Any] | None:
-        """The latest run of this question, None where it was never asked or is forgotten."""
+        """Return the latest run with this key. None if there is none or it was forgotten."""
         with self._lock:
             if key in self._runs:
                 self._runs.move_to_end(key)
             return self._runs.get(key)
 
     def close(self, timeout_s: float = 1.5) -> None:
-        """End all runs: a process that exits under a working CP-SAT is aborted by its C++ runtime."""
+        """Cancel all runs and wait for them. The C++ runtime aborts a process that exits while CP-SAT is working."""
         with self._lock:
             running = [run for run in self._runs.values() if run.running]
         for run in running:
@@ -186,7 +187,7 @@ class Jobs:
 
 
 def _step_back() -> None:
-    """Let pages go first: this thread, and all that it starts, run on what others leave of the processor.
+    """Lower the priority of this thread and the threads that it starts, so that pages stay responsive.
 
     Only Linux has priorities per thread.
     """

@@ -1,4 +1,4 @@
-"""The record of a placer's answer, besides the placement."""
+"""A placer's answer without its placement, as a workspace stores it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.units import show_memory
 
 @dataclass(frozen=True, slots=True)
 class PlacerAnswer:
-    """A placer's answer without its placement; times are in the graph's unit."""
+    """A placer's answer without its placement. `objective` and `bound` are in the graph's unit."""
 
     placer: str
     status: Status
@@ -24,7 +24,7 @@ class PlacerAnswer:
 
 
 def outcome_of(report: PlacementReport) -> PlacerAnswer:
-    """All of it but the placement."""
+    """Return the report without its placement."""
     return PlacerAnswer(
         report.solver,
         report.status,
@@ -37,11 +37,11 @@ def outcome_of(report: PlacementReport) -> PlacerAnswer:
 
 
 def _advice(report: PlacementReport) -> str:
-    """The memory or number of accelerators that would do, where found."""
+    """Return the memory or the number of accelerators that would be enough. Empty if unknown."""
     found = []
     if report.least_accelerators is not None:
         found.append(f"{report.least_accelerators} accelerators of the same memory")
     if report.least_memory is not None:
         found.append(f"{show_memory(report.least_memory, 'B')} on each accelerator")
     would = " or ".join(found)
-    return f"{would[0].upper()}{would[1:]} would do" if would else ""
+    return f"{would[0].upper()}{would[1:]} would be enough" if would else ""

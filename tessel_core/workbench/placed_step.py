@@ -1,4 +1,4 @@
-"""The program of the open placement, in the order of a schedule of its plan."""
+"""Program of the open placement, in the order of a schedule."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from tessel_core.workbench.planning import halves_source, plan_source
 
 
 def shows_placement(placing: Placing, source: str) -> bool:
-    """Whether a plan from this source is that of the open placement, of a graph that shows a network on a mesh."""
+    """Return whether a plan with this source was made from the open placement of a network on a mesh."""
     if placing.graph is None or not placing.on_mesh or not placing.graph.graph.network or placing.assignment is None:
         return False
     return source in (plan_source(placing), halves_source(placing))
 
 
 def samples_of(graph: OperatorGraph, schedule: Schedule) -> int:
-    """Samples of one step."""
+    """Return the number of samples per step."""
     return graph.batch_size * schedule.micro_batches
 
 
 def placed_step(graph: OperatorGraph, placement: Placement, schedule: Schedule) -> Distributed:
-    """One step of the network that a graph shows, as it is placed and scheduled; in training Adam's update ends it.
+    """Return one step of a placed and scheduled network. A training step ends with Adam's update.
 
-    Raises InputError where the graph or the placement was changed since the schedule's plan was made, or where no
-    program follows from them.
+    Raises InputError if graph or placement have changed since the schedule's plan was made, or if they give no program.
     """
     from tessel_core.networks.graphs.table import network_of, network_program
 

@@ -1,4 +1,4 @@
-"""A placement out to its file, and placements from files onto what is open."""
+"""Write the open placement to a file, and apply placements from files to the open graph and mesh."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tessel_core.workbench.placing import ALL_OBJECTIVES, FOR_REPLICAS, Placing
 
 
 def placement_file_text(placing: Placing) -> str:
-    """The placement as a tessel-placement file that says of itself what is known; there must be one.
+    """Return the placement, which must exist, as a tessel-placement file with a report.
 
-    Raises InputError where it breaks a rule: files hold placements that can be used.
+    Raises InputError if it breaks a rule, because files hold only valid placements.
     """
     placement = placing.placement
     assert placing.graph is not None
@@ -30,7 +30,7 @@ def placement_file_text(placing: Placing) -> str:
     broken = broken_rules(placing, placement)
     reached, bound = reach(placing, placement, PlacementLoads.of(placement)), known_bound(placing)
     if broken or reached is None:
-        why = broken[0] if broken else "has subgraphs that wait for each other; a placer chooses others"
+        why = broken[0] if broken else "has subgraphs that wait for each other. Press Place to get valid ones"
         raise InputError("the placement", why)
     proved = bound is not None and reached <= bound * (1 + SAME)
     report = PlacementReport(
@@ -46,7 +46,7 @@ def placement_file_text(placing: Placing) -> str:
 
 
 def answer_text(placing: Placing, report: PlacementReport) -> str:
-    """The placement of a report on the question as a tessel-placement file; there must be one, and a graph."""
+    """Return the placement of a report as a tessel-placement file. Report and graph must exist."""
     assert placing.graph is not None
     replicas = None if placing.replicas is None else search_options(placing.replicas)
     terms = PlacementTerms(placing.communication, _cost_options(placing), placing.pins, replicas)
@@ -57,25 +57,25 @@ def answer_text(placing: Placing, report: PlacementReport) -> str:
 
 
 def _cost_options(placing: Placing) -> dict[str, bool | int | float | str]:
-    """Those that loads and memory depend on: on a pool only the number of micro-batches, where it is not as usual."""
+    """Return the cost options that affect loads and memory. On a pool: only a changed number of micro-batches."""
     if not placing.on_mesh:
         return {key: value for key, value in changed_options(placing.costs).items() if key == "micro_batches"}
     found = search_options(placing.costs)
     if placing.costs.tensor == 1:
         del found["tensor"]
     if isinstance(placing.costs.in_flight, int):
-        del found["micro_batches"]  # a number is held however many there are
+        del found["micro_batches"]  # a fixed number in flight does not depend on it
     return found
 
 
 def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
-    """With the operators where a file has them, on the devices, costs and pins that it names; its claims are left out.
+    """Return the placement of a file, with its devices, costs and pins. The file's report is not trusted.
 
-    Raises InputError where it belongs to another graph or another mesh than those that are open, or does not fit them.
+    Raises InputError if the file belongs to another graph or mesh than the open ones, or does not fit them.
     """
     file = placing.graph
     if file is None or kept.graph != file.fingerprint:
-        raise InputError("graph", "the placement belongs to another operator graph, open that one first")
+        raise InputError("graph", "the placement belongs to another operator graph. Open that one first")
     placing = _on_its_devices(placing, kept)
     found = _bound(kept, file, placing)
     if kept.report is not None:
@@ -103,9 +103,11 @@ def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
 
 def _check_layout(layout: StageLayout | None) -> None:
     if layout is None:
-        raise InputError("stages", "neither go round the devices nor down and up again, several on each")
+        raise InputError("stages", "form neither a loop nor a V over the devices")
     if layout.stages_per_device > MAX_STAGES_PER_DEVICE:
-        raise InputError("stages", f"are {layout.stages_per_device} on each device, {MAX_STAGES_PER_DEVICE} at most")
+        raise InputError(
+            "stages", f"must be at most {MAX_STAGES_PER_DEVICE} per device, got {layout.stages_per_device}"
+        )
 
 
 def _bound(kept: PlacementFile, file: GraphFile, placing: Placing) -> Placement:
@@ -121,19 +123,19 @@ def _on_its_devices(placing: Placing, kept: PlacementFile) -> Placing:
         pool = kept.pool or (placing.graph.pool if placing.graph is not None else None) or placing.pool
         return placing.with_devices(on_mesh=False, pool=pool).with_micro_batches(costs.micro_batches)
     if kept.mesh != placing.mesh.fingerprint:
-        raise InputError("mesh", "the placement belongs to another device mesh, open that one first")
+        raise InputError("mesh", "the placement belongs to another device mesh. Open that one first")
     on_mesh = placing.with_devices(on_mesh=True, pool=placing.pool)
     return on_mesh.costing(costs, kept.terms.communication)
 
 
 def with_split(placing: Placing, split: SplitFile) -> Placing:
-    """With the operators where a published split has them; its bound stays where the problem does.
+    """Return the placement of a published split. A known bound is kept if the problem stays the same.
 
-    Raises InputError where there is no graph, and as for `split_placement`.
+    Raises InputError if no published graph is open, and as `split_placement` does.
     """
     file = placing.graph
     if file is None or file.pool is None:
-        raise InputError("graph", "a published split belongs to a published graph, open that one first")
+        raise InputError("graph", "a published split belongs to a published graph. Open that one first")
     placing = placing.with_devices(on_mesh=False, pool=file.pool if placing.on_mesh else placing.pool)
     found = split_placement(split, file.graph, placing.pool)
     places = replace(placing, layout=None, assignment=found.assignment, stages=None)

@@ -1,6 +1,6 @@
-"""From an operator graph over a mesh to a placement: what one person has decided so far, as one value.
+"""Graph, devices, placement question and placement of one user, as one immutable value.
 
-Operators and devices are positions in the graph and the devices; pins go by name, because they outlive both.
+Operators and devices are indices, but pins use names, because pins are kept when graph or devices change.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ from tessel_core.placement.problem import placement_problem, shared_graph
 from tessel_core.workbench.outcome import PlacerAnswer, outcome_of
 
 FIRST_MESH = "h200-8"
-_AT_FIRST = f"preset {FIRST_MESH}, at first"
+_UNCHANGED = f"preset {FIRST_MESH} (unchanged)", f"preset {FIRST_MESH}, at first"
+"""Sources of a mesh that the user has not chosen. Older workspace files have the second."""
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
 FIRST_PLACER = next(iter(PLACERS))
-FOR_REPLICAS = "are for contiguous placements for the throughput, with one stage per device"
+FOR_REPLICAS = "need a contiguous placement for throughput with one stage per device"
 
 
 @lru_cache(maxsize=1)
 def first_mesh() -> MeshFile:
-    """The mesh that stands there before anybody chose one."""
+    """Return the mesh of a new workspace."""
     return MeshFile.of(find_mesh(FIRST_MESH))
 
 
 def _assignment_from(value: object, where: str) -> tuple[tuple[int, ...], ...] | None:
-    """Per operator a position, or a list of positions for one on several devices or on none."""
+    """Return the devices of each operator. A file has one index, or a list for several devices or none."""
     if value is None:
         return None
     lists = ((each if isinstance(each, list) else [each], at) for each, at in as_items(value, where))
@@ -96,52 +97,53 @@ _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
 @dataclass(frozen=True)
 class Placing:
-    """A graph, devices, a question to the placers, and where the operators are; changed only as a whole.
+    """A graph, devices, a placement question, and the device of each operator.
 
-    Its fields say how they are kept: graph and mesh in files of their own, all else in the workspace's.
+    The annotations say how a workspace file stores the fields. Graph and mesh are separate files.
     """
 
     graph: GraphFile | None = None
     graph_source: str = ""
-    """Where the graph comes from: a sample, a file or a builder, in a few words."""
+    """Origin of the graph in a few words: a sample, a file or a builder."""
     graph_sample: str = ""
     sizes: Annotated[Mapping[str, int], _SIZES] = field(default_factory=lambda: MappingProxyType({}))
-    """What sizes that ONNX models leave open were set to last, by name."""
+    """Latest values of the open sizes of ONNX models, by name."""
     mesh: MeshFile = field(default_factory=first_mesh)
-    mesh_source: str = _AT_FIRST
+    mesh_source: str = _UNCHANGED[0]
     pool: DevicePool = field(default_factory=lambda: DevicePool(4))
     on_mesh: bool = True
-    """Whether the mesh says the devices; else the pool does, and the graph its own times."""
+    """Whether the devices are those of the mesh. Otherwise they are the pool's, with the graph's own times."""
     objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
     branches_apart: Annotated[bool, codec_of(bool).sparse()] = False
     replicas: Annotated[ReplicaOptions | None, _REPLICAS] = None
-    """Options of replicated stages; None where each stage has one device."""
+    """Options of replicated stages. None: each stage has one device."""
     layout: Annotated[StageLayout | None, _LAYOUT] = None
-    """How several stages per device lie; None for one stage per device."""
+    """Layout of several stages per device. None: one stage per device."""
     placer: Annotated[str, named(find_placer)] = FIRST_PLACER
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
-    """Options by placer, where they were changed."""
+    """Changed options, by placer."""
     costs: Annotated[CostOptions, options_of_kind(CostOptions)] = field(default_factory=CostOptions)
     communication: Communication = Communication.OVERLAPPED
     pins: Annotated[tuple[Allowance, ...], _PINS] = ()
     assignment: Annotated[tuple[tuple[int, ...], ...] | None, _ASSIGNMENT] = None
     subgraphs: Annotated[tuple[int, ...] | None, _SUBGRAPHS] = None
-    """For a latency, per operator its subgraph on its device."""
+    """Subgraph of each operator on its device, for the objective latency."""
     stages: Annotated[tuple[int, ...] | None, _SUBGRAPHS.sparse()] = None
-    """In a layout with several stages per device, per operator its stage."""
+    """Stage of each operator, in a layout with several stages per device."""
     by_hand: bool = False
-    """Whether a person has moved operators since a placer placed them."""
+    """Whether the user has moved operators since a placer placed them."""
     outcome: PlacerAnswer | None = None
-    """The last answer of a placer to this problem; its bound holds after operators are moved by hand."""
+    """Latest answer of a placer to this problem. Its bound still holds after moves by hand."""
 
     @property
     def config(self) -> Any:
+        """Options of the chosen placer."""
         return self.configs.get(self.placer) or find_placer(self.placer).config()
 
     @property
     def devices(self) -> tuple[PlacementDevice, ...]:
-        """The devices that there are, or groups of them; InputError where pool or groups do not suit graph and mesh."""
+        """Devices or groups of devices. Raises InputError if pool or groups do not suit graph and mesh."""
         if self.tensor > 1:
             return DeviceGroups(self.mesh.mesh, self.tensor).placement_devices
         if self.on_mesh or self.graph is None:
@@ -150,14 +152,14 @@ class Placing:
 
     @property
     def tensor(self) -> int:
-        """The size of the groups that devices of the mesh are in; 1 on a pool."""
+        """Number of devices per tensor-parallel group. 1 on a pool."""
         return self.costs.tensor if self.on_mesh else 1
 
     @property
     def problem(self) -> PlacementProblem:
-        """The problem for the placers; there must be a graph.
+        """The placement problem. A graph must be open.
 
-        Raises InputError where the devices or the costs are not known.
+        Raises InputError if devices or costs are unknown.
         """
         assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
@@ -166,23 +168,23 @@ class Placing:
 
     @property
     def _graph(self) -> OperatorGraph:
-        """The graph that is placed: of groups, what one of their devices does; InputError where groups do not suit."""
+        """The graph to place. For groups: the work of one device. Raises InputError if groups do not suit."""
         assert self.graph is not None
         return shared_graph(self.graph.graph, self.mesh.mesh, self.tensor)[0]
 
     @property
     def question(self) -> PlacementQuestion:
-        """The present question; InputError as for `problem`."""
+        """The current question. Raises InputError as `problem` does."""
         return self.question_to(self.placer)
 
     def question_to(self, placer: str) -> PlacementQuestion:
-        """The same question to another placer, with its own options."""
+        """Return the same question for another placer, with its own options."""
         config = self.configs.get(placer) or find_placer(placer).config()
         return PlacementQuestion(placer, self.problem, config)
 
     @property
     def placement(self) -> Placement | None:
-        """Where the operators are, None where nothing is placed yet; InputError as for `problem`."""
+        """The placement. None if nothing is placed yet. Raises InputError as `problem` does."""
         if self.assignment is None:
             return None
         found = self.problem.placement(self.assignment, self.stages if self.layout is not None else None)
@@ -190,13 +192,13 @@ class Placing:
 
     @property
     def mesh_is_chosen(self) -> bool:
-        """Whether somebody has opened or changed a mesh, and it is not the one that stands there at first."""
-        return self.mesh_source != _AT_FIRST or self.mesh != first_mesh()
+        """Whether the user has opened or changed a mesh."""
+        return self.mesh_source not in _UNCHANGED or self.mesh != first_mesh()
 
-    # What is placed, and on what
+    # Changes of graph, devices and question
 
     def with_graph(self, file: GraphFile, source: str) -> Placing:
-        """On another graph: what it has in common with the present one stays where it is."""
+        """Return the placement with another graph. Operators in both graphs keep their devices."""
         found = replace(self, graph=file, graph_source=source, graph_sample="", outcome=None)
         if self.tensor > 1:
             return found._cleared
@@ -216,27 +218,27 @@ class Placing:
         )
 
     def opened(self, file: GraphFile, source: str, sample: str = "") -> Placing:
-        """With a graph that has nothing to do with the present one; a published one brings its devices."""
+        """Return the placement with an unrelated graph. A published graph also sets the devices."""
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
         fresh = replace(fresh, subgraphs=None, stages=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
 
     def sized(self, sizes: Mapping[str, int]) -> Placing:
-        """With these open sizes remembered beside those that were set before."""
+        """Return the placement with these open sizes added to the known ones."""
         return replace(self, sizes=MappingProxyType({**self.sizes, **sizes}))
 
     def edited(self, graph: OperatorGraph) -> Placing:
-        """With an edited graph; InputError where a published one would become what its format cannot say."""
+        """Return the placement with an edited graph. Raises InputError if a published format cannot express it."""
         assert self.graph is not None
         file = GraphFile.of(graph, self.graph.pool)
         return self if file == self.graph else self.with_graph(file, self.graph_source)
 
     def on(self, mesh: MeshFile, source: str) -> Placing:
-        """On another mesh."""
+        """Return the placement on another mesh."""
         return self._redeviced(replace(self, mesh=mesh, mesh_source=source, on_mesh=True))
 
     def with_mesh(self, mesh: DeviceMesh) -> Placing:
-        """With the mesh edited; devices that were only renamed keep their operators and pins."""
+        """Return the placement with an edited mesh. Renamed devices keep their operators and pins."""
         before = self.mesh.mesh
         if mesh == before:
             return self
@@ -247,11 +249,11 @@ class Placing:
         return self.on(MeshFile.of(mesh), self.mesh_source)
 
     def with_devices(self, *, on_mesh: bool, pool: DevicePool) -> Placing:
-        """On the mesh, or on so many accelerators and hosts."""
+        """Return the placement on the mesh, or on a pool of accelerators and hosts."""
         return self._redeviced(replace(self, on_mesh=on_mesh, pool=pool))
 
     def _redeviced(self, found: Placing) -> Placing:
-        """Operators stay on the devices that there still are, by name; the others have no place."""
+        """Return `found` with operators on the devices that still exist, by name. Others lose their device."""
         try:
             before, after = self.devices, found.devices
         except InputError:
@@ -263,7 +265,7 @@ class Placing:
         index = {device.name: i for i, device in enumerate(after)}
         kept = (replace(pin, devices=tuple(name for name in pin.devices if name in index)) for pin in self.pins)
         found = replace(found, pins=tuple(pin for pin in kept if pin.devices), outcome=None)
-        if self.layout is not None:  # stages go round all devices, so none stays where it is
+        if self.layout is not None:  # the layout depends on all devices
             return replace(found, assignment=None, stages=None)
         if self.assignment is None:
             return found
@@ -271,7 +273,7 @@ class Placing:
         return replace(found, assignment=tuple(tuple(index[name] for name in on if name in index) for on in names))
 
     def costing(self, costs: CostOptions, communication: Communication) -> Placing:
-        """With other costs of the same graph on the same devices."""
+        """Return the placement with other costs."""
         if (costs, communication) == (self.costs, self.communication):
             return self
         found = replace(self, costs=costs, communication=communication, outcome=None)
@@ -279,16 +281,16 @@ class Placing:
 
     @property
     def _cleared(self) -> Placing:
-        """With nothing placed or pinned."""
+        """The same question with nothing placed or pinned."""
         return replace(self, assignment=None, subgraphs=None, stages=None, pins=(), by_hand=False, outcome=None)
 
     def with_micro_batches(self, count: int) -> Placing:
-        """With so many micro-batches a step, which stages may hold."""
+        """Return the placement with another number of micro-batches per step."""
         return self.costing(replace(self.costs, micro_batches=count), self.communication)
 
     @property
     def placers(self) -> tuple[str, ...]:
-        """The placers that make placements for the objective, the one that proves most first."""
+        """Names of the placers that support the current question, the one that proves most first."""
         return tuple(
             name
             for name, each in PLACERS.items()
@@ -303,9 +305,9 @@ class Placing:
     def wanting(
         self, objective: str, *, contiguous: bool, branches_apart: bool = False, layout: StageLayout | None = None
     ) -> Placing:
-        """With another objective, or on other placements, by a placer that serves it.
+        """Return the placement with another objective and kind of placements, and a placer that supports them.
 
-        Stages are replicated in contiguous placements for the throughput only, with one stage per device.
+        Stages can be replicated only in contiguous placements for throughput with one stage per device.
         """
         contiguous = contiguous or objective == LATENCY
         branches_apart = branches_apart and contiguous and objective == THROUGHPUT
@@ -316,7 +318,7 @@ class Placing:
         found = replace(self, objective=objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
         found = replace(found, outcome=None)
         found = found if found.can_replicate else found.replicating(None)
-        if layout != self.layout:  # operators of one stage per device have no stages to keep, and others not these
+        if layout != self.layout:  # stages of another layout cannot be kept
             found = replace(found, assignment=None, stages=None, by_hand=False)
         placer = self.placer if self.placer in found.placers else found.placers[0]
         if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
@@ -325,13 +327,13 @@ class Placing:
 
     @property
     def can_replicate(self) -> bool:
-        """Whether what is asked for allows replicated stages."""
+        """Whether the current question allows replicated stages."""
         return self.contiguous and self.objective == THROUGHPUT and self.layout is None
 
     def replicating(self, replicas: ReplicaOptions | None) -> Placing:
-        """With stages on several devices counted by these options, or on one device each, by a placer that does so.
+        """Return the placement with or without (None) replicated stages, and with a placer that supports this.
 
-        Without replicas, what was on several devices stays on the first of them.
+        Without replicas, a stage stays on the first of its devices.
         """
         if replicas == self.replicas:
             return self
@@ -341,13 +343,13 @@ class Placing:
         return replace(found, placer=found.placer if found.placer in found.placers else found.placers[0])
 
     def asking(self, placer: str, config: object) -> Placing:
-        """With another question about the same problem."""
+        """Return the placement with another placer and options."""
         return replace(self, placer=placer, configs=with_config(self.configs, placer, config))
 
-    # Where the operators are
+    # Changes of the devices of operators
 
     def answered(self, report: PlacementReport) -> Placing:
-        """With what a placer said; a report without a placement moves nothing."""
+        """Return the placement of a placer's report. A report without a placement moves nothing."""
         outcome = outcome_of(report)
         if report.solution is None:
             return replace(self, outcome=outcome)
@@ -356,16 +358,16 @@ class Placing:
         return replace(places, by_hand=False, outcome=outcome)
 
     def moved(self, operators: Iterable[str], device: str) -> Placing:
-        """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
+        """Return the placement with these operators, and those that must share their device, moved to a device.
 
-        Raises InputError naming the operator that is pinned elsewhere.
+        Raises InputError if one of them is pinned elsewhere.
         """
         names, to = [each.name for each in self.devices], self._together(operators)
         pinned = {pin.operator: pin.devices for pin in self.pins}
         for operator in sorted(to):
             name = self._graph.operators[operator].name
             if device not in pinned.get(name, (device,)):
-                raise InputError(f"operator {name}", f"is pinned to {', '.join(pinned[name])}, unpin it first")
+                raise InputError(f"operator {name}", f"is pinned to {', '.join(pinned[name])}. Unpin it first")
         at = self._stage_at(names.index(device))
         before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
@@ -379,18 +381,18 @@ class Placing:
         return replace(self, assignment=assignment, stages=stages, by_hand=True)
 
     def _stage_at(self, device: int) -> tuple[int, ...]:
-        """The device with the replicas of its stage."""
+        """Return the devices of the stage that this device belongs to."""
         shared = (on for on in self.assignment or () if device in on) if self.replicas is not None else ()
         return next(iter(shared), (device,))
 
     @property
     def movable(self) -> Movable:
-        """The placement, which must be there, with what its moves must keep; InputError as for `problem`."""
+        """The placement, which must exist, with the rules for moves. Raises InputError as `problem` does."""
         assert self.placement is not None
         return Movable(self.placement, self.pins, self.contiguous, self.branches_apart)
 
     def dropped(self, operators: Sequence[int], device: int) -> Placing:
-        """As `moved`, of a placement and by positions; InputError with the reason where that would break a rule."""
+        """Move operators, given by index, as `moved` does. Raises InputError if the move would break a rule."""
         why = self.movable.why_not(operators)[device]
         names = [self._graph.operators[i].name for i in operators]
         if why:
@@ -398,7 +400,7 @@ class Placing:
         return self.moved(names, self.devices[device].name)
 
     def pinned(self, operators: Iterable[str], device: str) -> Placing:
-        """With these operators moved to a device and held there; a placer's bound holds under more pins too."""
+        """Return the placement with these operators moved and pinned to a device. More pins keep a bound valid."""
         free = self.unpinned(operators)
         names = [self._graph.operators[i].name for i in sorted(self._together(operators))]
         pins = (*free.pins, *(Allowance(name, (device,)) for name in names))
@@ -406,43 +408,42 @@ class Placing:
         return replace(moved, pins=pins, outcome=self.outcome if _stricter(pins, self.pins) else None)
 
     def unpinned(self, operators: Iterable[str]) -> Placing:
-        """With these operators free to go anywhere."""
+        """Return the placement with these operators unpinned."""
         free = {self._graph.operators[i].name for i in self._together(operators)}
         pins = tuple(pin for pin in self.pins if pin.operator not in free)
         return self if pins == self.pins else replace(self, pins=pins, outcome=None)
 
     def _together(self, operators: Iterable[str]) -> frozenset[int]:
-        """The operators and whatever must share a device with them."""
+        """Return these operators and all that must share a device with them."""
         return frozenset(self._graph.together(map(self._graph.operator_index, operators)))
 
 
 PLACING = Record(Placing, without=("graph", "mesh"))
-"""The decisions as a document, without the graph and the mesh."""
+"""Format of `Placing` in a workspace file, without graph and mesh."""
 
 
 def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: MeshFile | None) -> Placing:
-    """The decisions in a document from a file.
+    """Read a `Placing` from a document.
 
-    Raises InputError with the place and the reason; for pins and positions that do not belong to the graph and the
-    devices, too.
+    Raises InputError for an invalid document, and for pins and indices that do not belong to graph and devices.
     """
     placing = PLACING.from_fields(Fields(dict(document), "placing"), graph=graph, mesh=mesh or first_mesh())
     _check(placing)
-    # A file may ask a placer that is not offered for its objective, such as one that only judges.
+    # A file may name a placer that does not support its objective, such as one that only judges placements.
     return placing if placing.placer in placing.placers else replace(placing, placer=placing.placers[0])
 
 
 def _check(placing: Placing) -> None:
     if placing.branches_apart and (placing.objective, placing.contiguous) != (THROUGHPUT, True):
-        raise InputError("placing.branches_apart", "is for contiguous placements and the throughput")
+        raise InputError("placing.branches_apart", "needs a contiguous placement for throughput")
     if placing.replicas is not None and not placing.can_replicate:
         raise InputError("placing.replicas", FOR_REPLICAS)
     if placing.layout is not None and placing.layout.stages_per_device > MAX_STAGES_PER_DEVICE:
         count = placing.layout.stages_per_device
-        raise InputError("placing.layout", f"has {count} stages per device, {MAX_STAGES_PER_DEVICE} at most")
+        raise InputError("placing.layout", f"must have at most {MAX_STAGES_PER_DEVICE} stages per device, got {count}")
     if placing.graph is None:
         if placing.pins or any(each is not None for each in (placing.assignment, placing.subgraphs, placing.stages)):
-            raise InputError("placing", "places operators of a graph that is not there")
+            raise InputError("placing", "places operators, but the file has no graph")
         return
     graph = placing._graph
     count, devices = len(graph.operators), [device.name for device in placing.devices]
@@ -452,7 +453,9 @@ def _check(placing: Placing) -> None:
             what = "there is no such operator" if unknown is None else f"unknown device {unknown!r}"
             raise InputError(f"placing.pins.{pin.operator}", what)
     if (placing.assignment is not None and placing.layout is not None) != (placing.stages is not None):
-        raise InputError("placing.stages", "belong to a placement with several stages per device, and it to them")
+        raise InputError(
+            "placing.stages", "must be given for a placement with several stages per device, and only then"
+        )
     numbers = ("subgraphs", placing.subgraphs), ("stages", placing.stages), ("assignment", placing.assignment)
     for name, each in numbers:
         if each is not None and len(each) != count:
@@ -468,6 +471,6 @@ def _renamed(pin: Allowance, names: Mapping[str, str]) -> Allowance:
 
 
 def _stricter(pins: tuple[Allowance, ...], before: tuple[Allowance, ...]) -> bool:
-    """Whether every placement that keeps to `pins` keeps to what was `before`."""
+    """Return whether every placement that satisfies `pins` also satisfies the pins `before`."""
     now = {pin.operator: set(pin.devices) for pin in pins}
     return all(pin.operator in now and now[pin.operator] <= set(pin.devices) for pin in before)

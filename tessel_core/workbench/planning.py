@@ -1,4 +1,4 @@
-"""From a placement on to schedules: its micro-batch plan, and the joint search near it."""
+"""Micro-batch plan of a placement, and the question of a joint search."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tessel_core.workbench.placing import Placing
 
 
 def has_weight_gradients(graph: OperatorGraph) -> bool:
-    """Whether weight gradients can be blocks of their own: they are operators of their own, or can become so."""
+    """Return whether weight gradients are separate operators, or can be separated."""
     split = with_weights_apart(graph)
     return any(kind_of(each, split_weights=True) is BlockKind.WEIGHT for each in split.operators)
 
 
 def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
-    """The micro-batch plan of the placement, of which there must be one.
+    """Return the micro-batch plan of the placement, which must exist.
 
-    Raises InputError where the placement is no plan, such as for an operator without a device.
+    Raises InputError if the placement gives no plan, for example because an operator has no device.
     """
     placement = placing.placement
     assert placement is not None
@@ -29,9 +29,9 @@ def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
 def split_for(
     placing: Placing, plan: MicroBatchPlan, scheduler: Scheduler, micro_batches: int
 ) -> MicroBatchPlan | None:
-    """The plan of the placement with its backward in halves, for a scheduler that needs them.
+    """Return the placement's plan with separate weight gradients, for a scheduler that needs them.
 
-    None where `plan` is in halves already, is not that of the placement, or where halves do not help.
+    None if `plan` already has them, is not the placement's plan, or the scheduler would still not apply.
     """
     halves = any(block.kind is BlockKind.WEIGHT for block in plan.blocks)
     suits = not scheduler.splits and not scheduler.why_not(plan, micro_batches)
@@ -47,7 +47,7 @@ def split_for(
 
 
 def plan_source(placing: Placing) -> str:
-    """Where the plan of the placement comes from, in a few words; there must be a graph."""
+    """Return the origin of the placement's plan in a few words. A graph must be open."""
     assert placing.graph is not None
     where = placing.mesh.mesh.name if placing.on_mesh else f"{len(placing.devices)} devices"
     where += f" in groups of {placing.tensor}" if placing.tensor > 1 else ""
@@ -55,10 +55,10 @@ def plan_source(placing: Placing) -> str:
 
 
 def halves_source(placing: Placing) -> str:
-    """As `plan_source`, for a plan with its backward in halves."""
+    """Return the origin of the placement's plan with separate weight gradients, in a few words."""
     return f"{plan_source(placing)}, backward in halves"
 
 
 def joint_question(placing: Placing, config: JointConfig, *, split_weights: bool = False) -> JointQuestion:
-    """The question of a joint search; InputError as for `Placing.problem`."""
+    """Return the question of a joint search. Raises InputError as `Placing.problem` does."""
     return JointQuestion(placing.problem, config, PlanOptions(split_weights))

@@ -1,4 +1,4 @@
-"""A schedule that runs, beside what was predicted: by the plan, or by the durations and lags of an earlier run."""
+"""Runs of a schedule on processes, compared with predictions from the plan or from an earlier run."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tessel_core.model import Expected, MeasuredRun, MemoryProfile, MicroBatchPl
 from tessel_core.scheduling.search.timing import compacted
 
 MOST_KEPT = 5_000
-"""Runs of blocks up to which a workspace keeps what was measured; an export keeps any."""
+"""Largest measured run, in runs of blocks, that a workspace stores. An export has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a run should have been."""
+    """Predicted times and memory of a run."""
 
     schedule: Schedule
     tick_ns: float
-    """Nanoseconds of one unit of the schedule's time."""
+    """Nanoseconds per unit of the schedule's time."""
     block_ns: tuple[float, ...]
-    """Per block, how long it lasts."""
+    """Duration of each block in nanoseconds."""
     peak_bytes: tuple[int, ...]
     source: str
-    """From what it follows."""
+    """Origin of the prediction, in words."""
 
     @classmethod
     def by_plan(cls, run: MeasuredRun) -> Prediction | None:
-        """From the plan at the scale of its stand-ins; None where the blocks were others."""
+        """Predict from the plan, at the scale of its stand-ins. None if the blocks were not stand-ins."""
         if run.tick_ns is None or run.unit_bytes is None:
             return None
         lasting = tuple(block.duration * run.tick_ns for block in run.schedule.plan.blocks)
@@ -44,71 +44,71 @@ class Prediction:
 
     @classmethod
     def by_run(cls, schedule: Schedule, found: Expected) -> Prediction:
-        """From the durations and lags of an earlier run: the same order, every block as early as that allows."""
+        """Predict from the durations and lags of an earlier run. Every block starts as early as the order allows."""
         retimed = Fit.of(schedule.plan, found).timed(schedule)
         return cls(retimed, 1.0, found.block_ns, found.peak_bytes, "an earlier run")
 
     @classmethod
     def of(cls, run: MeasuredRun) -> Prediction | None:
-        """What the run is held against: an earlier one where there was one, else the plan."""
+        """Predict a run from an earlier one if there is one, or else from the plan."""
         return cls.by_plan(run) if run.expected is None else cls.by_run(run.schedule, run.expected)
 
     @property
     def makespan_ns(self) -> float:
-        """Until the last run ends."""
+        """Predicted makespan in nanoseconds."""
         return self.schedule.makespan * self.tick_ns
 
     def start_of(self, block: int, micro_batch: int) -> float:
-        """Nanoseconds at which a run was to begin."""
+        """Return the predicted start of a run in nanoseconds."""
         return float(self.schedule.starts[micro_batch, block] * self.tick_ns)
 
     @property
     def idle(self) -> tuple[float, ...]:
-        """Per device, as `MeasuredRun.idle`."""
+        """Predicted idle share of each device, as in `MeasuredRun.idle`."""
         work = (sum(self.block_ns[b] for b in blocks) for blocks in self.schedule.plan.blocks_on)
         return tuple(1 - each * self.schedule.micro_batches / self.makespan_ns for each in work)
 
 
 def measured_plan(run: MeasuredRun) -> MicroBatchPlan:
-    """The plan with the durations and lags that were measured, in nanoseconds, for another search."""
+    """Return the plan with measured durations and lags in nanoseconds, for another search."""
     return Fit.of(run.schedule.plan, expected(run)).plan
 
 
 def in_the_order_of(found: Schedule, plan: MicroBatchPlan) -> Schedule:
-    """The order of a schedule on a plan with the same blocks and other durations, every run as early as it allows."""
+    """Keep the order of a schedule, but with the durations of `plan`. Every run starts as early as possible."""
     order = Schedule(plan, found.micro_batches, found.block, found.micro_batch, np.arange(len(found.start)))
     return Schedule.at_starts(plan, compacted(order))
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A run and what there is to hold against it."""
+    """A measured run with its prediction and the comparison with one process."""
 
     run: MeasuredRun
     equality: Equality | None
     prediction: Prediction | None
-    """None of a toy network that ran once."""
+    """None for a toy network that ran only once."""
 
     @classmethod
     def of(cls, run: MeasuredRun, equality: Equality | None = None) -> RunReport:
-        """A run, also from a file, and what it is held against."""
+        """Build the report of a run, which may come from a file."""
         return cls(run, equality, Prediction.of(run))
 
     @property
     def plan_tick_ns(self) -> float:
-        """Nanoseconds of one unit of the plan's time: as it was said, else by which all work is as long as measured."""
+        """Nanoseconds per unit of the plan's time: as given, or else so that total work equals measured work."""
         if self.run.tick_ns is not None:
             return self.run.tick_ns
         return sum(self.run.block_ns) / sum(block.duration for block in self.run.schedule.plan.blocks)
 
     @property
     def ratio(self) -> float | None:
-        """The measured makespan over the predicted one."""
+        """Measured makespan over predicted makespan. None without a prediction."""
         return None if self.prediction is None else self.run.makespan_ns / self.prediction.makespan_ns
 
     @property
     def worst_blocks(self) -> tuple[tuple[str, float, float], ...]:
-        """Name, predicted and measured nanoseconds of each block, the one with the largest difference first."""
+        """Name, predicted and measured duration in nanoseconds of each block, largest difference first."""
         if self.prediction is None:
             return ()
         names = [block.name for block in self.run.schedule.plan.blocks]
@@ -125,9 +125,9 @@ def run_and_report(
     *,
     measure: bool = False,
 ) -> RunReport:
-    """Run a schedule; to measure it, twice more, so that one run is warm and predicts the last.
+    """Run a schedule once. With `measure`, run it three times: the second, warm run predicts the third.
 
-    Raises as `run_schedule`.
+    Raises the errors of `run_schedule`.
     """
 
     def once() -> Ran:
@@ -143,7 +143,7 @@ def run_and_report(
 
 @dataclass(frozen=True)
 class RunQuestion:
-    """A run that somebody asks for; its answers differ, so one that is to run again has another `number`."""
+    """Question for a run. Answers differ each time, so each repetition has another `number`."""
 
     schedule: Schedule
     config: RunConfig
@@ -151,7 +151,7 @@ class RunQuestion:
     number: int = 0
 
     def solve(self, control: Control) -> RunReport:
-        """Run it on fresh processes; runs are delivered as they end, with their rank.  Raises as `run_schedule`."""
+        """Run the schedule on new processes. Finished runs are delivered with their rank. Raises as `run_schedule`."""
         with Ranks(len(self.schedule.plan.devices)) as ranks:
 
             def deliver(rank: int, runs: Sequence[Timed]) -> None:
@@ -160,7 +160,7 @@ class RunQuestion:
             return run_and_report(self.schedule, self.config, ranks, control, deliver, measure=self.measure)
 
     def latest(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> list[tuple[int, int, int, int]]:
-        """Of what was delivered, the newest round: row of the schedule, rank, start and end of its runs."""
+        """Return the delivered runs of the newest round: row of the schedule, rank, start and end."""
         schedule, done = self.schedule, self._done(parts)
         named = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
         rows, newest = {name: row for row, name in enumerate(named)}, self._newest(done)
@@ -171,7 +171,7 @@ class RunQuestion:
         ]
 
     def round_of(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> int:
-        """Which of its rounds goes on, from 0."""
+        """Return the number of the current round, from 0."""
         return self._newest(self._done(parts))
 
     def _done(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> dict[int, list[Timed]]:

@@ -1,4 +1,4 @@
-"""Slides that somebody made of schedules, which are kept with a workspace."""
+"""A user's slides of schedules, which the workspace stores."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tessel_core.errors import InputError
 from tessel_core.scheduling.comparison import Made
 
 MOST_SLIDES, MOST_RUNS = 40, 20_000
-"""Of a workspace, and of a slide: what a browser shows at once, and a file has room for."""
+"""Limit of slides per workspace, and of runs per slide, which a browser can show and a file can hold."""
 LONGEST_TITLE, LONGEST_TEXT = 200, 2_000
-"""Characters."""
+"""Limits in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSlide:
-    """A title, a text, and schedules under each other as they were when they were added.
+    """A title, a text, and schedules below each other as they were when the slide was made.
 
-    Raises InputError for what is too long or too large, and for schedules in different units of time.
+    Raises InputError if it is too long or too large, or if schedules have different time units.
     """
 
     title: str
@@ -33,11 +33,11 @@ class OwnSlide:
         if runs > MOST_RUNS:
             raise InputError("slide", f"has {runs:,} runs, more than {MOST_RUNS:,}")
         if len({made.plan.time_unit for _, made in self.shown}) > 1:
-            raise InputError("slide", "has schedules in different units of time, which share no axis")
+            raise InputError("slide", "has schedules with different time units, which cannot share an axis")
 
 
 def with_slide(slides: tuple[OwnSlide, ...], slide: OwnSlide) -> tuple[OwnSlide, ...]:
-    """With one more at the end; InputError where there are too many."""
+    """Return the slides with one more at the end. Raises InputError if there are too many."""
     if len(slides) >= MOST_SLIDES:
-        raise InputError("slides", f"are {MOST_SLIDES} already, the most that a workspace has")
+        raise InputError("slides", f"are already {MOST_SLIDES}, the limit of a workspace")
     return (*slides, slide)

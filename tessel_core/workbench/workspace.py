@@ -1,4 +1,4 @@
-"""The work of one person as one value, read from files and written to them."""
+"""The work of one user as one immutable value, with its file format."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tessel_core.workbench.placing import PLACING, Placing, placing_from
 from tessel_core.workbench.slides import OwnSlide, with_slide
 
 MICRO_BATCHES = 16
-"""The number of a new workspace."""
+"""Number of micro-batches in a new workspace."""
 
 
 def _strategies_from(value: object, where: str) -> Mapping[str, str | bool]:
-    """The strategies form, whose room is loaded only where the form is filled in."""
+    """Read the answers of the strategies form. Its package is loaded only if there are any."""
     answers = {} if value is None else options_from(value, where)
     if not answers:
         return {}
@@ -55,7 +55,7 @@ _CONFIGS = options_by(lambda scheduler: find_scheduler(scheduler).config, key="o
 
 @dataclass(frozen=True, order=True, slots=True)
 class Pin:
-    """A run that stays where it is: a block of the plan, by its place there, and a micro-batch."""
+    """A pinned run: index of a block in the plan, and a micro-batch."""
 
     block: int
     micro_batch: int
@@ -63,105 +63,104 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """That somebody changed the schedule, and which of its runs stay when a search completes it."""
+    """Marks a schedule as changed by hand, with the runs that a completion must keep."""
 
     pins: tuple[Pin, ...] = ()
     by_order: bool = False
-    """Whether they keep only the order in which they stand on each device."""
+    """Whether a completion keeps only the order of the pinned runs on each device, not their times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Why ranks that do what an opened file says wait forever, or get another tensor than the one they ask for."""
+    """Problem of ranks that follow an opened file: they wait forever, or receive another tensor than they expect."""
 
     sentence: str
     runs: tuple[Pin, ...] = ()
-    """Of which each waits for the next, and the last for the first; of another complaint, those that it names."""
+    """Runs that wait for each other in a circle, or the runs that the sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The opened file as it is written, where its receives wait in one of two ways."""
+    """Timing of an opened file for one of the two ways in which receives can wait."""
 
     receives: Annotated[str, one_of(tuple(Receives))]
     starts: Annotated[tuple[tuple[int, ...], ...], _STARTS]
-    """Shaped (micro-batches, blocks)."""
+    """Starts of all runs, with shape (micro-batches, blocks)."""
     waits: Annotated[tuple[ReceiveWait, ...], list_of(Record(ReceiveWait))] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How far somebody is with a level of the course, or with the plan as a puzzle."""
+    """Progress of the player in a level of the course, or in the plan as a puzzle."""
 
     level: str
     placed: Annotated[tuple[tuple[int, ...], ...], _STARTS] = ()
-    """Runs on the board: block, micro-batch and start each; lists of actions in the order that they were given;
-    or the devices of each part that is assigned."""
+    """Rows whose meaning depends on the level: block, micro-batch and start of each run on the board; the order of
+    each list of actions; or the devices of each part."""
     chosen: int | None = None
-    """The stop of a knob that was shown last, the period of a block that is stamped, 1 for lists that run
-    and assignments that are simulated."""
+    """Latest shown value of a knob, period of a stamped block, or 1 after lists ran or an assignment was simulated."""
     reached: bool = False
-    """Whether the best that is possible was reached, also where somebody plays on."""
+    """Whether the level was solved. This stays true if the player continues."""
 
 
 OWN = "own"
-"""The level that is the plan itself, with its number of micro-batches."""
+"""Name of the level that is the open plan with its number of micro-batches."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """A plan under study and what is asked of it; changed only as a whole, so a rerun never sees half a change."""
+    """The open plan, its questions and answers, and all else that one user works on. Immutable."""
 
     token: str
-    """By which the store and the address know it."""
+    """Key in the store and in the address."""
     name: str
-    """By which people know it."""
+    """Name that the user sees."""
     source: str
-    """Where the plan comes from: a sample, a file or a shape, in a few words."""
+    """Origin of the plan in a few words: a sample, a file or a shape."""
     sample: str
-    """Name of the sample; empty for everything else."""
+    """Name of the sample. Empty for other plans."""
     plan: MicroBatchPlan
-    """The last valid plan; equal to what the tables say while `complaint` is empty."""
+    """Last valid plan. It equals the tables in `draft` if `complaint` is empty."""
     draft: PlanTables
     complaint: str = ""
     scheduler: Annotated[str, named(find_scheduler)] = DEFAULT_SCHEDULER
     micro_batches: Annotated[int, at_least(1)] = MICRO_BATCHES
     configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
-    """Options by scheduler, where they were changed."""
+    """Changed options, by scheduler."""
     asked: Question | None = None
-    """The question of the latest search, whose answer is found by it."""
+    """Question of the latest search, by which its answer is found."""
     opened: ScheduleReport | None = None
-    """The schedule that was opened instead of a plan, or changed by hand; or the exported answer to `asked`."""
+    """Schedule that was opened or changed by hand, or the exported answer to `asked`."""
     by_hand: ByHand | None = None
-    """How `opened` was changed by hand."""
+    """Pins of `opened`, if it was changed by hand."""
     hang: Hang | None = None
-    """What goes wrong where ranks run `opened` as its file says, with its sends and receives."""
+    """Problem of ranks that run `opened` with the sends and receives of its file. None if there is none."""
     written: Annotated[tuple[Written, ...], list_of(Record(Written)).sparse()] = ()
-    """What was opened, with its receives in each way in which it does not hang."""
+    """Timings of the opened file, for each way to wait for receives in which it does not hang."""
     comparison: Comparison = field(default_factory=Comparison)
-    """The questions of the Compare page, carried along from plan to plan."""
+    """Pairs of the Compare page. They are kept when another plan opens."""
     placing: Placing = field(default_factory=Placing)
-    """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
+    """Graph, mesh and placement. They are kept when another plan opens."""
     ran: MeasuredRun | None = None
-    """What became of a schedule of the plan when it ran last."""
+    """Latest measured run of a schedule of the plan."""
     strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
-    """Answers of the strategies form that are not as usual, by field; carried along as well."""
+    """Changed answers of the strategies form, by field. They are kept when another plan opens."""
     played: Annotated[tuple[Played, ...], list_of(Record(Played)).sparse()] = ()
-    """Levels of the course that were begun; they are carried along."""
+    """Levels that were begun. They are kept when another plan opens."""
     slides: tuple[OwnSlide, ...] = ()
-    """Slides that somebody made; they are carried along."""
+    """The user's slides. They are kept when another plan opens."""
 
     @property
     def shown(self) -> ScheduleReport | None:
-        """What was opened or changed by hand, until something is searched; None where an answer is shown instead."""
+        """Schedule that was opened or changed by hand. None if the answer of a search is shown instead."""
         return self.opened if self.asked is None or self.by_hand is not None else None
 
     def hang_of(self, report: ScheduleReport | None) -> Hang | None:
-        """What goes wrong where the file that was opened is run as it says; None of every other report."""
+        """Return the problem of ranks that follow the opened file. None if there is none, and for other reports."""
         return self.hang if report is self.opened and self.by_hand is None else None
 
     def written_as(self, schedule: Schedule | None) -> Written | None:
-        """The way in which receives wait in this schedule of the file that was opened; None of every other schedule."""
+        """Return the timing of the opened file that gives this schedule. None for other schedules."""
         if schedule is None or not self.written:
             return None
         starts = Made.of(schedule).starts
@@ -169,14 +168,16 @@ class Workspace:
 
     @property
     def config(self) -> Any:
+        """Options of the chosen scheduler."""
         return self.configs.get(self.scheduler) or find_scheduler(self.scheduler).config()
 
     @property
     def question(self) -> Question:
+        """The search that the form describes now."""
         return Question(self.scheduler, self.plan, self.micro_batches, self.config)
 
     def edited(self, draft: PlanTables) -> Workspace:
-        """With new tables: their plan where they say one, else the plan before and the reason why not."""
+        """Return the workspace with new tables. Invalid ones set `complaint` and keep the last plan."""
         if draft == self.draft:
             return self
         try:
@@ -185,7 +186,7 @@ class Workspace:
             return replace(self, draft=draft, complaint=str(error))
 
     def with_plan(self, plan: MicroBatchPlan, source: str) -> Workspace:
-        """With another plan in the place of the present one; what is asked of it stays, as far as it goes."""
+        """Return the workspace with another plan. Scheduler and options stay, but schedules of the old plan go."""
         return replace(
             self,
             source=source,
@@ -202,30 +203,32 @@ class Workspace:
         )
 
     def play(self, level: str) -> Played:
-        """How far the level is."""
+        """Return the progress in a level."""
         return next((each for each in self.played if each.level == level), Played(level))
 
     def playing(self, played: Played) -> Workspace:
-        """With a level as far as it is now."""
+        """Return the workspace with new progress in a level."""
         others = tuple(each for each in self.played if each.level != played.level)
         return replace(self, played=others if played == Played(played.level) else (*others, played))
 
     @property
     def _course(self) -> tuple[Played, ...]:
-        """What was played but for the plan itself."""
+        """Progress in all levels except the plan itself."""
         return tuple(each for each in self.played if each.level != OWN)
 
     def changed_by_hand(self, report: ScheduleReport) -> Workspace:
-        """With a schedule that somebody made from the one that was shown."""
+        """Return the workspace that shows a schedule changed by hand."""
         return replace(self, opened=report, by_hand=self.by_hand or ByHand())
 
     def searching(self, question: Question) -> Workspace:
-        """With a search as the latest, whose answer stands before what was opened; what was changed by hand is left to
-        undo."""
+        """Return the workspace that shows the answer to a question instead of an opened schedule.
+
+        Changes by hand are dropped, but undo restores them.
+        """
         return replace(self, asked=question, by_hand=None, opened=None if self.by_hand else self.opened)
 
     def carrying(self, other: Workspace) -> Workspace:
-        """With what goes along from plan to plan."""
+        """Return the workspace with the parts of `other` that are kept when another plan opens."""
         return replace(
             self,
             comparison=other.comparison,
@@ -236,18 +239,18 @@ class Workspace:
         )
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
-        """With another question about the same plan."""
+        """Return the workspace with another question about the same plan."""
         configs = with_config(self.configs, scheduler, config)
         return replace(self, scheduler=scheduler, micro_batches=micro_batches, configs=configs)
 
     def about(self, objective: str) -> Workspace:
-        """Asking for another objective of the same search: in the form, of the last search and of what was opened."""
+        """Return the workspace with another objective in the form, the latest question and the opened schedule."""
         work = self.asking(self.scheduler, self.micro_batches, self.question.about(objective).config)
         asked = None if self.asked is None else self.asked.about(objective)
         return replace(work, asked=asked, opened=None if self.opened is None else self.opened.about(objective))
 
     def differs_in_more_than_answers(self, other: Workspace) -> bool:
-        """True where a person changed something that can be undone; having searched is nothing to undo."""
+        """Return whether the user changed something that undo restores. Searches do not count."""
         solved = {each.level: each.reached for each in other.played}
         played = tuple(replace(each, reached=solved.get(each.level, False)) for each in self.played)
         known = replace(self, asked=other.asked, ran=other.ran, played=played)
@@ -272,11 +275,11 @@ _WORKSPACE = Record(
         "slides",
     ),
 )
-"""The fields that stand elsewhere in a file, or in another form, left out; all others are kept as their types say."""
+"""File format of the fields, except those that the file stores elsewhere or in another form."""
 
 
 def workspace_file(work: Workspace) -> WorkspaceFile:
-    """The workspace as it is kept."""
+    """Return the workspace as a file."""
     made = (made for slide in work.slides for _, made in slide.shown)
     questions = (*work.comparison.pairs, *(() if work.asked is None else (work.asked,)), *made)
     plans = tuple(dict.fromkeys((work.plan, *(question.plan for question in questions))))
@@ -301,10 +304,10 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
 
 
 def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
-    """The workspace that was kept; its schedule is checked again, since it comes from a file.
+    """Return the workspace in a file. Its schedules are checked again.
 
-    Raises InputError with the place and the reason: for what is missing or not known, for a schedule that breaks a
-    rule, and for a placement that does not belong to its graph and devices.
+    Raises InputError if parts are missing or unknown, a schedule breaks a rule, or a placement does not belong to its
+    graph and devices.
     """
     fields = Fields(dict(file.rest), "")
     plan = file.plan
@@ -339,7 +342,7 @@ def _comparison(fields: Fields, file: WorkspaceFile) -> Comparison:
     entries = tuple(fields.objects("compared"))
     pairs = tuple(_pair(each, file) for each in entries)
     if reference is not None and reference >= len(pairs):
-        raise InputError("reference", f"must be a position in the {len(pairs)} compared, or null")
+        raise InputError("reference", f"must be an index below {len(pairs)}, or null")
     names = zip(pairs, (each.text("name", "") for each in entries), strict=True)
     return Comparison(pairs, reference, {pair: name for pair, name in names if name})
 
@@ -384,7 +387,7 @@ def _made(fields: Fields, file: WorkspaceFile) -> Made:
     fields.only("plan", "starts", "name")
     plan, starts = file.plan_at(fields), _STARTS.read(fields.take("starts"), fields.place("starts"))
     if not starts or any(len(row) != len(plan.blocks) for row in starts):
-        raise InputError(fields.place("starts"), f"must be lists of {len(plan.blocks)} starts, one a micro-batch")
+        raise InputError(fields.place("starts"), f"must have one list of {len(plan.blocks)} starts per micro-batch")
     return Made(plan, starts)
 
 

@@ -120,9 +120,7 @@ def test_the_switch_leads_to_the_steady_schedule_its_link_and_its_file(page, add
     search(page)
     page.get_by_text("Makespan proved optimal").wait_for()
     page.get_by_text("Steady", exact=True).click()
-    page.get_by_text(
-        "Period proved optimal: no order of this placement, whatever it repeats, is faster than 6 steps"
-    ).wait_for()
+    page.get_by_text("Period proved optimal: no schedule of this placement is faster than 6 steps").wait_for()
     page.wait_for_url("**objective=period**")
     page.reload()
     page.get_by_text("longer than the shortest.").wait_for()
@@ -195,7 +193,7 @@ def test_an_invalid_edit_says_so_and_keeps_the_picture(page, address: str) -> No
     type_into_first_block(page, 0.9, "2")
     page.keyboard.press("Enter")
     page.get_by_text("device gpu0: the memory of one micro-batch's blocks must sum to 0, it sums to 1").last.wait_for()
-    page.get_by_text("The last valid plan").wait_for()
+    page.get_by_text("Last valid plan").wait_for()
     page.locator(".timeline[data-view='0 16'] canvas.over").wait_for()
 
 
@@ -310,10 +308,10 @@ def test_two_tabs_on_one_workspace_lose_nothing(page, address: str) -> None:
     second.goto(page.url)
     for tab, number in ((second, "8"), (page, "9")):
         ask_about(tab, number)
-    page.get_by_text("Another tab has changed").wait_for()
-    press(page, "Open the other")
+    page.get_by_text("Another tab has also changed").wait_for()
+    press(page, "Open the other version")
     page.wait_for_url("**n=8**")
-    page.get_by_text("Another tab has changed").wait_for(state="detached")
+    page.get_by_text("Another tab has also changed").wait_for(state="detached")
 
 
 def test_the_comparison_road(page, address: str) -> None:
@@ -332,7 +330,7 @@ def test_the_comparison_road(page, address: str) -> None:
     equals(page.locator(".timeline[data-view='0 128']").count, 0)
     box_before_the_first_row = {"x": 17, "y": 1.5 * ROW_PIXELS}
     page.get_by_test_id("stDataFrame").first.click(position=box_before_the_first_row)
-    press(page, "As reference")
+    press(page, "Set as reference")
     page.wait_for_function(IDLE)
     page.reload()
     equals(panels.count, 6)

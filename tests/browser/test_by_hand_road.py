@@ -150,10 +150,10 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     only(page, "Pin").click()
     equals(lambda: verdict(page), "1 of 64 runs pinned")
     only(page, "Finish from here").click()
-    soon(lambda: told(verdict(page), "proved: nothing that keeps the pins is shorter"))
+    soon(lambda: told(verdict(page), "proved: no schedule with these pins is shorter"))
     page.reload()
     page.get_by_text("1 run pinned").wait_for()
-    only(page, "Back to what was searched").click()
+    only(page, "Back to the searched schedule").click()
     equals(lambda: digest(page), before)
 
 

@@ -25,7 +25,7 @@ def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address:
     press(page, "Open with these sizes")
     page.get_by_text("file model.onnx: batch 8").wait_for()
     go(page, "Device mesh")
-    page.get_by_text("Links of their own").wait_for()
+    page.get_by_text("Individual links").wait_for()
     page.wait_for_function(IDLE)
     page.get_by_test_id("stPopoverButton").nth(1).click()
     page.get_by_label("Preset").click()

@@ -62,7 +62,7 @@ def test_a_block_is_stamped_across(page, address: str) -> None:
         page.locator(".board .chip[data-run$=' 0'].lit").last.focus()
         page.keyboard.press("Enter")
         equals(lambda: placed(page), number + 1)
-    equals(lambda: line(page), "A block of 1: choose after how many steps it is stamped again.")
+    equals(lambda: line(page), "The block has 1 micro-batch. Choose its period.")
     period.fill("7")
     period.press("Enter")
     soon(lambda: told(line(page), r"^Every 7: B2 .* runs F2 of micro-batch 1 then"))
@@ -124,7 +124,7 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
     slides.locator(".timeline[data-painted]").wait_for()
     page.wait_for_function(IDLE)
     file = tmp_path / "deck.html"
-    download(page, "Take away as HTML").save_as(file)
+    download(page, "Download as HTML").save_as(file)
     for deck in (page, page.context.new_page()):
         if deck is not page:
             deck.context.set_offline(True)

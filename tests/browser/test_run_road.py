@@ -25,13 +25,13 @@ def test_a_recorded_run_is_seen_asked_about_kept_and_searched_again(page, addres
     page.wait_for_url("**/run**")
     page.locator(DRAWN).first.wait_for()
     headings = page.locator(".timeline .heading")
-    assert [headings.nth(i).inner_text().split()[0] for i in range(3)] == ["Measured", "Predicted", "The"]
+    assert [headings.nth(i).inner_text().split()[0] for i in range(3)] == ["Measured", "Predicted", "Planned,"]
     lanes = page.locator(DRAWN).first.bounding_box()
     page.mouse.click(lanes["x"] + lanes["width"] * 0.5, lanes["y"] + lanes["height"] * 0.45)
     page.get_by_text("than predicted.").first.wait_for()
     page.reload()  # what jumps is looked at here: from a busy machine the page comes too late to count as the file's
     page.locator(DRAWN).first.wait_for()
     looks_right(page, "Run")
-    press(page, "Search again with what was measured")
+    press(page, "Search again with measured durations")
     page.get_by_text("Makespan proved optimal").wait_for()
     assert page.get_by_text("measured run of v-shape-4").is_visible()

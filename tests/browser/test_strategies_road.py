@@ -35,7 +35,7 @@ def wait_for_strategy(page, strategy: str) -> None:
 def wait_for_program(page, strategy: str) -> None:
     """Until all of the strategy's program is shown."""
     page.get_by_text(re.compile(rf"D/H/P/K {re.escape(strategy)}")).first.wait_for()
-    page.get_by_text("When, and why so long").wait_for()
+    page.get_by_text("Time and its formula").wait_for()
     page.get_by_text(re.compile("÷")).first.wait_for()
 
 

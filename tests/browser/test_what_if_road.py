@@ -41,9 +41,9 @@ def test_a_slider_redraws_while_it_moves_and_a_cell_of_the_map_opens(page, addre
     equals(lambda: said(page.locator(".what-if [data-field=capacity]")), "1 slot")
     equals(lambda: said(page.locator(".what-if [data-field=micro_batches]")), "32")
     spoken(page, r" tie: 640 steps\.$")
-    page.get_by_text("Out, since memory does not suffice: 1F1B, v-shape-4").wait_for()
+    page.get_by_text("Does not fit in memory: 1F1B, v-shape-4").wait_for()
     no_wider_than_the_screen(page)
-    press(page, "As the plans are")
+    press(page, "Reset sliders")
     equals(lambda: said(backward), "3 : 1")
 
 

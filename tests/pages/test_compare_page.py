@@ -135,7 +135,7 @@ def test_a_schedule_changed_by_hand_is_added_as_it_is_and_opens_again() -> None:
         tab.look_at(view)
     tab.test.multiselect[0].set_value(["gpipe"])
     tab.run().press("Add").look_at("What if")
-    assert captions(tab).count("Left out, because a schedule made by hand") == 1
+    assert captions(tab).count("Left out, because a schedule changed by hand") == 1
     tick(tab, 0).press("Open").go("schedule")
     assert tab.work.by_hand is not None
     assert tab.work.opened.makespan == slower.makespan
@@ -212,7 +212,7 @@ def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
     tab = compared("1f1b", "gpipe", "sequential")
     before = tab.look_at("What if").work.comparison
     assert spoken(tab) == "1F1B, v-shape-4 wins: 44 steps, 65.6 % before Sequential, v-shape-4."
-    assert "Out, since memory does not suffice: GPipe, v-shape-4." in captions(tab)
+    assert "Does not fit in memory: GPipe, v-shape-4." in captions(tab)
     assert titles(tab) == ["1F1B", "GPipe", "Sequential"]
     what_if(tab, WhatIf(micro_batches=4, capacity=4, link=2))
     assert [each["makespan"] for each in tab.timelines()] == [48, 40, 112]
@@ -222,13 +222,13 @@ def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
     assert spoken(again) == spoken(tab), "a link carries the sliders"
     wrong = App("compare", **{**tab.address, "if": "link:2,capacity:1e9"})
     assert spoken(wrong).startswith("1F1B, v-shape-4 wins: 44 steps")
-    assert wrong.says("if must be values of sliders") or wrong.says("values of sliders")
+    assert wrong.says("if must be slider values") or wrong.says("slider values")
     tab.press("Apply to the list")
     assert [row["Makespan (steps)"] for row in table(tab)] == [48, 40, 112]
     assert spoken(tab).startswith("GPipe, v-shape-4 wins: 40 steps"), "the sliders begin again there"
     tab.press("Undo")
     assert tab.work.comparison == before
-    what_if(tab, WhatIf(pace=Fraction(3), device=2)).press("As the plans are")
+    what_if(tab, WhatIf(pace=Fraction(3), device=2)).press("Reset sliders")
     assert spoken(tab).startswith("1F1B, v-shape-4 wins: 44 steps")
 
 
@@ -280,7 +280,7 @@ def test_a_row_is_named_by_hand_and_moved_and_stays_ticked() -> None:
     arranged(tab, tab.work.comparison.named(2, "Slow").only([0, 2, 1]))
     assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B", "Slow", "GPipe"]
     assert titles(tab) == ["Slow"]
-    tab.press("As reference")
+    tab.press("Set as reference")
     arranged(tab, tab.work.comparison.only([1, 0, 2]))
     assert table(tab)[0]["Pair"] == "Slow (reference)"
     assert App("compare", **tab.address).work.comparison == tab.work.comparison
@@ -322,7 +322,7 @@ def test_the_difference_of_two_is_said_summed_and_drawn() -> None:
 def test_one_schedule_has_no_difference() -> None:
     tab = compared("1f1b")
     tab.look_at("Difference")
-    assert tab.says("A difference needs two schedules.")
+    assert tab.says("Add a second schedule to see a difference.")
 
 
 def test_unequal_work_has_no_common_chance() -> None:
@@ -333,7 +333,7 @@ def test_unequal_work_has_no_common_chance() -> None:
     tab.look_at("Jitter")
     texts = [note["text"] for note in figures(tab)[0]["layout"]["annotations"]]
     assert texts == ["chance to win", "<b>100.0%</b>", "<b>0.0%</b>"]
-    assert "among schedules of equal work only" in captions(tab)
+    assert "Only schedules of equal work compete" in captions(tab)
 
 
 def test_the_curve_over_micro_batches_ends_where_it_should() -> None:
@@ -413,4 +413,4 @@ def test_a_reload_goes_on_with_the_map() -> None:
     again = App("compare", **tab.address)
     state = again.test.session_state["tessel"].of(WhatIfState)
     assert state.map == tab.test.session_state["tessel"].of(WhatIfState).map is not None
-    assert App("compare", **{**tab.address, "map": "here.there"}).says("map: must be two sliders and all or built")
+    assert App("compare", **{**tab.address, "map": "here.there"}).says("map: must name two sliders and all or built")

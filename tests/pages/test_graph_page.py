@@ -90,7 +90,7 @@ def test_a_pasted_or_uploaded_config_opens_its_network(app) -> None:
     assert (graph(pasted).name, graph(fresh).name) == ("llama-training", "tiny-training")
     assert graph(pasted).names == graph(fresh).names
     assert "layer2/mlp/gate/backward" in graph(pasted).names
-    assert pasted.says("Training of one sample of 8,192 tokens at a time.")
+    assert pasted.says("Built the training graph for one sample of 8,192 tokens.")
 
 
 def test_a_config_that_is_not_understood_is_told_and_opens_nothing(app) -> None:
@@ -216,12 +216,12 @@ def test_an_edit_that_makes_no_graph_is_told_and_changes_nothing(network) -> Non
     before = graph(network)
     look_at(network, "Operators")
     edit(network, "operators", edited_rows={0: {"flops": -1}})
-    assert network.says("column flops: must not be negative, got -1. The graph is still as it was before this edit.")
+    assert network.says("column flops: must not be negative, got -1. The graph was not changed.")
     assert graph(network) == before
     look_at(network, "Edges")
     first, last = before.edges[0], before.edges[-1]
     edit(network, "edges", added_rows=[{"from": last.target, "to": first.source}])
-    assert network.says("The graph is still as it was")
+    assert network.says("The graph was not changed")
     assert graph(network) == before
     edit(network, "edges", edited_rows={0: {"bytes": 1}})
     assert {edge.bytes for edge in graph(network).edges if edge.source == first.source} == {1}
@@ -314,7 +314,7 @@ def test_devices_kinds_and_links_are_edited(app) -> None:
 def test_an_edit_that_makes_no_mesh_is_told_and_changes_nothing(app) -> None:
     tab = app("mesh")
     edit(tab, "mesh-devices", edited_rows={0: {"node": 3}})
-    assert tab.says("nothing links gpu0 and gpu1: list the link or give default_link. The mesh is still as it was")
+    assert tab.says("nothing links gpu0 and gpu1: list the link or give default_link. The mesh was not changed")
     assert tab.work.placing.mesh.mesh == find_mesh("h200-8")
 
 

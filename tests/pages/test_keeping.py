@@ -104,7 +104,7 @@ def test_rename_and_duplicate_and_delete(small, tab) -> None:
     assert small.work.name == "mine 2"
     small.press("Delete").press("Keep it").press("Delete").press("Delete for good")
     assert small.kept == ["mine"]
-    assert not small.run().says("not kept"), "whoever deletes knows that it is gone"
+    assert not small.run().says("no longer exists"), "whoever deletes knows that it is gone"
     small.go("schedule")
     small.test.selectbox(key=small.test.session_state["tessel"].key("another")).set_value(first)
     small.run()
@@ -134,14 +134,14 @@ def test_two_tabs_lose_nothing(small, tab) -> None:
     second.edit("blocks", 1, "duration", 7)
     first = small.work.token
     small.edit("blocks", 2, "duration", 6)
-    assert small.says("Another tab has changed “m-shape-4” meanwhile. Nothing is lost")
+    assert small.says("Another tab has also changed “m-shape-4”. Nothing is lost")
     assert small.work.name == "m-shape-4 (forked)"
     assert small.durations[1:3] == [1, 6]
     assert small.address["work"] == small.work.token != first
     small.edit("blocks", 3, "duration", 8)
     assert small.durations[1:4] == [1, 6, 8], "work goes on in the copy"
     mine = small.work.token
-    small.press("Open the other")
+    small.press("Open the other version")
     assert (small.work.token, small.durations[1:3]) == (first, [7, 1])
     assert tab(mine).durations[1:4] == [1, 6, 8]
     assert set(small.kept) == {"m-shape-4", "m-shape-4 (forked)"}
@@ -152,7 +152,7 @@ def test_a_number_typed_where_the_schedule_follows_stays_when_another_tab_was_qu
     tab(small.work.token).choose("Micro-batches", 6)
     small.choose("Micro-batches", 5)
     assert small.work.micro_batches == 5
-    assert small.says("Another tab has changed “m-shape-4” meanwhile. Nothing is lost")
+    assert small.says("Another tab has also changed “m-shape-4”. Nothing is lost")
 
 
 def test_a_tab_without_changes_of_its_own_follows_the_other(small, tab) -> None:
@@ -161,7 +161,7 @@ def test_a_tab_without_changes_of_its_own_follows_the_other(small, tab) -> None:
     second.choose("Micro-batches", 6)
     small.look_at("Schedule")
     assert small.work.micro_batches == 6
-    assert small.says("Another tab has changed this workspace: this is how it is now.")
+    assert small.says("Another tab has changed this workspace. This is its current state.")
     assert small.kept == ["m-shape-4"]
     small.press("Dismiss")
     assert not small.says("Another tab")
@@ -172,11 +172,11 @@ def test_undo_takes_back_nothing_that_another_tab_did_unseen(small, tab) -> None
     tab(small.work.token).choose("Micro-batches", 6)
     small.press("Undo")
     assert small.work.micro_batches == 6
-    assert small.says("Another tab has changed this workspace: this is how it is now.")
+    assert small.says("Another tab has changed this workspace. This is its current state.")
     small.press("Undo")
     assert small.work.micro_batches == 5
     tab(small.work.token).press("Delete").press("Delete for good")
-    assert small.press("Undo").says("Another tab has deleted this workspace; it is kept anew when you change it.")
+    assert small.press("Undo").says("Another tab has deleted this workspace. Your next change saves it again.")
 
 
 def test_work_that_another_tab_deleted_is_kept_anew_when_it_is_changed(small, tab) -> None:
@@ -185,7 +185,7 @@ def test_work_that_another_tab_deleted_is_kept_anew_when_it_is_changed(small, ta
     second.press("Delete").press("Delete for good")
     assert small.kept == []
     small.choose("Micro-batches", 6)
-    assert small.says("Another tab has deleted this workspace; what this tab has is kept anew.")
+    assert small.says("Another tab has deleted this workspace. The work of this tab is saved again.")
     assert small.kept == ["m-shape-4"]
     assert tab(small.work.token).work.micro_batches == 6
 

@@ -130,10 +130,10 @@ def test_the_course_is_found_again_by_the_browser_without_a_link(monkeypatch) ->
     assert icons(again)["level-1"] == ":material/check_circle:"
     elsewhere = on(Played("own"))
     assert icons(elsewhere)["level-1"] == ":material/circle:", "a link goes before"
-    assert elsewhere.press("Go on where you were").work.token == before.work.token
+    assert elsewhere.press("Continue where you left off").work.token == before.work.token
     monkeypatch.setattr(coming_back, "remembered", lambda: "gone")
     assert App("learn").work.token != before.work.token
-    assert on(Played("own")).press("Go on where you were").says("not kept any more")
+    assert on(Played("own")).press("Continue where you left off").says("no longer exists")
 
 
 def test_a_block_is_stamped_refused_and_held_against_the_best() -> None:
@@ -153,17 +153,17 @@ def test_a_block_is_stamped_refused_and_held_against_the_best() -> None:
 
 
 def test_lists_are_put_in_order_and_the_hang_check_judges() -> None:
-    tab = opened(App("learn"), "15").press("Run them")
+    tab = opened(App("learn"), "15").press("Run")
     assert tab.says("Circle: gpu0 waits forever to send activations 1 and gpu1 waits forever to send gradients 0.")
     assert icons(tab)["level-15"] == ":material/pending:"
     pressed(tab, "Up-1-1")
     assert tab.says("gpu1: cannot send gradients 0 before this action: receive activations 0")
     pressed(tab, "Down-1-1")
     assert not tab.says("cannot send gradients 0")
-    tab.press("Run them")
+    tab.press("Run")
     assert tab.says("All devices reach the end of their lists.")
     assert icons(tab)["level-15"] == ":material/check_circle:"
-    tab.press("Start over").press("Step").press("Run them")
+    tab.press("Start over").press("Step").press("Run")
     assert tab.says("All devices reach the end of their lists.")
     assert tab.work.play("15").placed == ((0, 2, 1, 3), (0, 1, 2, 3)), "the coach's move"
     assert opened(on(Played("15", ((7,),), 1)), "15").says("Circle"), "what is no order begins anew"
@@ -273,7 +273,11 @@ def test_the_words_have_the_numbers_of_the_open_plan() -> None:
 @pytest.mark.parametrize("level", ["0", "x", "999", "77"])
 def test_a_link_to_no_level_opens_the_first_and_says_so(level: str) -> None:
     tab = App("learn", level=level)
-    assert tab.says("level: must be a number from 1 to" if level == "77" else f"level: {level!r} is no level")
+    assert tab.says(
+        "level: must be a number from 1 to"
+        if level == "77"
+        else f"level: there is no level and no deck named {level!r}"
+    )
     assert any(list_levels()[0].asks in each.value.replace("\\", "") for each in tab.test.markdown)
 
 
@@ -314,7 +318,7 @@ def test_slides_are_made_of_schedules_worded_put_in_order_and_kept() -> None:
     assert small_work(PLAN, 2).carrying(work).slides == work.slides
     tab = opened(App.on("learn", work), "slides")
     tab.wait(lambda: any(each.proto.component_name == "tessel_slides" for each in tab.test.get("bidi_component")))
-    assert tab.files() == ["Take away as HTML"]
+    assert tab.files() == ["Download as HTML"]
     next(each for each in tab.test.text_input if each.label == "Title of slide 2").set_value("The second")
     tab.run()
     assert tab.work.slides[1].title == "The second"
@@ -332,7 +336,7 @@ def test_slides_are_made_of_schedules_worded_put_in_order_and_kept() -> None:
 def test_a_deck_is_shown_and_taken_away() -> None:
     tab = App("learn", level="slides-zero-bubble")
     tab.wait(lambda: any(each.proto.component_name == "tessel_slides" for each in tab.test.get("bidi_component")))
-    assert tab.files() == ["Take away as HTML"]
+    assert tab.files() == ["Download as HTML"]
     assert App("learn", level="slides-none").says("slides: must be one of")
 
 

@@ -47,13 +47,13 @@ def test_of_another_graph_or_mesh_it_is_refused_and_nothing_changes(placed, app)
     text = placement_file_text(placed.work.placing)
     other = upload(app("placement", graph="gpt2-small-inference"), text)
     assert refusals(other) == [
-        "p.json: graph: the placement belongs to another operator graph, open that one first",
+        "p.json: graph: the placement belongs to another operator graph. Open that one first",
     ]
     assert other.work.placing.assignment is None
     before = placed.work.placing
     mesh = json.loads(text) | {"mesh": "0" * 64}
     upload(placed, json.dumps(mesh))
-    assert refusals(placed) == ["p.json: mesh: the placement belongs to another device mesh, open that one first"]
+    assert refusals(placed) == ["p.json: mesh: the placement belongs to another device mesh. Open that one first"]
     assert placed.work.placing == before
 
 

@@ -105,7 +105,7 @@ def test_a_pin_is_obeyed_by_placers_and_stands_against_moves(placed, first) -> N
     select(placed, first).choose("Device", "gpu0").press("Pin")
     assert first in {pin.operator for pin in placed.work.placing.pins}
     select(placed, first).choose("Device", "gpu1").press("Move")
-    assert placed.says("is pinned to gpu0, unpin it first. Nothing was moved.")
+    assert placed.says("is pinned to gpu0. Unpin it first. Nothing was moved.")
     placed.place()
     assert device_of(placed, first) == "gpu0"
     select(placed, first).press("Unpin")
@@ -136,7 +136,7 @@ def test_devices_costs_and_objective_are_part_of_the_question(placed) -> None:
 def test_the_stages_hold_what_is_chosen(placed) -> None:
     placed.choose("Micro-batches in flight", "gpipe")
     assert placed.work.placing.costs.in_flight == "gpipe"
-    placed.choose("Micro-batches in flight", "a number").choose("Micro-batches in flight, the number", 3)
+    placed.choose("Micro-batches in flight", "a number").choose("Micro-batches in flight (number)", 3)
     assert placed.work.placing.costs.in_flight == 3
     placed.place()
     assert set(placed.work.placing.placement.held) == {3}
@@ -155,7 +155,7 @@ def test_groups_of_devices_share_each_operator(placed) -> None:
 def test_branches_are_kept_apart_where_that_is_asked(placed) -> None:
     placed.choose("Objective", "Throughput, branches apart")
     placed.place()
-    assert placed.says("no contiguous placement with branches apart has a smaller one")
+    assert placed.says("no contiguous placement with branches apart has a smaller value")
     assert placed.work.placing.problem.branches_apart
     assert placed.work.placing.placers == ("dp", "cp-sat")
 
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_told_with_what_would_do_and_the_placement_stays(pl
     placed.run()
     placed.place()
     assert placed.says("infeasible")
-    assert placed.says("on each accelerator would do")
+    assert placed.says("on each accelerator would be enough")
     assert len(placed.work.placing.assignment) == len(before)
 
 
@@ -190,13 +190,13 @@ def test_placers_that_only_judge_are_not_offered_and_files_take_their_place(plac
     (offered,) = [box.options for box in placed.test.selectbox if box.label == "Placer"]
     assert "By hand" not in offered
     assert "Dynamic program" in offered
-    assert any("judged when it is opened under File" in caption.value for caption in placed.test.caption)
+    assert any("open it under File" in caption.value for caption in placed.test.caption)
 
 
 def test_placers_are_compared_and_one_is_taken_over(placed) -> None:
     placed.test.button_group(key="placed-below").set_value("Compare placers")
-    placed.run().press("Ask all placers")
-    placed.wait(lambda: "waits" not in str(table(placed)) and "is at work" not in str(table(placed)))
+    placed.run().press("Run all placers")
+    placed.wait(lambda: "waiting" not in str(table(placed)) and "is at work" not in str(table(placed)))
     found = table(placed)
     assert found["placer"][0] == "Dynamic program"
     assert found["status"][0] == "proved optimal"
@@ -243,7 +243,7 @@ def test_stages_are_replicated_by_a_switch_and_moved_as_one(placed) -> None:
         ["Dynamic program", "Data parallel"]
     ]
     placed.place()
-    assert placed.says("no contiguous placement with replicas of stages or without has a smaller one")
+    assert placed.says("no contiguous placement with or without replicated stages has a smaller value")
     assert "Replicas" in placed.numbers()
     placement = placed.work.placing.placement
     (stage,) = list(placement.replicated)[:1]

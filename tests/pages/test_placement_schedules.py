@@ -74,7 +74,7 @@ def test_the_best_schedule_opens_with_its_plan(placed, restart, app) -> None:
 
 def test_the_joint_search_is_for_throughput_only(placed) -> None:
     placed.choose("Objective", "Forward + backward, contiguous")
-    assert placed.says("searched together for throughput")
+    assert placed.says("to search placement and schedule together")
     assert all(button.label != "Search both" for button in placed.test.button)
 
 
@@ -103,10 +103,10 @@ def test_cancelled_it_keeps_what_is_done(app, monkeypatch) -> None:
 
 def test_where_weight_gradients_are_operators_they_can_be_blocks(app) -> None:
     tab = app("graph", graph="swin-t-inference")
-    next(box for box in tab.test.checkbox if box.label == "Weight gradients apart").check()
+    next(box for box in tab.test.checkbox if box.label == "Separate weight gradients").check()
     tab.run().press("Add backward").go("placement").press("Place")
     tab.wait(lambda: "Phase" not in tab.numbers())
-    next(box for box in tab.test.checkbox if box.label == "Weight gradients apart").check()
+    next(box for box in tab.test.checkbox if box.label == "Separate weight gradients").check()
     tab.run().press("Schedule this")
     assert tab.work.plan == planned(tab.work.placing, split_weights=True)
     assert {str(block.kind) for block in tab.work.plan.blocks} == {"forward", "backward", "weight"}
@@ -156,7 +156,7 @@ def test_a_zero_bubble_schedule_on_compare_splits_the_backward_too(placed) -> No
 
 def test_where_weight_gradients_are_merged_away_nothing_is_offered(app) -> None:
     tab = app("placement", graph="gpt2-xl-training")
-    assert all(box.label != "Weight gradients apart" for box in tab.test.checkbox)
+    assert all(box.label != "Separate weight gradients" for box in tab.test.checkbox)
 
 
 def test_a_placement_on_groups_is_scheduled_and_shown_operator_by_operator(placed) -> None:

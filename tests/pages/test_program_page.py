@@ -128,10 +128,10 @@ def test_a_program_from_a_file_has_idle_time_and_samples_that_nobody_knows() -> 
     assert list(tab.numbers()) == ["Idle"]
     tab = upload(App("program"), "host.txt", b"program p\n%x: fp32[4]@0\nreturn %x\n")
     assert tab.numbers() == {}, "there is no device but the host"
-    assert any("no device has a lane" in caption.value for caption in tab.test.caption)
+    assert any("there are no device lanes" in caption.value for caption in tab.test.caption)
     tab.test.session_state["tessel"].of(TimelineState).failed = "Canvas is not supported."
     tab = upload(tab, "small.txt", written())
-    assert any("cannot draw the timeline; Trace on" in caption.value for caption in tab.test.caption)
+    assert any("The button Trace on" in caption.value for caption in tab.test.caption)
     assert tab.numbers()
 
 
@@ -141,7 +141,7 @@ def test_the_lines_are_those_of_the_rank() -> None:
     for rank in (1, 2):
         tab.choose("Rank", rank)
         from_line(tab, 1)
-        assert lines(tab) == rank_text(ranks[rank]).splitlines()[: view._LINES_AT_ONCE]
+        assert lines(tab) == rank_text(ranks[rank]).splitlines()[: view._LINES_PER_PAGE]
 
 
 def test_at_first_the_longest_operation_is_looked_at() -> None:
@@ -150,7 +150,7 @@ def test_at_first_the_longest_operation_is_looked_at() -> None:
     assert number is not None
     assert max(run.seconds for run in runs_of(trace, number)) == trace.seconds.max()
     (code,) = tab.test.code
-    assert lines(tab).index(code.value) <= view._LINES_BEFORE + 1, "its line stands near the top"
+    assert lines(tab).index(code.value) <= view._LINES_BEFORE_SELECTED + 1, "its line stands near the top"
 
 
 def searched(tab: App) -> Any:
@@ -161,12 +161,12 @@ def searched(tab: App) -> Any:
 def test_windows_and_search() -> None:
     tab = looked_at()
     whole = rank_text(project(trace_of(tab).program)[state(tab).rank]).splitlines()
-    assert len(whole) > view._LINES_AT_ONCE
+    assert len(whole) > view._LINES_PER_PAGE
     from_line(tab, 150)
-    assert lines(tab) == whole[149 : 149 + view._LINES_AT_ONCE]
+    assert lines(tab) == whole[149 : 149 + view._LINES_PER_PAGE]
     searched(tab).set_value("MATMUL_GRAD")
     tab.run()
-    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: view._LINES_AT_ONCE]
+    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: view._LINES_PER_PAGE]
     searched(tab).set_value("nothing like it")
     tab.run()
     assert lines(tab) == []
@@ -256,11 +256,11 @@ def test_an_uploaded_program_survives_a_reload_while_the_server_runs() -> None:
     assert lines(tab) == shown
     program_state._shelf().clear()
     gone = App("program", **tab.address)
-    assert gone.says("program: is not kept any more, so its file must be uploaded again")
+    assert gone.says("program: is no longer in memory. Upload its file again")
 
 
 def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MOST_OPERATIONS", 10)
+    monkeypatch.setattr(sources, "MAX_OPERATIONS", 10)
     tab = upload(App("program"), "written.txt", written())
     assert tab.says("operations, more than the 100,000 that are shown here.")
     assert not tab.test.dataframe
@@ -270,7 +270,7 @@ def test_devices_that_the_mesh_does_not_have_are_one_sentence() -> None:
     tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@99\n%y: fp32[4]@99 = relu(%x)\nreturn %y")
     assert tab.says("device 99: is not in mesh h200-16, which has 16.")
     tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@999999999\nreturn %x")
-    assert tab.says("names device 999999999, and 256 are the most that are shown here")
+    assert tab.says("names device 999999999, but this page shows at most 256 devices")
 
 
 def test_the_schedule_of_the_workspace_is_a_program(small: App) -> None:

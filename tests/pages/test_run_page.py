@@ -28,7 +28,7 @@ def solved(tab: App) -> Schedule:
 
 def test_without_a_schedule_the_page_leads_to_one(app: type[App]) -> None:
     tab = app("run", sample="v-shape-4", n="4")
-    assert tab.says("A schedule runs here")
+    assert tab.says("No schedule yet")
     assert tab.timelines() == []
     assert "Run" not in [button.label for button in tab.test.button]
 
@@ -100,7 +100,7 @@ def test_a_tab_that_is_loaded_again_goes_on_with_its_run(small: App, monkeypatch
     assert "Cancel" not in [button.label for button in App("run", **again.address).test.button], "it is taken once"
     assert not again.says("another schedule")
     again.go("schedule").choose("Micro-batches", 5).search().go("run")
-    assert again.says("This run is of another schedule than the one above")
+    assert again.says("This run used another schedule than the current one")
 
 
 def test_a_rank_that_ends_early_is_one_sentence(small: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
 
 
 def test_the_schedule_beside_the_plan_follows_the_number_of_micro_batches(restart, small, monkeypatch) -> None:
-    monkeypatch.setattr(plan_editor, "_FOLLOWED_S", 60.0)
+    monkeypatch.setattr(plan_editor, "_QUICK_S", 60.0)
     small.search().look_at("Plan").choose("Micro-batches", 5)
     assert small.work.asked.micro_batches == 5, "with the number, not with what comes after it"
     small.wait(lambda: len(small.timelines()[1]["block"]) == 5 * 10)
@@ -196,7 +196,7 @@ def test_the_switch_shows_either_schedule_and_searches_nothing(two_schedules) ->
         assert tab.work.comparison.pairs[-1].config.objective == objective
         session = tab.test.session_state["tessel"]
         session.change(replace(tab.work, comparison=Comparison()))
-    assert not tab.says("This answers what was asked before")
+    assert not tab.says("Plan, scheduler or options have changed since this search")
 
 
 def test_what_is_proved_is_not_searched_again(two_schedules) -> None:
@@ -252,7 +252,7 @@ def test_an_invalid_edit_is_told_beside_the_table_and_keeps_the_last_good_pictur
     before = shown(small)["digest"]
     small.edit("blocks", 1, "duration", 0)
     assert small.says("") == ["blocks, row 2, column duration: must be at least 1, got 0"]
-    assert any("last valid plan" in text.value for text in small.test.markdown)
+    assert any("Last valid plan" in text.value for text in small.test.markdown)
     assert shown(small)["digest"] == before
     assert next(button for button in small.test.button if button.label == "Search").disabled
     small.edit("blocks", 1, "duration", 2)
@@ -268,10 +268,12 @@ def test_an_edit_changes_the_answer(small) -> None:
 
 def test_an_answer_to_another_question_is_marked(small) -> None:
     small.search().choose("Micro-batches", 9)
-    assert small.says("This answers what was asked before")
+    assert small.says("Plan, scheduler or options have changed since this search")
     assert small.numbers()["Makespan"]
     small.choose("Micro-batches", 13)
-    assert not small.says("This answers what was asked before"), "the answer to this question is known"
+    assert not small.says("Plan, scheduler or options have changed since this search"), (
+        "the answer to this question is known"
+    )
 
 
 def test_infeasible_says_so_and_what_would_do(small) -> None:
@@ -357,7 +359,7 @@ def test_a_scheduler_that_does_not_apply_offers_what_would_make_it_apply(app) ->
 
 def test_what_memory_would_buy_is_solved_when_somebody_asks(app) -> None:
     tab = app("schedule", sample="v-shape-4", n="4", scheduler="1f1b").search()
-    tab.press("Solve each of 5 changes")
+    tab.press("Solve 5 changes")
     tab.wait(lambda: any("Saves" in table.value for table in tab.test.dataframe))
     rows = next(table.value for table in tab.test.dataframe if "Saves" in table.value)
     tab.wait(lambda: "–" not in set(next(t.value for t in tab.test.dataframe if "Saves" in t.value)["Saves"]))

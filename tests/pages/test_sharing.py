@@ -83,15 +83,15 @@ def test_a_link_opens_the_same_view_on_another_machine(small, tab, restart, monk
     assert other.test.button_group[0].value == "Schedule"
     assert not other.says("address")
     gone = tab(**link)
-    assert gone.says("The workspace of this link is not kept on this machine; this is its sample m-shape-4, as it came")
+    assert gone.says("The workspace of this link is not saved on this machine. Its sample m-shape-4 was opened instead")
     assert gone.work.question == small.work.question
     assert small.kept == []
 
 
 def test_a_link_to_nothing_says_so(app) -> None:
     opened = app(work="long-gone")
-    assert opened.says("not kept on this machine, and the link names no sample to open instead")
-    assert not opened.press("Dismiss").run().says("not kept")
+    assert opened.says("not saved on this machine, and the link names no sample to open instead")
+    assert not opened.press("Dismiss").run().says("not saved")
 
 
 def test_an_address_has_no_two_meanings() -> None:
@@ -112,13 +112,13 @@ def test_an_address_has_no_two_meanings() -> None:
 )
 def test_a_wrong_setting_in_a_link_is_told(app, key: str, value: str, complaint: str) -> None:
     opened = app(sample="v-shape-4", **{key: value})
-    assert opened.says(f"The address could not be followed: {complaint}.")
+    assert opened.says(f"The address is invalid: {complaint}.")
     assert opened.go("schedule").work.plan.name == "v-shape-4", "what is right in the link is followed"
 
 
 def test_all_that_is_wrong_in_a_link_is_told(app) -> None:
     opened = app("schedule", sample="v-shape-4", n="0", scheduler="magic", view="sideways", **{"time-limit": "3"})
-    assert opened.says("The address could not be followed in 3 places: ")
+    assert opened.says("The address is invalid in 3 places: ")
     assert opened.work.config.time_limit == 3.0
 
 

@@ -95,7 +95,7 @@ def test_a_schedule_is_uploaded_judged_and_shown(app) -> None:
     assert tab.work.micro_batches == 6
     assert tab.numbers()["Makespan"]
     tab.go("schedule").look_at("Plan").edit("blocks", 1, "duration", 7).look_at("Schedule")
-    assert tab.says("as it was opened")
+    assert tab.says("this schedule was opened")
 
 
 def test_an_opened_schedule_stands_before_a_kept_answer_until_something_is_searched(app) -> None:
@@ -136,7 +136,7 @@ def test_a_schedule_whose_ranks_wait_for_each_other_says_so_until_it_is_changed(
     tab.test.file_uploader[0].upload("torch.csv", EARLY_RECEIVE, "text/csv")
     tab.run().go("schedule")
     circle = "Circle: rank 0 at position 3 (2RECV_F0) waits for rank 1 at position 2 (1RECV_F1), which waits for the fi"
-    assert tab.says(f"Ranks that do what the file says wait forever. {circle}")
+    assert tab.says(f"Ranks that follow this file wait forever. {circle}")
     names = [f"{tab.work.plan.blocks[run.block].name} #{run.micro_batch}" for run in tab.work.hang.runs]
     assert names == ["F2 #0", "F1 #1"]
     tab.go("run")
@@ -166,7 +166,7 @@ def test_receives_wait_on_streams_or_in_line_with_computing(app) -> None:
         "Rank 1 waits 1 step at 0 for 1RECV_F0, and 1F0 after it; rank 1 waits 1 step at 1 for 1RECV_F1, and 1F0 "
         "after it.",
     )
-    assert work.comparison.labels() == ("Receives on streams of their own", "Receives in line with computing")
+    assert work.comparison.labels() == ("Receives on separate streams", "Receives in line with computing")
     again = app("schedule", work=work.token).look_at("Schedule")
     assert again.numbers()["Makespan"] == "4 steps"
     assert receive(again, "stream").numbers()["Makespan"] == "3 steps"
@@ -176,11 +176,11 @@ def test_receives_wait_on_streams_or_in_line_with_computing(app) -> None:
     ("text", "said"),
     [
         (EARLY_RECEIVE.replace(b"2RECV_F0,2F0,0SEND_F1", b"0SEND_F1,2RECV_F0,2F0"), ""),
-        (b"0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0\n", "get other tensors than they ask for"),
+        (b"0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0\n", "receive other tensors than they expect"),
         (b"0F0,0SEND_F0\n1F0\n", "position 1 (0SEND_F0) waits forever: nobody receives"),
         (
             b"0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_F0\n",
-            "cannot be run: row 2, column 3: cell '1SEND_F0' exchanges a tensor",
+            "cannot run: row 2, column 3: cell '1SEND_F0' exchanges a tensor",
         ),
     ],
     ids=["proceeds", "mismatched", "never satisfied", "no such stage"],

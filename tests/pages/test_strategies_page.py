@@ -81,10 +81,10 @@ def test_points_cards_and_sentences_are_those_of_the_sweep() -> None:
     assert len(points["feasible"]["x"]) + len(front) == found.feasible.sum()
     assert points["shown below"]["customdata"][0][0] == best
     assert tab.says("at its peak")
-    assert tab.says("Devices idle 0.0% of the time (imbalance 0.0% + bubble 0.0%). Every device computes")
+    assert tab.says("Devices are idle 0.0% of the time (imbalance 0.0% + bubble 0.0%). Every device computes")
     seconds = found.columns["latency"][best]
     headings = [text for each in tab.test.markdown if " samples/s" in (text := each.value.replace("\\", ""))]
-    assert f"{show_time(seconds, 's')} a step, {show_time(seconds / 256, 's')} a sample" in headings[-1]
+    assert f"{show_time(seconds, 's')} per step, {show_time(seconds / 256, 's')} per sample" in headings[-1]
     assert len(tab.test.dataframe[0].value) == len(found.front)
     assert "Width" not in tab.test.dataframe[0].value, "what is the same in all is no column"
 
@@ -129,7 +129,7 @@ def test_zero_recomputation_and_sizes_of_micro_batches_are_asked_too() -> None:
     found = evaluate_grid(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
     assert before != len(found.front) == len(tab.test.dataframe[0].value)
     assert f"{len(found):,} configurations on distir-16, {found.feasible.sum():,} of them feasible" in captions(tab)
-    assert f"{found.too_large:,} that take more than its 16 devices are left out" in captions(tab)
+    assert f"{found.too_large:,} that need more than 16 devices are left out" in captions(tab)
     reasons = {row["Why not"] for row in list_those(tab, INFEASIBLE)}
     assert "a batch of 256 does not divide among 1 replicas into micro-batches of 48" in reasons
 
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_short_of_memory_and_can_be_looked_at() -> None:
     select(tab, "table", {"rows": [0], "columns": [], "cells": []})
     assert state(tab).number == 0
     assert tab.says("Infeasible: the memory of ")
-    assert "at its peak" in tab.says("Memory does not do")[0]
+    assert "at its peak" in tab.says("Memory is too small")[0]
 
 
 def test_a_card_shows_its_configuration() -> None:
@@ -159,8 +159,8 @@ def test_a_card_shows_its_configuration() -> None:
 
 def test_every_card_says_what_holds_it_up() -> None:
     told = captions(page())
-    assert told.count(" waits ") >= 2
-    assert "It waits for nothing: every device computes all the time." in told
+    assert told.count(" waits") >= 2
+    assert "No device waits: all compute all the time." in told
     assert told.count("Most of its memory is ") == 4, "DistIR's devices have no capacity"
 
 
@@ -223,11 +223,11 @@ def test_the_browser_s_back_leads_to_what_was_looked_at() -> None:
 
 
 def test_a_large_program_is_simulated_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategies_form, "MOST_UNASKED", 10)
+    monkeypatch.setattr(strategies_form, "MAX_UNASKED_OPERATIONS", 10)
     tab = page()
-    assert "Show it to have its many operations simulated." in captions(tab)
+    assert "Press Show to simulate it and see its bottleneck." in captions(tab)
     assert not tab.says("at its peak")
-    tab.press(next(button.label for button in tab.test.button if button.label.startswith("Simulate its")))
+    tab.press(next(button.label for button in tab.test.button if button.label.startswith("Simulate at least")))
     assert tab.says("at its peak")
 
 
@@ -246,15 +246,15 @@ def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
     best = tab.numbers()["Best throughput"]
     write(tab, "Replicas D", "0")
     assert tab.says("Replicas D: must be at least 1, got 0")
-    assert "Below is the answer to what was asked before." in captions(tab)
+    assert "The results below answer the previous question." in captions(tab)
     assert tab.numbers()["Best throughput"] == best
     write(tab, "Replicas D", "1")
-    assert "Below is the answer" not in captions(tab)
+    assert "The results below answer" not in captions(tab)
 
 
 def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all is there: with a moment that is over at once the page goes on with longer ones."""
-    monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.02 * n for n in range(1, 200)])
+    monkeypatch.setattr(strategies_form, "_SLICES_S", [0.02 * n for n in range(1, 200)])
     for kept in (strategies_form._answer, strategies_form._outcomes):
         kept.cache_clear()
     tab = filled(Layers="7")
@@ -266,14 +266,14 @@ def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_sweep_that_runs_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not say that nothing is feasible before all is there."""
     work = _asked()
-    monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.0])
+    monkeypatch.setattr(strategies_form, "_SLICES_S", [0.0])
     monkeypatch.setattr(strategies_form, "go_on", lambda asked: False)
     for kept in (strategies_form._answer, strategies_form._outcomes):
         kept.cache_clear()
     tab = App.on("strategies", work)
     count = len(swept(asked_by(work.strategies, work.placing.mesh.mesh)))
     assert not tab.says("No configuration is feasible")
-    assert tab.says(f"0 of {count:,} are done, and none of these is feasible.")
+    assert tab.says(f"0 of {count:,} are done. None of these is feasible.")
     assert captions(tab).count(f"; 0 of {count:,} are done") == 1
     strategies_form._answer.cache_clear()
 
@@ -319,7 +319,7 @@ def test_nothing_feasible_says_why() -> None:
 
 def test_too_many_for_a_page_are_left_to_the_terminal() -> None:
     tab = page(Batch="1..50")
-    assert tab.says("more than the 5,000 of a page")
+    assert tab.says("exceed this page's limit of 5,000")
 
 
 def test_gpts_have_sizes_of_their_own() -> None:

@@ -56,22 +56,22 @@ def in_the_way(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (newer, "it is of version 3, and only version 2 is known here"),
-        (corrupt, "it is damaged, or no store at all"),
-        (in_the_way, "its folder cannot be made"),
+        (newer, "it has version 3, but this program reads only version 2"),
+        (corrupt, "it is damaged, or not a store"),
+        (in_the_way, "its folder cannot be created"),
     ],
 )
 def test_the_app_runs_without_its_store_and_says_what_it_cannot_keep(app, tab, data_folder, spoil, why: str) -> None:
     spoil(data_folder)
     before = data_folder.read_bytes() if data_folder.is_file() else (data_folder / FILE_NAME).read_bytes()
     opened = tab(sample="m-shape-4", n="8")
-    (said,) = opened.says("Work is kept only until the app stops, so export what should last")
+    (said,) = opened.says("Work is lost when the app stops. Export what you want to keep")
     assert why in said
     opened.edit("blocks", 1, "duration", 4).choose("Micro-batches", 5).search().press("Undo")
     assert (opened.work.micro_batches, opened.durations[1]) == (8, 4)
     assert tab(opened.work.token).work == opened.work, "a reload finds it while the server runs"
     opened.press("Dismiss")
-    assert not opened.says("Work is kept only")
+    assert not opened.says("Work is lost when the app stops")
     after = data_folder.read_bytes() if data_folder.is_file() else (data_folder / FILE_NAME).read_bytes()
     assert after == before
 
@@ -82,7 +82,7 @@ def test_what_a_full_disk_refused_is_kept_when_there_is_room_again(small, tab, r
     with monkeypatch.context() as disk:
         disk.setattr(Database, "_transaction", no_room)
         small.edit("blocks", 2, "duration", 5).choose("Micro-batches", 6)
-        assert small.says("The latest changes are not saved yet; the next change tries again")
+        assert small.says("The latest changes are not saved yet. The next change tries again")
         assert small.says("the disk is full")
         assert tab(token).work == small.work, "a reload finds it while the server runs"
         small.press("Undo")
@@ -91,7 +91,7 @@ def test_what_a_full_disk_refused_is_kept_when_there_is_room_again(small, tab, r
     assert stored is not None
     assert workspace_of(stored[1], token) == first
     small.run()
-    assert not small.says("not kept")
+    assert not small.says("not saved yet")
     restart()
     assert tab(token).work == small.work
 

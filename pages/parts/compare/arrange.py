@@ -1,4 +1,4 @@
-"""The order and the names of the pairs: a list of rows, dragged or moved by keys, each named in its place."""
+"""Order and names of the compared pairs: a list whose rows are dragged or moved by keys, and renamed in place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS = st.components.v2.component(
 
 
 def arrange() -> None:
-    """The button that opens the list."""
+    """Show the button that opens the list."""
     with st.popover("Arrange", icon=":material/swap_vert:", type="tertiary", help=_ABOUT):
         comparison = workspace().comparison
         usual = [comparison.named(i, "").labels()[i] for i in range(len(comparison.pairs))]
@@ -39,11 +39,11 @@ def arrange() -> None:
         )
 
 
-_ABOUT = "Drag the rows into another order, and name them."
+_ABOUT = "Drag rows to reorder them, and rename them."
 
 
 def _ids() -> list[str]:
-    """What tells the pairs of the list apart while it is moved and named."""
+    """Return an identifier for each pair, so that the browser can name a pair whatever its row."""
     return [str(hash(pair)) for pair in workspace().comparison.pairs]
 
 

@@ -1,4 +1,4 @@
-// The map of which schedule wins: a table whose cells are buttons.
+// Map of the winning schedules: a table whose cells are buttons.
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".wins");

@@ -1,4 +1,4 @@
-"""One model, many schedules: the list filled with every schedule of one network, each on the form that it needs."""
+"""One model, many schedules: fill the list with every schedule of one network, each on the placement it needs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from tessel_core.scheduling import SCHEDULERS
 from tessel_core.scheduling.forms import line_up
 
 _HELP = (
-    "Every published schedule on the form of the network that it needs (V, split V, loop, ZB-V, X, sharded), and the "
-    "search on every form: the same layers, the same devices, and times per sample. The list below is replaced."
+    "Compare every published schedule on the placement it needs (V, split V, loop, ZB-V, X, sharded), and the search "
+    "on every placement, for the same layers and devices, per sample. This replaces the list below."
 )
 
 
 def one_model() -> None:
-    """The opener; one press fills the list."""
+    """Show the menu that fills the list."""
     key = f"one-model-{session().of(CompareState).filled}"
     with st.popover("One model, many schedules", icon=":material/stacks:", help=_HELP, key=key):
         name = choose("Network", {each: network.title for each, network in NETWORKS.items()}, key="compare-network")
         terms = config_form(Terms(), "compare-terms", columns=2, limited=False)
-        st.caption("On X forms half of the micro-batches run each way, each on its own copy of the weights.")
+        st.caption(
+            "In X placements, each half of the micro-batches has its own direction and its own copy of the weights."
+        )
         if button("Compare all", type="primary", icon=":material/compare_arrows:", width="stretch"):
             _fill(name, terms)
 

@@ -1,5 +1,5 @@
-// The pairs in their order: each has a handle, dragged or moved by the arrow keys, and its name in a field. A row that
-// moves stays where it is in the document and its neighbours go round it, so that it keeps the pointer and the focus.
+// List of the compared pairs. A row has a handle, which is dragged or moved by arrow keys, and a field for its name. A
+// moving row keeps its place in the document while its neighbours move, so that it keeps pointer and focus.
 
 const GRIP = '<svg viewBox="0 0 10 16" width="10" height="16" aria-hidden="true"><path d="M3 3h0M7 3h0M3 8h0M7 8h0M3 13h0M7 13h0"/></svg>';
 const LOST_MS = 5000;
@@ -24,7 +24,7 @@ class Rows {
     this.sent = "";
   }
 
-  /** What the server says, once it has heard of the last move: an answer to an earlier one would undo it here. */
+  /** Take data from the server. Answers to earlier moves are ignored, because they would undo the latest one. */
   take(data) {
     this.data = data;
     const { rows, longest } = data;

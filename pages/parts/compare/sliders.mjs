@@ -1,5 +1,5 @@
-// Sliders that send what they say while they move: one message under way at a time, then the newest; and once more at
-// rest, where something is left to do then.  Undo takes back their moves before what was changed before them.
+// Sliders that report their values while they move. Only one message at a time is unanswered; then the newest is sent.
+// If the server asks for it, they send one more when they come to rest. Undo first undoes moves of the sliders.
 
 const REST_MS = 500;
 const LOST_MS = 15000;
@@ -27,10 +27,10 @@ class Sliders {
     root.textContent = "";
     this.forget();
     this.hear = (event) => this.key(event);
-    window.addEventListener("keydown", this.hear, true); // before the page's own keys
+    window.addEventListener("keydown", this.hear, true); // captured, to handle keys before the page does
   }
 
-  /** Moves that are taken back no more. */
+  /** Forget the moves for undo. */
   forget() {
     this.past = [];
     this.future = [];
@@ -55,7 +55,7 @@ class Sliders {
     return this.fly();
   }
 
-  /** A move begins, or goes on. */
+  /** Begin or continue a move. */
   begin() {
     if (!this.moving) {
       this.past.push(this.before);
@@ -70,7 +70,7 @@ class Sliders {
   }
 
   take(data) {
-    const elsewhere = data.turn !== this.turn; // somebody has set them elsewhere: what they said before counts no more
+    const elsewhere = data.turn !== this.turn; // the page has set the sliders, so earlier messages no longer count
     const arrived = this.flying > 0 && data.serial === this.flying;
     if (arrived || elsewhere) this.flying = 0;
     if (elsewhere || (this.named && this.named !== data.devices.join())) this.forget();
@@ -91,7 +91,7 @@ class Sliders {
     if (data.rests) this.resting = setTimeout(() => this.fly(true), REST_MS);
   }
 
-  /** A row for the slider, with its stops. */
+  /** Return the row of a slider, with its stops. */
   fit(slider) {
     let row = this.rows.get(slider.field);
     if (!row) {
@@ -114,7 +114,7 @@ class Sliders {
     row.range.style.setProperty("--own", String(slider.own / (slider.texts.length - 1)));
   }
 
-  /** Which device the last slider is about. */
+  /** Update the choice of the device for the last slider. */
   choose(place) {
     if (!this.chooser) {
       this.chooser = put(place, "select", "");

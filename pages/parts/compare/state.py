@@ -1,4 +1,4 @@
-"""The state of the Compare page in one browser tab."""
+"""State of the Compare page in one browser tab."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ VIEWS = {
 
 @dataclass
 class CompareState(InAddress):
-    """The address alone keeps a part of it."""
+    """State of the Compare page. The address keeps a part of it; the workspace keeps none."""
 
     view: str = ""
-    """Which of `VIEWS` is shown; empty for the first."""
+    """Shown view, one of `VIEWS`. Empty: the first."""
     jitter: Jitter = field(default_factory=Jitter)
     filled: int = 0
-    """How often the list was filled from one model: each time what asks for it closes."""
+    """Number of times that the list was filled from one model. A new number closes the menu."""
     missing: tuple[Sequence[Pair], Sequence[str]] = ((), ())
-    """The pairs as the list was filled, and what is not among them."""
+    """Pairs of the list when it was last filled, and notes on the schedules that are missing in it."""
     linked: WhatIf | None = None
-    """What a link says of the sliders, until they take it over."""
+    """Slider values from a link, until the sliders take them over."""
     mapped: str = ""
-    """What a link says of the map, until it is solved."""
+    """Map from a link, until it is computed."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""
@@ -77,38 +77,40 @@ def _from_link() -> WhatIf:
 
 @dataclass
 class WhatIfState:
-    """What the sliders say in this tab, and what was found there."""
+    """State of *What if* in this tab: slider values, answers and map."""
 
     values: WhatIf = field(default_factory=_from_link)
-    told: WhatIf | None = None
-    """The values that were drawn last, which the address has."""
+    drawn: WhatIf | None = None
+    """Values that were drawn last. The address has the same values."""
     serial: int = 0
-    """The number of the sliders' message that was answered last."""
+    """Number of the latest message from the sliders."""
     turn: int = 0
-    """How often something else than the sliders has set them."""
+    """Number of times that the page, not the user, has set the sliders."""
     resting: bool = True
+    """Whether the sliders are at rest, so that searches may start."""
     before: dict[Question, Answer] = field(default_factory=dict)
-    """By the pair as the list has it, the last answer that was drawn."""
+    """Answer drawn last for each pair of the list."""
     asked: tuple[Question, ...] = ()
-    """What was asked last of what takes a search."""
+    """Changed pairs that need a search."""
     map: WhichWins | None = None
     map_asked: str = field(default_factory=_map_from_link)
-    """Its sides, and whether searches are on it, as the address has it; without a map it is still to be solved."""
+    """The map as the address writes it: its two sides, and whether searches are included. Without `map`, a link asks
+    for this map."""
     map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
-    """The pairs, and those of them that were comparable, when the map was solved."""
+    """Pairs, and positions of the comparable ones, when the map was computed."""
     opened: bool = False
-    """Whether a cell was pressed and the sliders do not show it yet."""
+    """Whether a cell of the map was pressed and the sliders do not show its values yet."""
     of_workspace: ClassVar[bool] = True
 
 
 ALL, BUILT = "all", "built"
-"""Whether searches are on the map, or published orders alone."""
+"""Whether the map includes searches, or only published orders."""
 
 
 def _map_of(text: str) -> str:
-    """The map of a link, as in "micro_batches.capacity.all"; InputError for any other form."""
+    """Return the map of a link, such as "micro_batches.capacity.all". Raises InputError for any other form."""
     if text and not re.fullmatch(rf"({'|'.join(_VALUES)})\.({'|'.join(_VALUES)})\.({ALL}|{BUILT})", text):
-        raise InputError("map", f"must be two sliders and {ALL} or {BUILT}, as in backward.link.{ALL}, got {text!r}")
+        raise InputError("map", f"must name two sliders and {ALL} or {BUILT}, as in backward.link.{ALL}, got {text!r}")
     return text
 
 
@@ -121,23 +123,23 @@ _VALUES: Mapping[str, tuple[str, Any]] = {
     "pace": (_FACTOR, Fraction),
     "device": ("[0-9]{1,4}", int),
 }
-"""By field of `WhatIf`, the form of its value in the address, and what reads it."""
+"""Maps each field of `WhatIf` to the pattern of its value in the address and the function that reads it."""
 
 
 def _what_if_of(text: str) -> WhatIf | None:
-    """The values of sliders, as in "backward:3/2,link:5"; None where there are none, InputError for any other form."""
+    """Return slider values such as "backward:3/2,link:5". None if empty. Raises InputError for any other form."""
     found = dict[str, Any]()
     for part in text.split(",") if text else ():
         name, _, value = part.partition(":")
         form, read = _VALUES.get(name, ("", None))
         if read is None or not re.fullmatch(form, value):
-            raise InputError("if", f"must be values of sliders, as in backward:3/2,link:5, got {part!r}")
+            raise InputError("if", f"must list slider values, as in backward:3/2,link:5, got {part!r}")
         found[name] = read(value)
     return WhatIf(**found) if found else None
 
 
 def _text_of(values: WhatIf) -> str:
-    """The inverse of `_what_if_of`; empty where nothing is changed."""
+    """Return slider values as the address writes them. Empty if nothing is changed."""
     if values == WhatIf(device=values.device):
         return ""
     own = WhatIf()

@@ -1,4 +1,4 @@
-"""The views of the pairs that are compared; curves over a range are drawn as their points come."""
+"""Views of the compared pairs. Curves over a range are drawn while their points are computed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.jitter import jitter_sentences
 
 _FIRST_POINTS_S = 0.5
-"""How long a press waits for the first points, so that they come with its answer."""
+"""Time that a button press waits for the first points, so that the first redraw already shows them."""
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
 _POINTS = 12
 _VARIES = {"Every run": RUN, "Every device": DEVICE}
@@ -49,14 +49,14 @@ Draw = Callable[[Sequence[Any]], None]
 
 
 def timelines(found: Sequence[Answer]) -> None:
-    """Every schedule on one time axis."""
+    """Show every schedule on one time axis."""
     shown = tuple((label, schedule) for label, _, schedule in _drawn(found))
     if shown:
         st.fragment(_timelines)(shown)
 
 
 def _timelines(shown: tuple[Titled, ...]) -> None:
-    """The timeline, or the picture, also where the browser cannot draw the timeline."""
+    """Show the timeline, or the picture if it is chosen or the browser cannot draw the timeline."""
     state, key = session().of(TimelineState), session().key("compare-drawing")
     before, state.drawing = state.drawing, st.session_state.get(key) or state.drawing
     memory = bool(st.session_state.get("compare-memory"))
@@ -71,7 +71,7 @@ def _timelines(shown: tuple[Titled, ...]) -> None:
 
 
 def picture_of(shown: tuple[Titled, ...], *, memory: bool) -> None:
-    """Every schedule on one time axis, drawn here and not in the browser."""
+    """Show every schedule on one time axis as a plotly figure."""
     axis = TimeAxis.of([schedule for _, schedule in shown])
     slider = detail_of([schedule for _, schedule in shown], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "compare", slider=slider)
@@ -84,11 +84,11 @@ def _figure(shown: tuple[Titled, ...], window: tuple[int, int], memory: bool) ->
 
 
 def differ(found: Sequence[Answer], ticked: Sequence[int]) -> None:
-    """What differs from the reference to the best other, of those that are ticked, or between any two chosen."""
+    """Show the difference between two schedules: at first the reference and the best other of the ticked pairs."""
     comparison = workspace().comparison
     both, labels = opposed(comparison, found, ticked), comparison.labels()
     if both is None:
-        st.info("A difference needs two schedules.", icon=":material/difference:")
+        st.info("Add a second schedule to see a difference.", icon=":material/difference:")
     else:
         first, second = both
         st.fragment(_differ)({label: schedule for label, _, schedule in _drawn(found)}, labels[first], labels[second])
@@ -112,19 +112,19 @@ def _difference(before: Schedule, after: Schedule) -> Difference:
 
 
 def _drawn(found: Sequence[Answer]) -> list[tuple[str, ScheduleReport, Schedule]]:
-    """The pairs that have a schedule, by label."""
+    """Return label, report and schedule of each pair that has a schedule."""
     reports = zip(workspace().comparison.labels(), (each.report for each in found), strict=True)
     return [(label, each, each.drawable) for label, each in reports if each is not None and each.drawable is not None]
 
 
 def idle(found: Sequence[Answer]) -> None:
-    """Idle time by what could change it and by cause: of every pair, then by cause device by device."""
+    """Show idle time of every pair by remedy and by cause, then by cause for each device."""
     drawn = _drawn(found)
     if not drawn:
         return
     places = st.columns(2, gap="medium")
     with places[0]:
-        st.markdown("**Idle time by what could change it**", help=meanings())
+        st.markdown("**Idle time by remedy**", help=meanings())
         picture(
             idle_chart([(label, IdleSplit.of(each, of.makespan_bound)) for label, of, each in drawn]), "compare-idle"
         )
@@ -138,7 +138,7 @@ def idle(found: Sequence[Answer]) -> None:
 
 
 def jitter(found: Sequence[Answer]) -> None:
-    """The makespans when durations vary, and how often each schedule ends first."""
+    """Show the makespans when durations vary, and how often each schedule ends first."""
     shown = tuple((label, schedule) for label, _, schedule in _drawn(found))
     if shown:
         st.fragment(_jitter)(shown)
@@ -166,7 +166,7 @@ def _jittered(schedules: tuple[Schedule, ...], jitter: Jitter) -> tuple[Jittered
 
 
 def against_micro_batches() -> None:
-    """Idle share and time per micro-batch, or per sample, of every pair, at 1 to 512 micro-batches."""
+    """Show idle share and time per micro-batch or sample of every pair, at 1 to 512 micro-batches."""
     comparison = workspace().comparison
     asked = {
         pair: label
@@ -175,15 +175,15 @@ def against_micro_batches() -> None:
     }
     if not asked:
         st.info(
-            "A schedule changed by hand has one number of micro-batches: there is no curve.",
+            "Schedules changed by hand keep their number of micro-batches. Add a scheduler to see a curve.",
             icon=":material/show_chart:",
         )
         return
-    # In an order of its own, so that rows that are dragged ask nothing new.
+    # Sorted, so that reordering the rows of the list does not start a new sweep.
     sweep = CountSweep(tuple(sorted(asked, key=lambda pair: (pair.plan.name, pair.scheduler, str(pair.config)))))
     st.caption(
-        "Each point is built or searched for its own number of micro-batches; nothing is extrapolated. "
-        "Hollow points do not fit the memory."
+        "Each point is built or searched for its own number of micro-batches. Nothing is extrapolated. "
+        "Hollow points do not fit in memory."
     )
 
     def draw(points: Sequence[Any]) -> None:
@@ -195,7 +195,7 @@ def against_micro_batches() -> None:
 
 
 def against_memory() -> None:
-    """The least period of one plan at every capacity in a range."""
+    """Show the least period of one plan at every memory capacity in a range."""
     comparison = workspace().comparison
     plans, per_sample = {pair.plan.name: pair.plan for pair in comparison.pairs}, comparison.per_sample
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -209,7 +209,7 @@ def against_memory() -> None:
         with st.popover("Options", icon=":material/tune:"):
             config = config_form(_MEMORY_CONFIG, "compare-memory-option", without=("polish",))
     each = "sample" if per_sample else "micro-batch"
-    st.caption(f"The least period per {each} that a search finds, most memory first; the time limit is for each point.")
+    st.caption(f"Least period per {each} that a search finds, largest memory first. Each point gets the time limit.")
     sweep = MemorySweep(plan, reach.spread(chosen, points), config)
 
     def draw(points: Sequence[Any]) -> None:
@@ -224,9 +224,9 @@ def _reach(plan: MicroBatchPlan) -> CapacityRange:
 
 
 def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
-    """The button that starts it, then what is there so far with a way to stop it, then all of it.
+    """Show the button that starts a sweep, then its points so far and a button to stop it, then all points.
 
-    Axes stand from the start, since the browser takes longer to load what draws them than the first points take.
+    Empty axes are drawn at once, because the browser needs longer to load plotly than the first points take.
     """
     run, place = answer(sweep), st.empty()
     if (run is None or (not run.running and run.control.cancelled)) and button(

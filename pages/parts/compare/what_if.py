@@ -1,4 +1,4 @@
-"""What if: sliders over the pairs that are compared, who wins there, and the map of who wins where."""
+"""What if: sliders that change the compared plans, the winner at their values, and a map of winners."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from tessel_core.workbench.messages.what_if import left_out_note, standing_notes
 
 _COLUMNS, _ROWS = 7, 6
 _MAP_PIXELS, _LINE_PIXELS, _NOTES_PIXELS = 380, 56, 104
-"""Rooms whose content changes while their size stays."""
-_CELL_S, _SEARCHED_AT_FIRST = 2.0, 2
+"""Fixed heights of containers, so that changing content moves nothing below them."""
+_CELL_S, _MAX_SEARCHES_INCLUDED_AT_FIRST = 2.0, 2
 _FIRST_CELLS_S, _QUICK_S, _WAITED_S = 0.3, 0.1, 0.2
-"""A search that took `_QUICK_S` is made again while a slider moves, and waited for a little."""
+"""A search that took less than `_QUICK_S` is repeated while a slider moves, and the page waits `_WAITED_S` for it."""
 
 
 def what_if(chosen: Sequence[int], reference: int) -> None:
-    """Of these pairs, or of all; where they are not comparable, those count that are comparable with the reference."""
+    """Show *What if* for the chosen pairs, or for all. Only pairs comparable with the reference can win."""
     everything = workspace().comparison
     asked = _asked(everything, chosen)
     comparison = everything.only(asked)
     if not asked:
         st.info(
-            "Schedules made by hand cannot be solved anew: add a scheduler to the list.", icon=":material/pan_tool:"
+            "Schedules changed by hand cannot be solved again. Add a scheduler to the list.", icon=":material/pan_tool:"
         )
         return
     left_out = [i for i in chosen or range(len(everything.pairs)) if i not in asked]
@@ -52,13 +52,13 @@ def what_if(chosen: Sequence[int], reference: int) -> None:
 
 
 def _asked(everything: Comparison, chosen: Sequence[int] = ()) -> list[int]:
-    """The chosen pairs, or all, without schedules made by hand, which are of the plan as it is."""
+    """Return positions of the chosen pairs, or of all, except schedules made by hand, which fit only their own plan."""
     pairs = everything.pairs
     return [i for i in (chosen or range(len(pairs))) if isinstance(pairs[i], Question)]
 
 
 def _questions(comparison: Comparison) -> tuple[Question, ...]:
-    """The pairs of a comparison without schedules made by hand."""
+    """Return the pairs of a comparison, except schedules made by hand."""
     return tuple(pair for pair in comparison.pairs if isinstance(pair, Question))
 
 
@@ -66,16 +66,16 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, pairs = session().of(WhatIfState), _questions(comparison)
     devices = [each.name for each in pairs[0].plan.devices]
     state.values = settled(pairs, state.values)
-    before, state.told = state.told, state.values
-    if before not in (None, state.values):  # a run of the whole page writes the address at its end
+    before, state.drawn = state.drawn, state.values
+    if before not in (None, state.values):  # this fragment runs alone; only a run of the whole page writes the address
         keep_address()
     shown, state.opened = sliders(pairs, state.values.device), False
     left, right = st.columns([4, 5], gap="medium")
     with left:
         moving = st.container()
-        told = st.container(height=_LINE_PIXELS, border=False)
-        ways = st.container(horizontal=True)
-        noted = st.container(height=_NOTES_PIXELS, border=False)
+        winner = st.container(height=_LINE_PIXELS, border=False)
+        actions = st.container(horizontal=True)
+        remarks = st.container(height=_NOTES_PIXELS, border=False)
     with right:
         _map(comparison, rivals)
     try:
@@ -95,10 +95,10 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     if waiting:
         notes.insert(0, waiting_note(labels, waiting, begun=state.resting))
     line = winner_line(labels, found, pairs[0].plan.time_unit, so_far=bool(waiting))
-    told.markdown(f"**{literal(line)}**")
-    noted.caption("  \n".join(map(literal, notes)))
-    with ways:
-        _ways(comparison)
+    winner.markdown(f"**{literal(line)}**")
+    remarks.caption("  \n".join(map(literal, notes)))
+    with actions:
+        _actions(comparison)
     _timelines(comparison, answers, found)
     if state.resting and now != comparison:
         solve([_questions(now)[i] for i in waiting])
@@ -112,7 +112,7 @@ def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
 
 
 def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
-    """The answers to the pairs as the sliders have them; None where a search is needed that is not made yet."""
+    """Return the answer to each changed pair. None where a search is still needed."""
     state, pairs, found = session().of(WhatIfState), _questions(now), list[Answer | None]()
     quick = at_once(pairs)
     for run in map(answer, set(state.asked) - {*pairs, *comparison.pairs}):
@@ -132,16 +132,16 @@ def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
 
 
 def _follows(before: Answer | None) -> bool:
-    """Whether the last search of a pair was quick enough to be made again while a slider moves."""
+    """Return whether the last search of a pair was quick enough to be repeated while a slider moves."""
     report = None if before is None else before.report
     return report is not None and report.solver not in BASELINES and report.wall_s < _QUICK_S
 
 
-def _ways(comparison: Comparison) -> None:
-    """Back to the plans as they are, and on to the comparison of the changed ones."""
+def _actions(comparison: Comparison) -> None:
+    """Show the buttons that reset the sliders and that apply them to the compared plans."""
     state = session().of(WhatIfState)
     off = state.values == WhatIf(device=state.values.device)
-    st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
+    st.button("Reset sliders", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
     if button("Apply to the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
         everything = workspace().comparison.only(_asked(workspace().comparison))
         try:
@@ -154,8 +154,8 @@ def _ways(comparison: Comparison) -> None:
 
 
 _PUT = (
-    "The plans of the whole list become what the sliders say, for the table and every view, without schedules made by "
-    "hand; Undo brings them back."
+    "Change all plans in the list as the sliders say, for the table and every view. This drops schedules changed by "
+    "hand. Undo restores the list."
 )
 
 
@@ -165,13 +165,13 @@ def _reset() -> None:
 
 
 def _set(values: WhatIf) -> None:
-    """Set the sliders, whatever they are about to say."""
+    """Set the sliders. A message that they sent before this is ignored."""
     state = session().of(WhatIfState)
     state.values, state.resting, state.turn = values, True, state.turn + 1
 
 
 def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: Standing) -> None:
-    """Every schedule, those whose search is to come pale as they were before."""
+    """Show every schedule. Those that still need a search are shown pale, as they were before."""
     state, shown, past = session().of(WhatIfState), list[Titled](), list[int]()
     for i, (label, pair, each) in enumerate(zip(comparison.labels(), _questions(comparison), answers, strict=True)):
         drawn = each or state.before.get(pair, Answer())
@@ -187,7 +187,7 @@ def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: 
 
 
 def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
-    """What the map is of, the button that solves it, and its cells so far."""
+    """Show the sides of the map, the button that computes it, and its cells so far."""
     state, shown = session().of(WhatIfState), sliders(_questions(comparison), session().of(WhatIfState).values.device)
     titles = {each.field: each.title for each in shown}
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -197,9 +197,16 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         others = {field: title for field, title in titles.items() if field != across}
         down = choose("Down", others, second, key=f"what-if-down-{across}", width=150)
         searched = sum(1 for pair in comparison.pairs if pair.scheduler not in BASELINES)
-        look: dict[str, Any] = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
-        on = kinds == ALL if kinds else 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)
-        searches = st.toggle("Searches too", on, key=f"what-if-searches-{searched}", **look)
+        look: dict[str, Any] = {
+            "help": f"Also run the searches, with {_CELL_S:g} s for each search in each cell.",
+            "disabled": not searched,
+        }
+        on = (
+            kinds == ALL
+            if kinds
+            else 0 < searched <= _MAX_SEARCHES_INCLUDED_AT_FIRST or searched == len(comparison.pairs)
+        )
+        searches = st.toggle("Include searches", on, key=f"what-if-searches-{searched}", **look)
         some = searches or searched < len(comparison.pairs)
         press = button("Solve the map", icon=":material/grid_on:", type="primary", disabled=not some)
     if press or (linked and some):
@@ -207,7 +214,7 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     of, run = state.map, answer(state.map)
     with st.container(height=_MAP_PIXELS, border=False):
         if of is None or run is None or state.map_of != (comparison.pairs, rivals):
-            st.caption("Every cell is solved or timed for itself; press a cell to set the sliders to it.")
+            st.caption("Each cell is solved separately. Click a cell to set the sliders to its values.")
         else:
             _solved(comparison, of, run)
 
@@ -243,7 +250,7 @@ def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: s
 def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, running: bool = False) -> None:
     state = session().of(WhatIfState)
     if running and state.opened:
-        st.rerun()  # the sliders stand outside of what is drawn anew while cells come
+        st.rerun()  # the sliders are outside the fragment that redraws the cells
     part = comparison.only([comparison.pairs.index(pair) for pair in of.pairs])
     map_widget(part, sliders(_questions(comparison), of.base.device), of, cells, of.find(state.values), _open)
 

@@ -1,4 +1,4 @@
-"""Two components of *What if*: sliders that redraw while they move, and the map of which schedule wins."""
+"""Components of *What if*: sliders that report while they move, and the map of the winning schedules."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ _MAP = st.components.v2.component(
 )
 
 Moved = Callable[[WhatIf, int, int, bool], None]
-"""Takes what the sliders say, the number of that message, the turn that they have seen, and whether they rest."""
+"""Callback for slider values, number of the message, turn that the sliders have seen, and whether they are at rest."""
 
 
 def sliders_widget(
     shown: Sequence[Slider], now: WhatIf, devices: Sequence[str], answers: tuple[int, int], moved: Moved, *, rests: bool
 ) -> None:
-    """The sliders at what is `now`, which `answers` a message in a turn; `rests` asks for one more at rest.
+    """Show the sliders at the values `now`.
 
-    Each time that something else sets the sliders is a turn: what they said before is none of it.
+    `answers` is the number of the message that this answers, and the current turn. A turn begins each time that the
+    page sets the sliders; messages of an earlier turn are ignored. `rests` asks for one more message when the sliders
+    come to rest.
     """
     serial, turn = answers
     key = "what-if-sliders"
@@ -83,7 +85,7 @@ def map_widget(
     here: tuple[int, int] | None,
     opened: Callable[[int, int], None],
 ) -> None:
-    """A cell a place, in the colour of its winner; one that is pressed is `opened`, the one `here` is marked."""
+    """Show the map: each cell in the colour of its winner. `here` is marked; `opened` is called for a pressed cell."""
     key, labels, won = "which-wins-map", comparison.labels(), set[int]()
     columns, rows = (side(shown, axis)[1] for axis in (of.across, of.down))
     drawn = list[dict[str, Any]]()

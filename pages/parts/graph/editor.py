@@ -1,4 +1,4 @@
-"""An operator graph as tables: a part of the rows at a time, and an edit that makes no graph changes nothing."""
+"""An operator graph as tables, shown page by page. An edit that makes the graph invalid changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tessel_core.model import OperatorGraph
 
 
 def operators_editor(graph: OperatorGraph) -> None:
-    """Operators, those that are searched for."""
+    """Show the operators that match the search as a table to edit."""
     shown, name = _part(graph, find_operators, "operators")
     columns = {each: _operator_column(each, graph) for each in operator_columns(graph)}
     (before, rows), edits = edit_table(name, (graph, shown), lambda base: operator_rows(*base), columns)
@@ -35,7 +35,7 @@ def operators_editor(graph: OperatorGraph) -> None:
 
 
 def edges_editor(graph: OperatorGraph) -> None:
-    """Edges, those at the operators that are searched for."""
+    """Show the edges of the operators that match the search as a table to edit."""
     shown, name = _part(graph, find_edges, "edges")
     columns = {each: _edge_column(each, graph) for each in edge_columns(graph)}
     (before, rows), edits = edit_table(name, (graph, shown), lambda base: edge_rows(*base), columns)
@@ -45,20 +45,20 @@ def edges_editor(graph: OperatorGraph) -> None:
 def _part(
     graph: OperatorGraph, find: Callable[[OperatorGraph, str], tuple[int, ...]], what: str
 ) -> tuple[tuple[int, ...], str]:
-    """The rows that are shown, and a name for their table."""
+    """Return the rows to show and a name for their table."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = f"{what}-{workspace().token}"
         text = st.text_input("Search", key=f"find-{place}", placeholder="name, kind or colour class", width=360)
         pages = row_pages(find(graph, text))
         at = part_of(f"Rows, {MAX_TABLE_ROWS} at a time", pages, f"page-{place}")
-        st.caption("Click a cell to change it; the empty row adds one. Edges follow an operator's name.")
+        st.caption("Click a cell to change it. Fill in the empty row to add one. Edges follow a renamed operator.")
     return pages[at], f"{what}-{text}-{at}"
 
 
 def _operator_column(column: str, graph: OperatorGraph) -> Any:
     if column.startswith(TIME):
         return number_column(
-            f"{column} ({graph.time_unit})", "Empty: not supported on this device, or derived from the costs."
+            f"{column} ({graph.time_unit})", "Empty: not supported on this device, or computed from the costs."
         )
     if column == "backward":
         return st.column_config.CheckboxColumn("backward", width="small")
@@ -70,10 +70,10 @@ def _operator_column(column: str, graph: OperatorGraph) -> Any:
 
 
 _HELP = {
-    "bytes": "Moved between a device's memory and its processors.",
-    "size": "Bytes that it holds on an accelerator.",
+    "bytes": "Bytes moved between a device's memory and its processors.",
+    "size": "Bytes that the operator holds on an accelerator.",
     "colour": "Operators of one colour class share a device.",
-    "forward_of": "For a backward operator: its forward one, whose device it shares.",
+    "forward_of": "For a backward operator: the forward operator whose device it shares.",
 }
 
 
@@ -81,4 +81,4 @@ def _edge_column(column: str, graph: OperatorGraph) -> Any:
     if column in ("from", "to"):
         return st.column_config.TextColumn(column, required=True)
     title = f"cost ({graph.time_unit})" if column == "cost" else "bytes"
-    return number_column(title, "One output has one size: all edges from an operator change together.")
+    return number_column(title, "All edges from one operator carry the same output, so they change together.")

@@ -1,4 +1,4 @@
-"""Parts of some work that are given to devices, and what the simulator says of them."""
+"""Level in which a player assigns parts of a network to devices and simulates the assignment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAITED_S = 1.0
 
 
 def play_assignment(level: Level, task: Assignment) -> None:
-    """The task, a choice of devices for each part, and the verdict on what was simulated last."""
+    """Show the task, a choice of devices for each part, and the verdict on the latest simulation."""
     st.markdown(f"**{literal(level.asks)}**")
     play = workspace().play(level.name)
     kept = task.given_of(play.placed)
@@ -30,13 +30,13 @@ def play_assignment(level: Level, task: Assignment) -> None:
         return
     run, assigned = result_of(Assigning(level.number, kept), _WAITED_S)
     if assigned is None:
-        waiting(run, lambda: st.caption("The simulation is under way …"))
+        waiting(run, lambda: st.caption("Simulating …"))
     else:
         _verdict(level, assigned)
 
 
 def _chosen(level: Level, task: Assignment, kept: Given) -> Given:
-    """What the choices say; they begin with what is kept."""
+    """Show a choice of devices for each part, set to `kept`. Return the chosen devices."""
     found = []
     for number, (column, part, here) in enumerate(zip(cycle(st.columns(2)), task.parts, kept, strict=False)):
         key = session().key(f"assign-{level.name}-{number}-{here}")
@@ -46,7 +46,7 @@ def _chosen(level: Level, task: Assignment, kept: Given) -> Given:
 
 
 def _choice(task: Assignment, part: str, here: tuple[int, ...], key: str) -> tuple[int, ...]:
-    """The devices of a part; one of them, unless there may be copies."""
+    """Show the choice of devices for a part. Several devices can be chosen if the task allows copies."""
     label, devices = literal(part), range(len(task.devices))
     if task.copies:
         named = task.devices.__getitem__
@@ -57,7 +57,7 @@ def _choice(task: Assignment, part: str, here: tuple[int, ...], key: str) -> tup
 
 
 def _tools(level: Level, play: Played, task: Assignment, given: Given) -> None:
-    """What simulates the choices, and what helps."""
+    """Show the buttons that simulate, give hints, take one step, and start over."""
     with st.container(horizontal=True):
         if button("Simulate", type="primary", icon=":material/play_arrow:"):
             _keep(replace(play, placed=given, chosen=1))
@@ -65,7 +65,7 @@ def _tools(level: Level, play: Played, task: Assignment, given: Given) -> None:
             for hint in level.hints:
                 st.markdown(literal(hint))
         helped = task.helped(given)
-        if button("Step", icon=":material/school:", disabled=helped == given, help="The coach moves a part."):
+        if button("Step", icon=":material/school:", disabled=helped == given, help="Let the coach move one part."):
             _keep(replace(play, placed=helped, chosen=None))
         if button("Start over", icon=":material/restart_alt:", disabled=given == task.start):
             _keep(Played(level.name, reached=play.reached))

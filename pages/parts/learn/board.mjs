@@ -1,19 +1,19 @@
-// A board on which runs are placed by hand: a tray of what comes next on each device, its lane, and what it holds.
+// Board on which a player places runs: for each device a tray of its next runs, a lane, and its memory.
 
 import { memoryScale, roundStep, showMoment, showTime, ticksOf } from "../../shared/timeline/scale.mjs";
 import { Puzzle, keyOf, runOf } from "./puzzle.mjs";
 
 const REST_MS = 300;
 const DRAG_PIXELS = 5;
-const ROOM = 1.15; // the lanes end so much after what is placed
+const ROOM = 1.15; // length of the lanes, as a multiple of the makespan so far
 const TICK_PIXELS = 46;
-const NAMED_PIXELS = 38; // of a run that has its block's name; a narrower one has the micro-batch, then nothing
+const NAMED_PIXELS = 38; // a narrower run shows only its micro-batch, or nothing
 const NUMBERED_PIXELS = 16;
 const LETTER_PIXELS = 7;
-const NEAR_PIXELS = 14; // of a lane, where a drop counts
-const LONGEST_PERIOD = 999;
-const SEEN = 2; // copies of a block that the lanes have room for
-const STEPS = 240; // of a lane, in units of real time
+const NEAR_PIXELS = 14; // a drop so near to a lane counts as in it
+const MAX_PERIOD = 999;
+const SHOWN_COPIES = 2; // of a stamped block
+const LANE_STEPS = 240; // positions of a lane, if the plan has real time units
 const known = new WeakMap();
 
 export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
@@ -40,11 +40,11 @@ class Board {
     this.puzzle = new Puzzle(data.plan);
     const fine = this.puzzle.begin(data.placed);
     this.horizon = data.horizon;
-    this.says = fine ? "" : "What was kept of this board breaks a rule, so it begins anew.";
+    this.says = fine ? "" : "The saved runs of this board break a rule, so the board was cleared.";
     this.frame();
   }
 
-  /** What never changes: the rows of devices, the axis and the buttons. */
+  /** Create the rows of devices, the axis and the buttons, which never change. */
   frame() {
     const { root, puzzle } = this;
     root.textContent = "";
@@ -83,16 +83,16 @@ class Board {
     this.score = put(tools, "span", "score");
   }
 
-  /** A number and a button: what is placed is stamped again every so many steps. */
+  /** Create the field and the button that repeat the block with a period. */
   stampTools(tools) {
     const label = put(tools, "label", "every");
     label.append("Stamp every ");
-    this.every = put(label, "input", "", { type: "number", min: 1, max: LONGEST_PERIOD, value: this.data.stamp.period ?? "" });
+    this.every = put(label, "input", "", { type: "number", min: 1, max: MAX_PERIOD, value: this.data.stamp.period ?? "" });
     this.every.addEventListener("keydown", (event) => {
-      event.stopPropagation(); // digits and arrows are the field's own
+      event.stopPropagation(); // the field needs digits and arrows
       if (event.key === "Enter") this.stamp(Number(this.every.value));
     });
-    const button = put(tools, "button", "", { type: "button", title: "Stamp the block across, again and again" });
+    const button = put(tools, "button", "", { type: "button", title: "Repeat the block with this period" });
     button.textContent = "Stamp";
     button.dataset.key = "stamp";
     button.addEventListener("click", () => this.stamp(Number(this.every.value)));
@@ -101,15 +101,15 @@ class Board {
     this.fine = true;
   }
 
-  /** Copy the block every so many steps: shown in any case, taken where the rules are kept. */
+  /** Repeat the block with a period. The result is always shown, but only sent if it keeps the rules. */
   stamp(period) {
     const { puzzle } = this;
-    if (!puzzle.block) return this.tell("A block has all runs of its micro-batches: place those that are missing.", true);
-    if (!Number.isInteger(period) || period < 1 || period > LONGEST_PERIOD) return this.tell("A period is a whole number of steps, from 1 to 999.", true);
+    if (!puzzle.block) return this.tell("First place all runs of a micro-batch. They form the block.", true);
+    if (!Number.isInteger(period) || period < 1 || period > MAX_PERIOD) return this.tell("A period is a whole number of steps, from 1 to 999.", true);
     const why = puzzle.whyNotStamped(period);
     this.every.value = period;
     Object.assign(this, { period, fine: !why });
-    this.tell(why ? `Every ${period}: ${why}.` : `Stamped every ${period}: a block of ${puzzle.block} repeats for ever.`, Boolean(why));
+    this.tell(why ? `Every ${period}: ${why}.` : `A block of ${puzzle.block} repeats every ${period}, for ever.`, Boolean(why));
     this.send();
   }
 
@@ -128,7 +128,7 @@ class Board {
     return JSON.stringify(this.puzzle.list());
   }
 
-  /** A schedule that goes on from what is placed, if one is known. */
+  /** Known schedule that continues the placed runs, or null. */
   get target() {
     const { target, advice } = this.data;
     if (target && this.puzzle.follows(target)) return target;
@@ -137,20 +137,20 @@ class Board {
 
   press(name) {
     const { puzzle } = this;
-    if (name === "back" && this.past.length) this.to(this.past.pop(), "Taken back.");
-    if (name === "anew" && puzzle.placed.size) this.change(() => puzzle.begin([]), "All runs are to be placed again.");
+    if (name === "back" && this.past.length) this.to(this.past.pop(), "Undone.");
+    if (name === "anew" && puzzle.placed.size) this.change(() => puzzle.begin([]), "The board is empty.");
     if (name === "hint" && this.hinted < this.data.hints.length) this.tell(`Hint ${this.hinted + 1}: ${this.data.hints[this.hinted++]}`);
     else if (["hint", "step", "finish"].includes(name)) this.coach(name);
   }
 
-  /** What the coach would do: say it, do it once, or to the end. */
+  /** Give a hint, place the next run, or place all remaining runs. */
   coach(name) {
     const { puzzle, data } = this;
     if (puzzle.complete && !data.stamp) return;
     const { target } = this;
     if (data.stamp && this.coachStamps(name, target)) return;
     if (!target && data.advice?.of === this.signature) {
-      this.tell(data.advice.proved ? "Nothing that begins like this can be completed: take something back." : "The coach found no way on in time: take something back.", true);
+      this.tell(data.advice.proved ? "These runs cannot be completed. Press Undo move." : "The coach found no completion in time. Press Undo move.", true);
       return;
     }
     if (!target) {
@@ -160,7 +160,7 @@ class Board {
       return;
     }
     const next = puzzle.after(target);
-    if (!next && name !== "finish") return this.tell("The coach cannot go run by run from here, since memory is full for a while: press Finish.");
+    if (!next && name !== "finish") return this.tell("Memory is full, so the coach cannot continue run by run. Press Finish.");
     const where = next && `${puzzle.name(next[0], next[1])} at ${this.moment(next[2])}`;
     if (name === "hint") {
       this.active = keyOf(next[0], next[1]);
@@ -169,10 +169,10 @@ class Board {
     else this.change(() => puzzle.begin(target.flatMap((row, m) => row.map((at, b) => [b, m, at]))), "The coach has placed the rest.");
   }
 
-  /** What the coach of a block does besides placing runs; whether that is all. */
+  /** Handle the coach's buttons in levels that stamp a block. Return false if the coach should place a run instead. */
   coachStamps(name, target) {
     const { best } = this.data.stamp;
-    if (!target) this.tell("The coach knows another block: take something back, or stamp this one.", true);
+    if (!target) this.tell("The coach knows another block. Press Undo move, or stamp this one.", true);
     else if (this.puzzle.after(target)) {
       if (name !== "finish") return false;
       this.change(() => this.puzzle.begin(target.flatMap((row, m) => row.map((at, b) => [b, m, at]))), "");
@@ -182,7 +182,7 @@ class Board {
     return true;
   }
 
-  /** Change what is placed; a complaint in place of a change is said and leaves everything as it was. */
+  /** Change the placed runs. If the change returns a complaint, show it and restore the runs. */
   change(make, done) {
     const before = this.puzzle.list();
     const why = make();
@@ -207,7 +207,7 @@ class Board {
   told(done) {
     this.hinted = Math.min(this.hinted, this.data.hints.length);
     const { block, complete } = this.puzzle;
-    if (this.data.stamp && block) this.tell(`A block of ${block}: choose after how many steps it is stamped again.`);
+    if (this.data.stamp && block) this.tell(`The block has ${block === 1 ? "1 micro-batch" : `${block} micro-batches`}. Choose its period.`);
     else this.tell(complete ? "All runs are placed." : done);
     this.send();
   }
@@ -218,7 +218,7 @@ class Board {
     this.draw();
   }
 
-  /** Report at rest, at once where the schedule is complete or the coach is asked. */
+  /** Report the runs after a pause, or at once if the schedule is complete or the coach is asked. */
   send(asks = false) {
     clearTimeout(this.resting);
     const now = () => {
@@ -234,7 +234,7 @@ class Board {
     this.change(() => this.puzzle.place(b, m, start), `${this.puzzle.name(b, m)} starts at ${this.moment(start)}.`);
   }
 
-  /** Place the next run of a block as early as it may be, or say why it cannot be placed. */
+  /** Place the next run of a block as early as possible, or show why it cannot be placed. */
   early(b) {
     const m = this.puzzle.next(b);
     if (m === undefined) return;
@@ -243,7 +243,7 @@ class Board {
     else this.place(b, m, start);
   }
 
-  /** A press into a lane: the run that is chosen there, or the only one that may run. */
+  /** Handle a click into a lane: place the chosen run, or the only run that is possible. */
   click(d, event) {
     const { puzzle } = this;
     if (this.skip) return void (this.skip = false);
@@ -252,7 +252,7 @@ class Board {
     const here = puzzle.ready().filter(([b]) => puzzle.blocks[b].devices.includes(d));
     if (chosen && puzzle.blocks[chosen[0]].devices.includes(d) && puzzle.start(...chosen) === undefined) this.place(...chosen, at);
     else if (here.length === 1) this.place(here[0][0], here[0][1], at);
-    else this.tell(here.length ? "Choose a run at the left first: several may run here." : `Nothing may run on ${puzzle.devices[d].name} now.`, true);
+    else this.tell(here.length ? "Choose a run on the left first, because several are possible." : `No run is possible on ${puzzle.devices[d].name} now.`, true);
   }
 
   key(event) {
@@ -272,7 +272,7 @@ class Board {
   }
 
   takeOut(b, m) {
-    this.change(() => this.puzzle.remove(b, m), `${this.puzzle.name(b, m)} and what needs it are taken back.`);
+    this.change(() => this.puzzle.remove(b, m), `${this.puzzle.name(b, m)} and the runs that need it are removed.`);
   }
 
   move(b, m, start) {
@@ -283,20 +283,20 @@ class Board {
   // Drawing
 
   get unit() {
-    return this.data.plan.timeUnit === "step" ? 1 : Math.max(1, roundStep(this.horizon / STEPS));
+    return this.data.plan.timeUnit === "step" ? 1 : Math.max(1, roundStep(this.horizon / LANE_STEPS));
   }
 
   moment(tick) {
     return this.data.plan.timeUnit === "step" ? String(tick) : showMoment(tick, this.data.plan.timeUnit, this.unit);
   }
 
-  /** A length, in as many digits as moments have. */
+  /** Return a duration with as many digits as times have. */
   lasting(ticks) {
     const { timeUnit } = this.data.plan;
     return timeUnit === "step" ? showTime(ticks, timeUnit) : this.moment(ticks);
   }
 
-  /** The moment under a pixel of a lane: a whole step, or what a run could begin at nearby. */
+  /** Return the time at a pixel of a lane, rounded to the lane's unit. */
   tick(d, clientX, floor = true) {
     const { left, width } = this.rows[d].lane.getBoundingClientRect();
     const at = ((clientX - left) / width) * this.horizon;
@@ -309,7 +309,7 @@ class Board {
     const ready = puzzle.ready();
     const ends = ready.map(([b, , start]) => start + puzzle.blocks[b].duration);
     this.horizon = Math.max(data.horizon, Math.max(puzzle.makespan, ...ends, 0) * ROOM);
-    if (this.period) this.horizon = Math.max(data.horizon, puzzle.makespan + SEEN * this.period);
+    if (this.period) this.horizon = Math.max(data.horizon, puzzle.makespan + SHOWN_COPIES * this.period);
     this.copies = this.period ? puzzle.stamped(this.period, Math.ceil(this.horizon / this.period)) : null;
     this.line.textContent = this.says || (puzzle.complete && !data.stamp ? "All runs are placed." : data.begin);
     this.line.classList.toggle("bad", Boolean(this.bad && this.says));
@@ -337,7 +337,7 @@ class Board {
       const tick = put(this.axis, "span", "");
       tick.style.left = this.share(at);
       tick.textContent = label;
-      if (at > (1 - 0.5 * TICK_PIXELS / this.axis.clientWidth) * this.horizon) tick.remove(); // it would be cut
+      if (at > (1 - 0.5 * TICK_PIXELS / this.axis.clientWidth) * this.horizon) tick.remove(); // its label would be cut off
     }
     this.unitName.textContent = unit;
     this.root.style.setProperty("--step", this.share(ticks.length > 1 ? ticks[1].at : this.horizon));
@@ -361,7 +361,7 @@ class Board {
       chip.dataset.key = `chip ${b} ${d}`;
       if (m === undefined) continue;
       chip.dataset.run = keyOf(b, m);
-      chip.title = may ? `${puzzle.name(b, m)}: may run at ${this.moment(may[2])}, for ${showTime(puzzle.blocks[b].duration, this.data.plan.timeUnit)}` : puzzle.stuck(b, m);
+      chip.title = may ? `${puzzle.name(b, m)}: can start at ${this.moment(may[2])}, lasts ${showTime(puzzle.blocks[b].duration, this.data.plan.timeUnit)}` : puzzle.stuck(b, m);
       this.paint(chip, b, m);
       chip.addEventListener("pointerenter", () => this.point(keyOf(b, m)));
       chip.addEventListener("focus", () => this.point(keyOf(b, m)));
@@ -377,7 +377,7 @@ class Board {
       run.dataset.key = `run ${b} ${m} ${d}`;
       run.dataset.run = keyOf(b, m);
       this.paint(run, b, m);
-      this.draggable(run, b, m, d, () => this.tell(`${run.title}. Drag it or press the arrow keys; Delete takes it back.`));
+      this.draggable(run, b, m, d, () => this.tell(`${run.title}. Drag it or press the arrow keys. Delete removes it.`));
     }
     for (const [b, m, start] of this.copies?.list() ?? []) {
       if (m < puzzle.block || start >= this.horizon || !puzzle.blocks[b].devices.includes(d)) continue;
@@ -422,7 +422,7 @@ class Board {
     element.style.setProperty("--ink", ink);
   }
 
-  /** What a run so wide says: its name and micro-batch, one over the other where it is narrow, or less. */
+  /** Return the label that fits a run: name and micro-batch in one line or two, or less. */
   fitting(b, m, pixels) {
     const { name } = this.puzzle.blocks[b];
     if (pixels >= NAMED_PIXELS) return this.called(b, m);
@@ -435,7 +435,7 @@ class Board {
     return this.puzzle.microBatches === 1 || m === undefined ? name : `${name}·${m}`;
   }
 
-  /** Show where a run would go, without drawing all else anew. */
+  /** Show where a run would go, without drawing everything again. */
   point(key) {
     if (this.active === key || this.drag) return;
     this.active = key;
@@ -475,7 +475,7 @@ class Board {
         const dragged = this.drag;
         this.drag = null;
         if (!dragged) return;
-        this.skip = now.target === this.rows[d].lane; // the click that follows is none
+        this.skip = now.target === this.rows[d].lane; // ignore the click that follows the drop
         setTimeout(() => (this.skip = false));
         dragged.ghost.remove();
         this.dropped = true;
@@ -487,7 +487,7 @@ class Board {
         const inside = on.some((each) => beside(this.rows[each].lane.getBoundingClientRect()));
         if (!inside || (was === undefined && (now.clientX < left || now.clientX > right))) {
           const lanes = on.map((each) => this.puzzle.devices[each].name).join(", ");
-          return this.tell(`${this.puzzle.name(b, m)} runs on ${lanes}: drop it into a lane there.`, true);
+          return this.tell(`${this.puzzle.name(b, m)} runs on ${lanes}. Drop it into a lane there.`, true);
         }
         if (was === undefined) this.place(b, m, dragged.start);
         else this.move(b, m, dragged.start);
@@ -502,11 +502,11 @@ class Board {
 }
 
 const TOOLS = [
-  ["back", "Take back", "Take the last move back (Backspace)"],
-  ["hint", "Hint", "A word of advice; each one says more (h)"],
-  ["step", "Step", "Have the coach place the next run (s)"],
-  ["finish", "Finish", "Have the coach place the rest"],
-  ["anew", "Start over", "Take all runs off the board"],
+  ["back", "Undo move", "Undo the last move (Backspace)"],
+  ["hint", "Hint", "Show the next hint (h)"],
+  ["step", "Step", "Let the coach place the next run (s)"],
+  ["finish", "Finish", "Let the coach place the remaining runs"],
+  ["anew", "Start over", "Remove all runs from the board"],
 ];
 
 function put(parent, tag, name, given = {}) {

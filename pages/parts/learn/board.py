@@ -1,4 +1,4 @@
-"""The board: a component on which runs are placed by hand, judged in the browser by rules that are sent along."""
+"""The board: a component on which a player places runs by hand. The browser checks the rules of the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tessel_core.model import BlockKind, Schedule
 
 _HERE = Path(__file__).parent
 _SCRIPTS = "../../shared/timeline/scale.mjs", "puzzle.mjs", "board.mjs"
-"""In the order in which they need each other."""
+"""Scripts in the order of their imports: each one needs only those before it."""
 
 
 def _text(name: str) -> str:
@@ -36,7 +36,7 @@ _BOARD = st.components.v2.component(
 )
 
 Take = Callable[[str, tuple[Placed, ...], int | None], None]
-"""Takes the level, what is placed, and the period at which that is stamped, if it is."""
+"""Callback for level, placed runs, and the period at which the block is stamped (None if it is not)."""
 
 
 def board(
@@ -52,10 +52,11 @@ def board(
     moved: Take,
     asked: Take,
 ) -> None:
-    """A puzzle's board with what is `placed`; `moved` hears of every change, `asked` when the coach is to think.
+    """Show the board of a puzzle with the runs in `placed`.
 
-    `target` is what the coach leads to, `score` what is known of its length; `advice` is the coach's, for what was
-    placed when it was asked.  Of a block that is stamped, `stamp` has the period and the coach's.
+    `moved` is called after every change, and `asked` when the player asks the coach. `target` is the schedule that the
+    coach leads to, and `score` describes its makespan. `advice` is the coach's latest answer, with the runs that were
+    placed when the coach was asked. `stamp` has the player's period and the coach's, in levels that stamp a block.
     """
     plan, key = puzzle.plan, f"board-{level}-{session().generation}"
     data = {
@@ -80,11 +81,13 @@ def board(
     _BOARD(key=key, data=data, **listened)
 
 
-_BEGIN = "Press a lit run to place it as early as it may be, or drag it to its lane. A pale one says what it lacks."
+_BEGIN = (
+    "Click a coloured run to place it as early as possible, or drag it to its lane. Point at a pale run to see why not."
+)
 
 
 def plan_data(puzzle: Puzzle) -> dict[str, Any]:
-    """What the browser's rules need to know of the plan."""
+    """Return the parts of a plan that the browser needs to check the rules."""
     plan, kinds = puzzle.plan, list(BlockKind)
     return {
         "blocks": [

@@ -1,4 +1,4 @@
-"""Who comes back to the course in the same browser goes on where they were, without the link to their workspace."""
+"""Return to the course: a cookie remembers the workspace, so that the same browser needs no link to it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _REMEMBER = st.components.v2.component(
 
 
 def remembered() -> str:
-    """The workspace in which this browser was last in the course; empty where none is known."""
+    """Return the token of the workspace in which this browser last played. Empty if none is known."""
     return str(st.context.cookies.get(_COOKIE, ""))
 
 
 def come_back() -> None:
-    """Open that workspace in a tab that has none yet."""
+    """Open the remembered workspace in a tab that has none yet."""
     token = remembered()
     if token and session().work is None:
         session().open_kept(token)
 
 
 def remember() -> None:
-    """Have the browser know this workspace, once something was played in it."""
+    """Store the token of this workspace in a cookie, once a level was played in it."""
     kept = session().kept
     if kept is not None and _begun():
         with unseen("course"):
@@ -38,13 +38,13 @@ def remember() -> None:
 
 
 def offer_to_go_on() -> None:
-    """The way to what was played in another workspace, where nothing was in this one."""
+    """Show a button that opens the remembered workspace, if no level was played in this one."""
     token = remembered()
     if not token or token == workspace().token or _begun():
         return
-    if button("Go on where you were", icon=":material/history:", type="tertiary", width="stretch"):
+    if button("Continue where you left off", icon=":material/history:", type="tertiary", width="stretch"):
         if not session().open_kept(token):
-            session().message = session().message or "That workspace is not kept any more."
+            session().message = session().message or "That workspace no longer exists."
         st.rerun()
 
 

@@ -1,4 +1,4 @@
-"""A knob: a stop is chosen, predicted, and shown."""
+"""Level with a knob: the player predicts the best value, then sees the result of each value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAITED_S = 1.0
 
 
 def play_knob(level: Level, knob: Knob) -> None:
-    """The question, the knob, and what the stop that was chosen leads to."""
+    """Show the question, the knob, and the result of the chosen value."""
     st.markdown(f"**{literal(level.asks)}**")
     play = workspace().play(level.name)
     now = knob.stops[play.chosen] if play.chosen is not None and play.chosen < len(knob.stops) else knob.stops[0]
@@ -36,13 +36,13 @@ def play_knob(level: Level, knob: Knob) -> None:
         play = replace(play, chosen=knob.stops.index(chosen))
         session().change(workspace().playing(play))
     if play.chosen is None or play.chosen >= len(knob.stops):
-        st.caption("Nothing is shown before you predict: choose a stop, then press Show.")
+        st.caption("Predict first: choose a value, then press Show.")
         return
     run, outcomes = result_of(KnobAnswers(level.number), _WAITED_S)
     if outcomes is None:
-        waiting(run, lambda: st.progress(share(len(run.parts), len(knob.stops)), "Every stop is solved …"))
+        waiting(run, lambda: st.progress(share(len(run.parts), len(knob.stops)), "Solving every value …"))
     elif len(outcomes) < len(knob.stops):
-        st.info("This was cancelled before every stop was solved: press Show to go on.", icon=":material/stop_circle:")
+        st.info("Cancelled before every value was solved. Press Show to continue.", icon=":material/stop_circle:")
         if pressed:
             start_search(KnobAnswers(level.number))
             st.rerun()

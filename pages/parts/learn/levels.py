@@ -1,4 +1,4 @@
-"""The list of levels, and which of them is open."""
+"""The list of levels, and the open level."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessel_core.workbench.workspace import OWN
 
 
 def level_shown() -> Level | Deck | str:
-    """The open level, or the one that somebody comes back to; a deck; or `OWN`, `OWN_SLIDES` or `WORDS`."""
+    """Return the open level or deck, or `OWN`, `OWN_SLIDES` or `WORDS`. Without a choice, return the next level."""
     state = session().of(LearnState)
     if state.level in (OWN, OWN_SLIDES, WORDS):
         return state.level
@@ -31,7 +31,7 @@ def level_shown() -> Level | Deck | str:
 
 
 def _first_open(state: LearnState) -> Level:
-    """The level that was left in the middle last, else the first that is not solved; it stays open when it is."""
+    """Open the unfinished level that was played last, or else the first unsolved one."""
     levels = {each.name: each for each in list_levels()}
     left = [play.level for play in workspace().played if not play.reached and play.level in levels]
     unsolved = [name for name in levels if not workspace().play(name).reached]
@@ -41,7 +41,7 @@ def _first_open(state: LearnState) -> Level:
 
 
 def level_list(shown: Level | Deck | str) -> None:
-    """A button a level, ticked where it is solved, one for the open plan, one a deck, and one for the glossary."""
+    """Show a button for each level (ticked if solved), the open plan, each deck, the user's slides and the glossary."""
     with st.container(gap=None, key="list-levels"):
         for level in list_levels():
             _entry(level.name, f"{level.number}  {level.title}", chosen=shown is level)
@@ -62,7 +62,7 @@ def _entry(name: str, title: str, *, chosen: bool, icon: str = "circle") -> None
 
 
 def reach(name: str, reached: bool) -> None:
-    """Take note that a level is solved, and tick it."""
+    """Record that a level is solved."""
     play = workspace().play(name)
     if reached and not play.reached:
         session().change(workspace().playing(replace(play, reached=True)))
@@ -70,7 +70,7 @@ def reach(name: str, reached: bool) -> None:
 
 
 def next_level(level: Level) -> None:
-    """The way on, where there is one."""
+    """Show a button that opens the next level, if there is one."""
     after = next((each for each in list_levels() if each.number > level.number), None)
     if after is not None and button(f"Next: {after.title}", type="primary", icon=":material/arrow_forward:"):
         session().of(LearnState).open(after.name)

@@ -1,4 +1,4 @@
-"""Lists of actions whose order is changed, and what the hang check says of them."""
+"""Level in which a player reorders the actions of each device until they cannot hang."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tessel_core.workbench.workspace import Played
 
 @dataclass
 class OrderState:
-    """Why the last move was not made."""
+    """State of the level: why the latest move was refused."""
 
     of_workspace: ClassVar[bool] = True
     complaint: str = ""
 
 
 def play_ordering(level: Level, task: Ordering) -> None:
-    """The task, a list a device, and what becomes of them when they run."""
+    """Show the task, one list of actions per device, and the result of the hang check."""
     st.markdown(f"**{literal(level.asks)}**")
     play = workspace().play(level.name)
     order = task.order_of(play.placed)
@@ -38,13 +38,13 @@ def play_ordering(level: Level, task: Ordering) -> None:
     if session().of(OrderState).complaint:
         complain(session().of(OrderState).complaint)
     if found is None:
-        st.caption("Press Run them: the hang check goes through both lists at once.")
+        st.caption("Press Run to check whether the lists can hang.")
     else:
         _verdict(level, task, order, found)
 
 
 def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCertificate | None) -> None:
-    """What a device does in turn, each action with the ways up and down; where it runs, how far it comes."""
+    """Show the actions of one device with buttons to move each up or down, and how far a run gets."""
     st.markdown(f"**{literal(task.names[rank])}**")
     stops = {} if found is None else task.stops(found)
     crossed = {} if found is None else task.crossed(order, found)
@@ -56,12 +56,12 @@ def _list(play: Played, task: Ordering, order: Order, rank: int, found: HangCert
             for label, icon, of in (("Up", "upward", at - 1), ("Down", "downward", at)):
                 off = not 0 <= of < len(order[rank]) - 1
                 about: dict[str, Any] = {"icon": f":material/arrow_{icon}:", "disabled": off}
-                if button(label, key=f"{label}-{rank}-{at}", help=f"{text}: one place {label.lower()}", **about):
+                if button(label, key=f"{label}-{rank}-{at}", help=f"Move {text} {label.lower()}", **about):
                     _move(play, task, order, (rank, of))
 
 
 def _row(at: int, text: str, found: HangCertificate | None, stop: int, *, wrong: bool) -> str:
-    """An action by its number, and with what became of it."""
+    """Return an action as text, with its number and an icon for its result."""
     numbered = literal(f"{at + 1}. {text}")
     if found is None:
         return numbered
@@ -73,22 +73,22 @@ def _row(at: int, text: str, found: HangCertificate | None, stop: int, *, wrong:
 
 
 def _tools(level: Level, play: Played, task: Ordering, order: Order) -> None:
-    """What runs the lists, and what helps."""
+    """Show the buttons that run the lists, give hints, take one step, and start over."""
     with st.container(horizontal=True):
-        if button("Run them", type="primary", icon=":material/play_arrow:"):
+        if button("Run", type="primary", icon=":material/play_arrow:"):
             _keep(replace(play, chosen=1))
         with st.popover("Hints", icon=":material/lightbulb:"):
             for hint in level.hints:
                 st.markdown(literal(hint))
         way = task.way_out(order)
-        if button("Step", icon=":material/school:", disabled=not way, help="The coach moves an action."):
+        if button("Step", icon=":material/school:", disabled=not way, help="Let the coach move one action."):
             _move(play, task, order, way[0])
         if button("Start over", icon=":material/restart_alt:", disabled=order == task.start):
             _keep(Played(level.name, reached=play.reached))
 
 
 def _move(play: Played, task: Ordering, order: Order, step: Step) -> None:
-    """Begin again with two neighbours in each other's places, or with the reason why not."""
+    """Swap two neighbouring actions, or record why this is not possible, and rerun the page."""
     try:
         _keep(replace(play, placed=task.moved(order, step), chosen=None))
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Slides of one's own: shown, worded, put in order."""
+"""The user's own slides: shown, edited and reordered."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tessel_core.errors import InputError
 from tessel_core.learning.own_deck import OwnDeckQuestion
 from tessel_core.workbench.slides import LONGEST_TEXT, LONGEST_TITLE, OwnSlide
 
-_EMPTY = "No slides yet. *Add to slides* on *Schedule* and on *Compare* makes one of what is shown there."
+_EMPTY = "No slides yet. Press *Add to slides* on *Schedule* or *Compare* to add the schedule shown there."
 
 
 def own_slides() -> None:
-    """The slides, and below them their words."""
+    """Show the slides, and below them fields for their text and order."""
     work = workspace()
     if not work.slides:
         st.info(_EMPTY, icon=":material/slideshow:")
         return
-    about = "They are kept with this workspace, and go along in its file."
+    about = "Slides are saved with this workspace and in its file."
     show_slides("own", OwnDeckQuestion(work.name, work.slides), len(work.slides), about)
-    with st.expander("Words and order"):
+    with st.expander("Edit text and order"):
         for at, slide in enumerate(work.slides):
             _row(at, slide)
 
@@ -60,7 +60,7 @@ def _row(at: int, slide: OwnSlide) -> None:
 
 def _change(slides: list[OwnSlide]) -> None:
     session().change(replace(workspace(), slides=tuple(slides)))
-    session().begin_again()  # every field shows the slide that is there now
+    session().begin_again()  # new widget keys, so that every field shows the slide at its new position
     st.rerun()
 
 
@@ -70,6 +70,6 @@ def _word(at: int, field: str, key: str) -> None:
     try:
         slides[at] = replace(slides[at], **{field: st.session_state[key]})
     except (InputError, IndexError) as error:
-        complain(error if isinstance(error, InputError) else InputError("slides", "have changed meanwhile"))
+        complain(error if isinstance(error, InputError) else InputError("slides", "were changed in another tab"))
         return
     session().change(replace(workspace(), slides=tuple(slides)))

@@ -1,4 +1,4 @@
-"""A puzzle: its board, the coach, and what becomes of it."""
+"""Puzzle level: the board, the coach, and the verdict on the player's schedule."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tessel_core.workbench.messages.schedule import verdict
 from tessel_core.workbench.workspace import OWN
 
 _WAITED_S = 0.6
-_ASKS = "Place every run so that the last one ends as early as it can, in the memory that there is."
+_ASKS = "Place every run so that the last run ends as early as possible, within the memory of each device."
 
 
 @dataclass
 class CoachState:
-    """What the coach was asked last."""
+    """State of the coach: the latest question to it."""
 
     asked: Coaching | None = None
     of_workspace: ClassVar[bool] = True
 
 
 def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
-    """The task, the board, and the verdict once all runs are placed."""
+    """Show the task, the board, and the verdict once all runs are placed."""
     name = OWN if level is None else level.name
     st.markdown(f"**{literal(_ASKS if level is None else level.asks)}**  \n:gray[{literal(puzzle.setting)}]")
     run, found = result_of(puzzle.question, _WAITED_S)
@@ -51,14 +51,14 @@ def play_puzzle(level: Level | None, puzzle: Puzzle) -> None:
         puzzle,
         placed,
         target=None if best is None else target_of(puzzle, best),
-        score="looking for the best …" if best is None else best_line(best),
+        score="searching for the best …" if best is None else best_line(best),
         hints=() if level is None else level.hints,
         advice=advised,
         moved=moved,
         asked=partial(_ask, puzzle, 0 if best is None else best.makespan_bound),
     )
     if best is None:
-        waiting(run, lambda: st.caption(f"Searching for the best to play against: {run.elapsed_s:.0f} s"))
+        waiting(run, lambda: st.caption(f"Searching for the best schedule: {run.elapsed_s:.0f} s"))
         return
     try:
         schedule = schedule_of(puzzle, placed)
@@ -83,19 +83,19 @@ def _advice(puzzle: Puzzle) -> tuple[tuple[Placed, ...], Advice] | None:
 
 @unbroken
 def moved(level: str, placed: tuple[Placed, ...], period: int | None) -> None:
-    """Keep what is on a board."""
+    """Save the runs on a board."""
     session().change(workspace().playing(replace(workspace().play(level), placed=placed, chosen=period)))
 
 
 def _ask(puzzle: Puzzle, least: int, level: str, placed: tuple[Placed, ...], period: int | None) -> None:
-    """Have the coach think, which takes it tenths of a second."""
+    """Ask the coach for a completion of the placed runs, and wait for it. This takes tenths of a second."""
     asked = Coaching(puzzle.plan, puzzle.micro_batches, placed, least)
     session().of(CoachState).asked = asked
     start_search(asked).wait(8.0)
 
 
 def _verdict(level: Level | None, puzzle: Puzzle, judged: Judged, best: ScheduleReport) -> None:
-    """How good it is, whose order it is, and why; beside the best, on one axis of time."""
+    """Show how good the schedule is, which published order it is, and both it and the best on one time axis."""
     say = st.success if judged.reached else st.info
     say(
         literal(f"{judged.sentence} {judged.recognised}"),

@@ -1,6 +1,6 @@
-// The rules of a puzzle: which run may be placed where, among those that are placed already, and why not elsewhere.
+// Rules of a puzzle: where a run can be placed beside the placed ones, and why not elsewhere.
 
-/** A plan and where its runs are placed: `placed` maps the name of a run, block · micro-batch, to its start. */
+/** A plan and its placed runs: `placed` maps the key of a run (block and micro-batch) to its start. */
 export class Puzzle {
   constructor({ blocks, devices, dependencies, microBatches, timeUnit }) {
     this.blocks = blocks;
@@ -29,14 +29,14 @@ export class Puzzle {
     return this.start(b, m) + this.blocks[b].duration;
   }
 
-  /** How many micro-batches make a block: the first ones, each with all its runs; 0 where a run of them is missing. */
+  /** Number of micro-batches in the block: the first ones, if all their runs are placed. 0 if one is missing. */
   get block() {
     const runs = Array.from({ length: this.microBatches }, (_, m) => this.blocks.filter((_, b) => this.start(b, m) !== undefined).length);
     const whole = runs.filter((count) => count === this.blocks.length).length;
     return runs.every((count, m) => count === (m < whole ? this.blocks.length : 0)) ? whole : 0;
   }
 
-  /** The block and its copies, each so many ticks after the one before, whether rules are kept or not. */
+  /** Return the block and its copies with a period in ticks. They may break rules. */
   stamped(period, copies) {
     const { blocks, devices, timeUnit, block } = this;
     const made = new Puzzle({ blocks, devices, timeUnit, dependencies: [], microBatches: block * copies });
@@ -45,10 +45,10 @@ export class Puzzle {
     return made;
   }
 
-  /** Why the block cannot be stamped again every so many ticks; empty where it can, for ever. */
+  /** Return why the block cannot repeat with a period in ticks. Empty if it can repeat for ever. */
   whyNotStamped(period) {
     if (!this.block) return "a block has all runs of its micro-batches";
-    // Its own length and a period more: then every moment of a period has been seen with all copies that meet in it.
+    // Check its own length plus a period. By then every two copies that can overlap have been checked.
     const all = this.stamped(period, Math.ceil(this.makespan / period) + 1);
     for (const run of all.list()) {
       const why = all.whyNot(...run);
@@ -61,13 +61,13 @@ export class Puzzle {
     return Math.max(0, ...this.list().map(([b, m]) => this.end(b, m)));
   }
 
-  /** Everything that is placed, as [block, micro-batch, start], in order of start. */
+  /** Return the placed runs as [block, micro-batch, start], in order of start. */
   list() {
     const found = [...this.placed].map(([key, start]) => [...runOf(key), start]);
     return found.sort((one, other) => one[2] - other[2] || one[1] - other[1] || one[0] - other[0]);
   }
 
-  /** The first micro-batch whose run of a block is not placed; undefined where all are. */
+  /** Return the first micro-batch whose run of a block is not placed. Undefined if all are placed. */
   next(b) {
     for (let m = 0; m < this.microBatches; m++) if (this.start(b, m) === undefined) return m;
     return undefined;
@@ -77,13 +77,13 @@ export class Puzzle {
     return this.microBatches === 1 ? this.blocks[b].name : `${this.blocks[b].name} of micro-batch ${m}`;
   }
 
-  /** What a run still needs before it can be placed anywhere, in a sentence; empty where nothing. */
+  /** Return which runs must be placed before this one, as a sentence. Empty if none. */
   lacks(b, m) {
     const missing = this.needs[b].filter(([before]) => this.start(before, m) === undefined).map(([before]) => this.blocks[before].name);
     return missing.length ? `${this.name(b, m)} needs ${inWords(missing)} first` : "";
   }
 
-  /** Why a run cannot start at a moment, naming rule and place; empty where it can. */
+  /** Return why a run cannot start at a tick. Empty if it can. */
   whyNot(b, m, start) {
     const { duration, devices } = this.blocks[b];
     const name = this.name(b, m);
@@ -119,7 +119,7 @@ export class Puzzle {
     return this.list().find(([c, n, at]) => this.blocks[c].devices.includes(d) && !(c === b && n === m) && at < to && at + this.blocks[c].duration > from);
   }
 
-  /** [moment, what a device holds from then on] wherever that changes, with one run more, or elsewhere. */
+  /** Return [tick, memory held from then on] for each change on a device, with one run added or moved. */
   levels(d, extra) {
     const changes = new Map([[0, 0]]);
     const runs = this.list().filter(([b, m]) => !extra || b !== extra[0] || m !== extra[1]);
@@ -127,13 +127,13 @@ export class Puzzle {
       const { memory, devices, duration } = this.blocks[b];
       if (!memory || !devices.includes(d)) continue;
       const at = memory > 0 ? start : start + duration;
-      changes.set(at, (changes.get(at) ?? 0) + memory); // releases come first on a tie: only the sum counts
+      changes.set(at, (changes.get(at) ?? 0) + memory); // releases come first on a tie, so only the sum counts
     }
     let held = this.devices[d].static;
     return [...changes].sort((one, other) => one[0] - other[0]).map(([at, change]) => [at, (held += change)]);
   }
 
-  /** The earliest moment at which a run may start; undefined, where there is none, as `stuck` says. */
+  /** Return the earliest possible start of a run. Undefined if there is none; `stuck` says why. */
   earliest(b, m) {
     if (this.lacks(b, m)) return undefined;
     const { devices } = this.blocks[b];
@@ -143,13 +143,13 @@ export class Puzzle {
     return moments.find((start) => !this.whyNot(b, m, start));
   }
 
-  /** Why a run can be placed nowhere now; empty where it can. */
+  /** Return why a run cannot be placed anywhere now. Empty if it can. */
   stuck(b, m) {
     if (this.earliest(b, m) !== undefined) return "";
     return this.lacks(b, m) || this.whyNot(b, m, Math.max(...this.needs[b].map(([before, lag]) => this.end(before, m) + lag), ...this.list().map(([c, n]) => this.end(c, n)), 0));
   }
 
-  /** What may be placed now: [block, micro-batch, earliest start] each. */
+  /** Return the runs that can be placed now, as [block, micro-batch, earliest start]. */
   ready() {
     return this.blocks.flatMap((_, b) => {
       const m = this.next(b);
@@ -164,13 +164,13 @@ export class Puzzle {
     return why;
   }
 
-  /** Take a run back, with all that depends on it. */
+  /** Remove a run and all runs that depend on it. */
   remove(b, m) {
     if (!this.placed.delete(keyOf(b, m))) return;
     for (const [after] of this.feeds[b]) this.remove(after, m);
   }
 
-  /** Begin from runs [block, micro-batch, start] in any order; false, with nothing placed, where they break a rule. */
+  /** Start from runs [block, micro-batch, start] in any order. Return false, with nothing placed, if they break a rule. */
   begin(runs) {
     this.placed = new Map(runs.map(([b, m, start]) => [keyOf(b, m), start]));
     const fine = runs.every(([b, m]) => b < this.blocks.length && m < this.microBatches) && runs.every((each) => !this.whyNot(...each));
@@ -178,12 +178,12 @@ export class Puzzle {
     return fine;
   }
 
-  /** Whether everything that is placed is where a schedule, given as starts[micro-batch][block], has it. */
+  /** Return whether all placed runs start as in a schedule, given as starts[micro-batch][block]. */
   follows(starts) {
     return this.list().every(([b, m, start]) => starts[m]?.[b] === start);
   }
 
-  /** The run that a schedule begins next and that fits what is placed; undefined where none does yet. */
+  /** Return the next run of a schedule that fits the placed runs. Undefined if none fits yet. */
   after(starts) {
     const left = this.blocks.flatMap((_, b) => starts.flatMap((row, m) => (this.start(b, m) === undefined ? [[b, m, row[b]]] : [])));
     return left.sort((one, other) => one[2] - other[2] || one[1] - other[1] || this.depth(one[0]) - this.depth(other[0])).find((each) => !this.whyNot(...each));

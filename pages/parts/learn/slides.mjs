@@ -1,13 +1,13 @@
-// A deck: sentences and live timelines, slide by slide, by the keys of a presenter; also in a file without a network.
+// Deck of slides with sentences and live timelines. It also works in an HTML file offline.
 
 const known = new WeakMap();
-const WORD_S = 0.45; // to read a word of a slide that goes on by itself, and to look at it
+const WORD_S = 0.45; // reading time per word, and time to look at the picture, before a slide advances by itself
 const LOOK_S = 4;
-const [SMALLEST, LARGEST] = [0.5, 1.6]; // of a picture that fits the screen of a lecture
-const PAPER_PIXELS = 690; // within the margins of A4 and of Letter
+const [SMALLEST, LARGEST] = [0.5, 1.6]; // scale of a picture in full screen
+const PAPER_PIXELS = 690; // width within the margins of A4 and of Letter
 const MOVES = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1, Home: -Infinity, End: Infinity };
 
-/** Show a deck in `root`, with what draws a timeline in an element; `moved` hears of the slide that is shown. */
+/** Show a deck in `root`. `moved` is called with the number of the shown slide. */
 export class Slides {
   constructor(root, deck, showTimeline, moved = (_at) => {}) {
     this.root = root;
@@ -25,8 +25,8 @@ export class Slides {
     this.back = this.button("‹ Previous", "Previous slide (Left, Page Up)", () => this.go(-1));
     this.count = put(this.bar, "span", "count");
     this.on = this.button("Next ›", "Next slide (Right, Page Down)", () => this.go(1));
-    this.through = this.button("", "Show slide after slide, each as long as it takes to read", () => this.goThrough(!this.going));
-    this.full = this.button("Full screen", "Fill the screen, and back (F)", () => this.fill());
+    this.through = this.button("", "Advance by itself, with time to read each slide", () => this.goThrough(!this.going));
+    this.full = this.button("Full screen", "Enter or leave full screen (F)", () => this.fill());
     root.addEventListener("keydown", (event) => this.key(event));
     this.stop();
     window.addEventListener("beforeprint", () => root.isConnected && this.print());
@@ -51,7 +51,7 @@ export class Slides {
     event.stopPropagation();
   }
 
-  /** Show slide after slide from this one on, or stop at it. */
+  /** Start or stop advancing by itself. */
   goThrough(on) {
     if (!on) return this.stop();
     this.going = true;
@@ -60,7 +60,7 @@ export class Slides {
     this.stay();
   }
 
-  /** Play this slide for as long as it takes to read, and go on. */
+  /** Play this slide for its reading time, then advance. */
   stay() {
     const { lines } = this.deck.slides[this.at];
     this.show(this.at);
@@ -80,7 +80,7 @@ export class Slides {
     this.through.textContent = "Play through";
   }
 
-  /** Begin to play, or pause, what the slide shows. */
+  /** Play or pause the timeline of the slide. */
   play(focused = true) {
     const over = this.body.querySelector("canvas.over");
     if (!over) return;
@@ -88,13 +88,13 @@ export class Slides {
     over.dispatchEvent(new KeyboardEvent("keydown", { key: " ", bubbles: true, cancelable: true }));
   }
 
-  /** Fill the screen, or the window where the browser grants no more; and back. */
+  /** Enter or leave full screen. If the browser refuses it, fill the window instead. */
   fill() {
     this.root.classList.toggle("full");
     if (!this.settling && this.root.requestFullscreen) this.settle();
   }
 
-  /** Ask the browser for the screen, or give it back, until it is as the last press wants it: one request at a time. */
+  /** Request full screen or leave it, one request at a time, until it matches the latest press. */
   async settle() {
     const wanted = () => this.root.classList.contains("full");
     this.settling = true;
@@ -102,12 +102,12 @@ export class Slides {
       while (wanted() !== Boolean(document.fullscreenElement))
         await (wanted() ? this.root.requestFullscreen() : document.exitFullscreen());
     } catch {
-      // Not granted: it fills the window.
+      // The browser refused, so the deck fills the window.
     }
     this.settling = false;
   }
 
-  /** In a lecture, as large as the whole of it fits the screen. */
+  /** In full screen, scale the slide to the largest size that fits. */
   fit() {
     const host = this.body.querySelector(".host");
     if (!host) return;
@@ -125,11 +125,11 @@ export class Slides {
     if (to !== this.at) this.show(to);
   }
 
-  /** All slides under each other, for paper alone. */
+  /** Draw all slides below each other, for printing only. */
   print() {
     this.unprint();
     this.printed = put(this.root, "div", "printed");
-    // Timelines take the width of what they are in, and what is not displayed has none.
+    // A timeline takes the width of its container, and a hidden container has no width.
     this.printed.style.cssText = `display: block; width: ${PAPER_PIXELS}px; --st-text-color: #000; --st-background-color: #fff`;
     this.ends = this.deck.slides.map((_, at) => this.fillIn(put(this.printed, "section", ""), at));
     this.printed.style.display = "";
@@ -141,12 +141,12 @@ export class Slides {
     this.ends = this.printed = undefined;
   }
 
-  /** A slide's title, sentences and picture, in an element; what ends its timeline, if it has one. */
+  /** Fill an element with a slide. Return the function that ends its timeline, if it has one. */
   fillIn(body, at) {
     const { title, lines, picture, data, height } = this.deck.slides[at];
     put(body, "h2", "").textContent = title;
     for (const line of lines) put(body, "p", "").textContent = line;
-    if (picture) put(body, "div", "host").innerHTML = picture; // our own SVG
+    if (picture) put(body, "div", "host").innerHTML = picture; // SVG from our server
     if (!data) return undefined;
     const host = put(body, "div", "host");
     host.style.height = `${height}px`;
@@ -180,7 +180,7 @@ export default function ({ data, parentElement }) {
   known.set(root, slides);
   if (data.goes) slides.goThrough(true);
   else slides.show(0);
-  root.focus({ preventScroll: true }); // a presenter's keys work at once
+  root.focus({ preventScroll: true }); // so that keys work at once
   return undefined;
 }
 

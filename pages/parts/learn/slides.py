@@ -1,4 +1,4 @@
-"""Decks: shown on the page, filling the screen for a lecture, and as one HTML file that plays without a network."""
+"""Decks of slides: shown on the page, in full screen for a lecture, or saved as one HTML file that works offline."""
 
 from __future__ import annotations
 
@@ -55,28 +55,28 @@ document.querySelector(".slides").focus();
 
 
 def show_deck(deck: Deck, *, goes: bool = False) -> None:
-    """The slides, and the file to take away, once they are solved; whether they go on by themselves."""
+    """Show the slides of a deck and the button that downloads them. `goes` makes them advance by themselves."""
     show_slides(deck.name, DeckQuestion(deck.name), len(deck.slides), deck.about, goes=goes)
 
 
 def show_slides(
     name: str, question: Solvable[dict[str, Any]], count: int, about_it: str, *, goes: bool = False
 ) -> None:
-    """The slides that a question answers, under a sentence about them; `name` is that of their file."""
+    """Show the slides that a question computes, under the sentence `about_it`. `name` is the name of their file."""
     run, data = result_of(question, _WAITED_S)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(literal(about_it))
-        about = "One file that plays in any browser, without a network."
+        about = "One file that plays in any browser, also offline."
         look = {"help": about, "key": f"take-{name}", "disabled": data is None}
-        download("Take away as HTML", lambda: deck_page(data or {}), f"{name}.html", "text/html", **look)
+        download("Download as HTML", lambda: deck_page(data or {}), f"{name}.html", "text/html", **look)
     if data is None:
-        waiting(run, lambda: st.progress(share(len(run.parts), count), "Solving what the slides show …"))
+        waiting(run, lambda: st.progress(share(len(run.parts), count), "Solving the schedules on the slides …"))
     else:
         _SLIDES(key=f"slides-{name}-{hash(question):x}", data={**data, "goes": goes})
 
 
 def deck_page(data: Mapping[str, Any]) -> str:
-    """A deck, as its question answers, as one HTML file."""
+    """Return a deck as one HTML file. `data` is the answer to the question of the deck."""
     script = with_begin(_SCRIPT).replace("</", "<\\/")
     deck = json.dumps(data).replace("<", "\\u003c")
     return _PAGE.format(title=escape(data["title"]), look=_LOOK, deck=deck, script=script)

@@ -1,4 +1,4 @@
-"""A block that is placed on the board and stamped across, and what becomes of it."""
+"""Level in which a player builds a repeating block on the board and chooses its period."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.learning.stamping import Stamped, best_line, judge_stamp, targe
 
 
 def play_stamping(level: Level, task: Stamping) -> None:
-    """The task, the board, and the verdict once the block is stamped."""
+    """Show the task, the board, and the verdict once the block is stamped."""
     st.markdown(f"**{literal(level.asks)}**  \n:gray[{literal(task.puzzle.setting)}]")
     play, best = workspace().play(level.name), task.best()
     placed = runs_kept(play.placed)

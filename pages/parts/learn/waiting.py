@@ -1,4 +1,4 @@
-"""What a page of the course waits for: solved before it is shown, with the way to stop it."""
+"""Wait for the searches that a level needs, with a button to stop them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Result = TypeVar("Result")
 
 
 def result_of(question: Solvable[Result], wait_s: float) -> tuple[Run[Result], Result | None]:
-    """The run that answers a question, begun where nobody has asked it yet, and its result, None until it is there."""
+    """Start or join the search for a question. Return the run and its result, None if it is not ready."""
     run = answer(question) or start_search(question)
     run.wait(wait_s)
     return run, run.result
 
 
 def waiting(run: Run[Result], line: Callable[[], object]) -> None:
-    """In the place of a result that is not there: how far it is, or why there is none."""
+    """Show the progress of a run without a result, or why it ended without one."""
     if run.running:
         watch(run, line)
     else:
-        complain(run.complaint or "this was stopped before anything was found: reload to try again")
+        complain(run.complaint or "the search was stopped before it found anything. Reload the page to try again")

@@ -1,4 +1,4 @@
-"""A device mesh as numbers and tables; an edit that makes no mesh changes nothing and says why."""
+"""A device mesh as numbers and tables. An edit that makes the mesh invalid changes nothing and shows the reason."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tessel_core.formats.mesh_tables import (
 )
 from tessel_core.model import DeviceMesh
 
-DEVICES, KINDS, LINKS = "Devices", "Kinds", "Links of their own"
+DEVICES, KINDS, LINKS = "Devices", "Kinds", "Individual links"
 _HEIGHT = 360
-_DEFAULT = "Of every pair without a link of its own. Empty: there is none, so every such pair needs one."
+_DEFAULT = "For every pair without an individual link. Empty: every such pair needs an individual link."
 
 
 def link_defaults() -> None:
-    """The links that are not listed one by one, and what nodes share: five numbers in one row."""
+    """Show the default links inside and between nodes, and the uplink of a node: five numbers in one row."""
     mesh = workspace().placing.mesh.mesh
     now = shared_links(mesh)
     numbers = (
         ("In a node, GB/s", now.inside_bandwidth, _DEFAULT),
-        ("µs", now.inside_latency, "Inside a node, until the first byte arrives."),
+        ("µs", now.inside_latency, "Latency inside a node: time until the first byte arrives."),
         ("Between, GB/s", now.between_bandwidth, _DEFAULT),
-        ("µs ", now.between_latency, "Between nodes, until the first byte arrives."),
-        ("Uplink, GB/s", now.uplink, "Shared by the devices of a node. Empty: each has its own."),
+        ("µs ", now.between_latency, "Latency between nodes: time until the first byte arrives."),
+        ("Uplink, GB/s", now.uplink, "Bandwidth shared by the devices of a node. Empty: not shared."),
     )
     places = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
     values = []
@@ -51,7 +51,7 @@ def link_defaults() -> None:
 
 
 def mesh_tables() -> None:
-    """One of the three tables."""
+    """Show one of the three tables: devices, kinds, or individual links."""
     with switch_room(left=True):
         which = switch("Table", (DEVICES, KINDS, LINKS), "mesh-table")
     mesh = workspace().placing.mesh.mesh
@@ -78,7 +78,7 @@ def _device_columns(mesh: DeviceMesh) -> dict[str, Any]:
     return {
         "device": st.column_config.TextColumn("device"),
         "kind": st.column_config.SelectboxColumn(
-            "kind", options=list(kinds), help="Times, rates and links go by it; a kind brings its data sheet along."
+            "kind", options=list(kinds), help="Choosing a kind fills in the memory and rates of its data sheet."
         ),
         "node": number_column("node", "Devices of one node share its faster links.", step=1),
         "memory (GB)": number_column("memory (GB)", "Empty: unlimited."),
@@ -91,6 +91,6 @@ def _link_columns(mesh: DeviceMesh) -> dict[str, Any]:
     return {
         one: st.column_config.SelectboxColumn(one, options=names, required=True),
         other: st.column_config.SelectboxColumn(other, options=names, required=True),
-        bandwidth: number_column(bandwidth, "Each way."),
-        latency: number_column(latency, "Until the first byte arrives."),
+        bandwidth: number_column(bandwidth, "In each direction."),
+        latency: number_column(latency, "Time until the first byte arrives."),
     }

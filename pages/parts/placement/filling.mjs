@@ -1,9 +1,9 @@
-// The table of the dynamic program over ideals, filled cell by cell: its lattice, the table, and the cuts of a cell.
+// Table of the dynamic program over ideals, filled cell by cell, with the lattice and the cuts of a cell.
 
 const known = new WeakMap();
-const PLAYED_S = 60; // the whole table at most, and what one cell takes
+const PLAYED_S = 60; // limit for playing the whole table
 const CELL_S = 0.8;
-const SMALLEST = 0.8; // of its size, before a picture is scrolled
+const MIN_SCALE = 0.8; // a picture that needs a smaller scale gets a scroll bar
 const MOVES = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
 
 export default function ({ data, parentElement }) {
@@ -25,16 +25,16 @@ class Filling {
     root.addEventListener("keydown", (event) => this.key(event));
     this.line = put(root, "p", "line", { role: "status" });
     const tools = put(root, "div", "tools");
-    this.back = this.button(tools, "‹ Back", "The cell before (Left)", () => this.go(this.at - 1));
-    this.on = this.button(tools, "Step ›", "The next cell (Right)", () => this.go(this.at + 1));
-    this.through = this.button(tools, "", "Fill cell after cell (Space)", () => (this.playing ? this.stop() : this.play()));
-    this.row = this.button(tools, "Next device", "The first cell with one device more (Page Down)", () => this.go(this.firstOf(this.devicesAt + 1)));
-    this.whole = this.button(tools, "Whole table", "Fill all of it, and walk back (End)", () => this.go(Infinity));
+    this.back = this.button(tools, "‹ Back", "Previous cell (Left)", () => this.go(this.at - 1));
+    this.on = this.button(tools, "Step ›", "Next cell (Right)", () => this.go(this.at + 1));
+    this.through = this.button(tools, "", "Fill one cell after another (Space)", () => (this.playing ? this.stop() : this.play()));
+    this.row = this.button(tools, "Next device", "Go to the first cell with one more device (Page Down)", () => this.go(this.firstOf(this.devicesAt + 1)));
+    this.whole = this.button(tools, "Whole table", "Fill the whole table and trace the optimal stages back (End)", () => this.go(Infinity));
     this.range = put(tools, "input", "", { type: "range", min: 0, max: this.last, ariaLabel: "Cells filled" });
     this.range.addEventListener("input", () => this.go(Number(this.range.value)));
     const sides = put(root, "div", "sides");
     const picture = put(sides, "div", "lattice", { tabIndex: 0, role: "group", ariaLabel: "The ideals" });
-    picture.innerHTML = data.picture; // our own SVG
+    picture.innerHTML = data.picture; // SVG from our server
     this.svg = shrunk(picture);
     const edge = put(this.svg, "path", "cut", {}, this.svg.namespaceURI);
     this.svg.prepend(edge);
@@ -45,7 +45,7 @@ class Filling {
     this.table = this.makeTable(put(sides, "div", "table", { tabIndex: 0, role: "group", ariaLabel: "The table" }));
     this.cuts = put(root, "div", "cuts", { tabIndex: 0, role: "group", ariaLabel: "The cuts of this cell" });
     this.beside = put(root, "div", "beside");
-    if (data.called.length) put(put(root, "details", ""), "summary", "").textContent = "What the numbers stand for";
+    if (data.called.length) put(put(root, "details", ""), "summary", "").textContent = "Meaning of the numbers";
     for (const each of data.called) put(root.querySelector("details"), "span", "").textContent = each;
     this.stop();
     this.draw();
@@ -55,7 +55,7 @@ class Filling {
     return this.cells * this.devices;
   }
 
-  /** How many devices the cell that was filled last is for, and its ideal. */
+  /** Number of devices and ideal of the cell that was filled last. */
   get devicesAt() {
     return this.at ? 1 + Math.floor((this.at - 1) / this.cells) : 0;
   }
@@ -162,7 +162,7 @@ class Filling {
     box.scrollTop = row.offsetTop - box.clientHeight / 2;
   }
 
-  /** The cut whose larger load is least, the smallest of those. */
+  /** Return the cut whose larger load is least. Of several, the smallest cut. */
   best(k, ideal) {
     const found = this.choices(k, ideal).reduce((one, other) => (other.larger < one.larger ? other : one));
     return found.larger === Infinity ? -1 : found.cut;
@@ -193,7 +193,7 @@ class Filling {
     if (row) this.cuts.scrollTop = row.offsetTop - this.cuts.clientHeight / 2;
   }
 
-  /** Placements to look at beside each other: titles, sentences and our own SVG. */
+  /** Show placements side by side, with titles, sentences and pictures. */
   showBeside(shown) {
     this.beside.textContent = "";
     for (const { title, says, picture } of shown) {
@@ -208,21 +208,21 @@ class Filling {
   says(k, ideal, cut) {
     const { data, at, last } = this;
     const took = (load) => `${number(load)} ${data.unit}`.trim();
-    if (!k) return `An ideal holds, with each operator, all that it needs. The table has a cell for each of ${this.cells} ideals and ${counted(this.devices)}.`;
+    if (!k) return `An ideal contains all predecessors of each of its operators. The table has one cell for each of ${this.cells} ideals and each number of devices, up to ${counted(this.devices)}.`;
     const value = data.best[k][ideal];
     const name = ideal ? `up to ${data.ideals[ideal]}` : "nothing";
-    if (value === null) return `${counted(k)}, ${name}: no cut fits the memory.`;
-    if (at === last) return `The whole graph takes ${took(value)} on ${counted(k)}, and no cut was left out. Walking back from it: ${data.stages.filter(Boolean).map((stage) => `{ ${stage} }`).join(" → ")}.`;
-    if (k === 1) return `One device with ${name} takes ${took(value)}: its times, and what it sends and receives.`;
+    if (value === null) return `${counted(k)}, ${name}: no cut fits in memory.`;
+    if (at === last) return `The whole graph takes ${took(value)} on ${counted(k)}, and every cut was tried. Tracing back gives the stages ${data.stages.filter(Boolean).map((stage) => `{ ${stage} }`).join(" → ")}.`;
+    if (k === 1) return `One device with ${name} takes ${took(value)}: the times of its operators and its transfers.`;
     const { before, rest } = this.choices(k, ideal).find((each) => each.cut === cut);
     return `${counted(k)}, ${name}: of ${data.cuts[ideal].length} cuts, the best is ${cut ? `after ${data.ideals[cut]}` : "the empty one"}. The larger of ${number(before)} and ${number(rest)} is ${took(value)}.`;
   }
 }
 
-/** The picture in an element, which shrinks to its room as far as it can be read. */
+/** Scale the picture of an element to its width, but not below the readable size. */
 function shrunk(host) {
   const svg = host.querySelector("svg");
-  svg.style.minWidth = `${SMALLEST * svg.viewBox.baseVal.width}px`;
+  svg.style.minWidth = `${MIN_SCALE * svg.viewBox.baseVal.width}px`;
   svg.style.maxHeight = "none";
   return svg;
 }

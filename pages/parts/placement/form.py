@@ -1,4 +1,4 @@
-"""The question to a placer: the devices, the costs, the placer and its options."""
+"""Form of a placement search: devices, costs, placer and its options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_MESH, ON_POOL = "The mesh", "Identical accelerators"
 
 
 def placing_form() -> bool:
-    """The inputs of the present question and its button; True in the run in which it was pressed."""
+    """Show the form. Return True in the run in which its button was pressed."""
     with form("placing"):
         places = st.columns([19, 16, 11, 10, 12, 10], vertical_alignment="bottom")
         with labelled(places[0]):
@@ -50,7 +50,7 @@ def placing_form() -> bool:
 
 
 def why_not(placing: Placing) -> str:
-    """Why the present question cannot be asked, in one sentence; empty where it can."""
+    """Return why the search cannot start, in one sentence. Empty if it can."""
     try:
         _ = placing.problem
     except InputError as error:
@@ -63,13 +63,13 @@ _GOALS = {
     "Throughput, loop of stages": (THROUGHPUT, True, False, LayoutShape.LOOP),
     "Throughput, V of stages": (THROUGHPUT, True, False, LayoutShape.V),
     "Throughput, branches apart": (THROUGHPUT, True, True, None),
-    "Throughput, any sets": (THROUGHPUT, False, False, None),
+    "Throughput, non-contiguous": (THROUGHPUT, False, False, None),
     "Forward + backward, contiguous": (FORWARD_BACKWARD, True, False, None),
-    "Forward + backward, any sets": (FORWARD_BACKWARD, False, False, None),
+    "Forward + backward, non-contiguous": (FORWARD_BACKWARD, False, False, None),
     "Latency of one sample": (LATENCY, True, False, None),
 }
-_FIRST_STAGES = 2
-"""Stages per device when a loop or a V is first chosen."""
+_DEFAULT_STAGES_PER_DEVICE = 2
+"""Stages per device when the user first chooses a loop or a V."""
 
 
 def _objective(placing: Placing) -> Placing:
@@ -77,17 +77,16 @@ def _objective(placing: Placing) -> Placing:
     now = list(_GOALS.values()).index((placing.objective, placing.contiguous, placing.branches_apart, shape))
     chosen = st.selectbox("Objective", list(_GOALS), now, key=session().key("objective"), help=_OBJECTIVE)
     objective, contiguous, branches_apart, shape = _GOALS[chosen]
-    count = _FIRST_STAGES if placing.layout is None else placing.layout.stages_per_device
+    count = _DEFAULT_STAGES_PER_DEVICE if placing.layout is None else placing.layout.stages_per_device
     layout = None if shape is None else StageLayout(count, shape)
     return placing.wanting(objective, contiguous=contiguous, branches_apart=branches_apart, layout=layout)
 
 
 _OBJECTIVE = (
-    "What is to be least. Throughput: the largest load of a device. Forward + backward: the sum of the largest "
-    "loads of the two passes. Contiguous: devices follow each other, and no tensor flows back. Branches apart: also "
-    "no device has parts of two branches that run side by side, such as the two encoders of CLIP. Loop and V of "
-    "stages: each device has several stages, and these go round the devices, or down and up again; Devices says how "
-    "many."
+    "The value to minimise. Throughput: the largest load of a device. Forward + backward: the sum of the largest "
+    "loads of the two passes. Contiguous: tensors flow from device to device in one direction. Branches apart: "
+    "parallel branches, such as the two encoders of CLIP, are also on different devices. Loop or V of stages: each "
+    "device has several stages, which go round the devices, or down and up again. Set their number under Devices."
 )
 
 
@@ -96,7 +95,7 @@ def _placer(placing: Placing) -> str:
     varied = (placing.objective, placing.contiguous, placing.branches_apart)
     stages = (placing.replicas is not None, placing.layout is not None)
     key = session().key(f"placer-{'-'.join(map(str, (*varied, *stages)))}")
-    about = "How operators get their devices: proved best, searched, or as published."
+    about = "Method that assigns operators to devices: exact, heuristic, or published."
     return choose("Placer", titles, placing.placer, key=key, help=about)
 
 
@@ -121,7 +120,7 @@ def _devices(placing: Placing) -> Placing:
         mesh = placing.mesh.mesh
         st.caption(literal(f"{mesh.name}: {len(mesh.devices)} devices, kinds {', '.join(mesh.kinds)}."))
         return placing.with_devices(on_mesh=True, pool=pool)
-    st.caption("The graph's own times, and what its edges say that transfers cost.")
+    st.caption("Uses the operator times and transfer costs of the graph file.")
     accelerators = st.number_input("Accelerators", 0, 1024, pool.accelerators, key=key("accelerators"))
     cpus = st.number_input("CPU hosts", 0, 1024, pool.cpus, key=key("cpus"))
     label, shown = "Memory of an accelerator (GB)", shown_pool(pool)
@@ -136,7 +135,7 @@ def _devices(placing: Placing) -> Placing:
 
 
 def _replicas(placing: Placing) -> Placing:
-    """The switch of replicated stages, and how their reductions are counted."""
+    """Show the switch for replicated stages, and options for the cost of their reductions."""
     able, key = placing.can_replicate, session().key("replicate")
     on = st.toggle("Replicate stages", placing.replicas is not None, key=key, help=_REPLICAS, disabled=not able)
     if not on or not able:
@@ -148,13 +147,13 @@ def _replicas(placing: Placing) -> Placing:
 
 
 _REPLICAS = (
-    "A stage may have several devices of one kind. Each takes a part of every micro-batch, holds all of the stage's "
-    "weights, and in training reduces their gradients with the others. For contiguous placements for the throughput, "
-    "with one stage per device."
+    "Allow several devices of one kind per stage. Each replica processes a part of every micro-batch, holds all the "
+    "stage's weights, and in training reduces their gradients with the others. Available for contiguous placements "
+    "for throughput with one stage per device."
 )
 
 
-_STAGES = "More stages fill and empty a pipeline faster, and hold the activations of more micro-batches."
+_STAGES = "More stages per device shorten warmup and cooldown, but hold the activations of more micro-batches."
 
 
 def _costs(placing: Placing) -> Placing:
@@ -169,13 +168,15 @@ def _costs(placing: Placing) -> Placing:
     return placing.costing(costs, choose("Transfers", kinds, placing.communication, key=key, help=_TRANSFERS))
 
 
-_TRANSFERS = "Blocking: they load the devices at both ends. Overlapped: they load none and are lags in the schedule."
+_TRANSFERS = (
+    "Blocking: a transfer occupies both devices. Overlapped: it occupies neither and becomes a lag in the schedule."
+)
 
 
 def _options(placing: Placing) -> Placing:
     st.caption(literal(find_placer(placing.placer).source))
     if not options_of(placing.config):
-        st.caption("Nothing to choose.")
+        st.caption("This placer has no options.")
     config = config_form(placing.config, session().key(f"placer-option-{placing.placer}"))
-    st.caption("A placement made by hand, such as an expert's split, is judged when it is opened under File.")
+    st.caption("To check a placement made by hand, such as an expert's split, open it under File.")
     return placing.asking(placing.placer, config)

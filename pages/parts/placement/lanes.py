@@ -1,4 +1,4 @@
-"""The placement as lanes of devices, in which what stands on one is dragged to another."""
+"""The placement as one lane per device. Operators are dragged from lane to lane."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tessel_core.workbench.messages.placement import known_bound, move_effect
 
 
 def lanes(view: GraphView) -> None:
-    """The picture, grouped as the drawing is by `view`."""
+    """Show the lanes, with operators grouped as `view` groups them in the drawing."""
     placing, state = workspace().placing, session().of(PlacementState)
     movable, grouping = placing.movable, GraphView(view.group_by, view.depth, view.expanded)
     bound = known_bound(placing) if placing.objective == THROUGHPUT else None
@@ -31,7 +31,7 @@ def lanes(view: GraphView) -> None:
 
 
 def _drop(movable: Movable, view: GraphView, asked: Mapping[str, object]) -> None:
-    """Before the page runs, so that everything on it shows the outcome."""
+    """Make the move of a drop. This is a callback, so it runs before the page and all of the page shows the result."""
     state, before = session().of(PlacementState), workspace().placing
     pieces = pieces_of(movable.placement, _marks(movable.placement.graph, view, movable.placement))
     block, target = number_in(asked, "block"), number_in(asked, "target")

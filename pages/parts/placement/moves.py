@@ -1,4 +1,4 @@
-"""Moving, pinning and unpinning what is selected; loads, memory and bound answer in the same run."""
+"""Move, pin and unpin selected operators. Loads, memory and bound are updated in the same run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEIGHT = 420
 
 
 def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
-    """One row: what is selected, where to, and what to do."""
+    """Show the selected operators, the target device, and the buttons *Move*, *Pin* and *Unpin*."""
     off = not selected
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(_summary(selected), width="stretch")
@@ -37,7 +37,7 @@ def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
 
 def _summary(selected: tuple[str, ...]) -> str:
     if not selected:
-        return ":gray[Click operators in the drawing, box several, or search for them.]"
+        return ":gray[Click an operator in the drawing, drag a box around several, or search for them.]"
     first = selected[0] if len(selected) == 1 else f"{selected[0]} … {selected[-1]}"
     return f"**{len(selected):,} selected** &ensp; :gray[{literal(first)}]"
 
@@ -47,15 +47,15 @@ def _button(label: str, icon: str, off: bool, change: Callable[[Placing], Placin
 
 
 _HELP = {
-    "Move": "To this device, with whatever must share it.",
-    "Pin": "Move, and let no placer take them from there.",
-    "Unpin": "Let placers put them anywhere.",
+    "Move": "Move to this device, together with operators that must share a device.",
+    "Pin": "Move to this device and keep them there in every search.",
+    "Unpin": "Let searches choose their device again.",
 }
 
 
 @unbroken
 def _do(change: Callable[[Placing], Placing]) -> None:
-    """Before the page runs, so that everything on it shows the outcome."""
+    """Make a change. This is a callback, so it runs before the page and all of the page shows the result."""
     state = session().of(PlacementState)
     state.complaint = ""
     try:
@@ -65,7 +65,7 @@ def _do(change: Callable[[Placing], Placing]) -> None:
 
 
 def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str]) -> None:
-    """Operators with their devices, both to edit: those that are selected or searched for, else all."""
+    """Show operators and their devices as a table to edit. `shown` has the positions of the operators."""
     pages = row_pages(shown)
     at = part_of("Rows", pages, "placed-page")
     part = pages[at]
@@ -91,14 +91,16 @@ def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str])
 
 def _rows(part: tuple[int, ...], placing: Placing) -> tuple[Row, ...]:
     placement = placing.placement
-    assert placement is not None, "the table is shown once operators have devices"
+    assert placement is not None, "the table needs a placement"
     return placed_rows(placing, placement, part)
 
 
 def _column(column: str, names: list[str]) -> object:
     if column == "device":
-        return st.column_config.SelectboxColumn("device", options=names, help="Choose another one to move it.")
+        return st.column_config.SelectboxColumn(
+            "device", options=names, help="Choose another device to move the operator."
+        )
     if column == "pinned":
-        about = "Held on its device, whatever a placer does."
+        about = "Searches keep the operator on its device."
         return st.column_config.CheckboxColumn("pinned", width="small", help=about)
     return st.column_config.TextColumn(column, disabled=True)

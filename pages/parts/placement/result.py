@@ -1,4 +1,4 @@
-"""A placement on the screen: its proof, the load of each device, and the ways on to a file or a schedule."""
+"""A placement on the screen: verdict, numbers, memory, and the buttons for files and for scheduling."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ from tessel_core.workbench.planning import halves_source, has_weight_gradients, 
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
-    """The state of the placement; before it, why the latest search brought none."""
+    """Show the verdict on the placement. If the latest search found none, show why before it."""
     failed = None if placing.outcome is None else outcome_verdict(placing.outcome)
     if failed is not None:
         say(failed)
-        st.caption("Below is the placement from before.")
+        st.caption("The previous placement is shown below.")
     say(placement_verdict(placing, placement, loads))
 
 
 def say(found: Verdict) -> None:
-    """In the colour of the news."""
+    """Show a verdict in the colour of its tone."""
     verdict(found.text, proved=found.tone is Tone.PROVED, found=found.tone is Tone.FOUND)
 
 
 def numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
-    """The numbers that people compare placements by."""
+    """Show the key numbers of a placement."""
     largest, *others = placement_numbers(placing, placement, loads)
     period = period_number(placing, placement, split_weights=session().of(PlacementState).split_weights)
     metrics((largest, period, *others))
 
 
 def memory_picture(placement: Placement, loads: PlacementLoads) -> None:
-    """Memory per device, against the capacities."""
+    """Show the memory and the capacity of each device."""
     picture(memory_bars(loads, placement.devices), "placement-memory")
 
 
 def placement_files() -> None:
-    """The menu of the placement as a file to take away, and of files that bring one."""
+    """Show the menu that downloads the placement as a file and opens one from a file."""
     with st.popover("File", icon=":material/draft:"):
         _export(workspace().placing)
         take_file("upload-placement")
-        st.caption("A tessel-placement of the open graph (and mesh), or a published split of it, made by hand.")
+        st.caption("Open a tessel-placement file of this graph and mesh, or a published expert split of this graph.")
 
 
 def _export(placing: Placing) -> None:
     assert placing.graph is not None
-    text, objection = "", "Nothing is placed yet."
+    text, objection = "", "Nothing is placed yet. Press Place first."
     try:
         if placing.assignment is not None:
             text, objection = placement_file_text(placing), ""
@@ -75,16 +75,16 @@ def _export(placing: Placing) -> None:
         st.caption(literal(objection))
 
 
-_FILE = "Operators and their devices: for `tessel check` and `tessel plan`, and to open here again."
+_FILE = "Download the device of every operator, for `tessel check`, `tessel plan`, or to open here again."
 
 
 def schedule_this() -> None:
-    """The button that makes the placement's micro-batch plan the workspace's, and opens it."""
+    """Show the button that turns the placement into a micro-batch plan and opens it on *Schedule*."""
     tab, placing = session(), workspace().placing
     state, key = tab.of(PlacementState), tab.key("split-weights")
     assert placing.graph is not None
     state.split_weights = has_weight_gradients(placing.graph.graph) and st.checkbox(
-        "Weight gradients apart", state.split_weights, key=key, help=_SPLIT, width="content"
+        "Separate weight gradients", state.split_weights, key=key, help=_SPLIT, width="content"
     )
     off = placing.assignment is None
     if not button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_PLAN):
@@ -102,5 +102,5 @@ def schedule_this() -> None:
     go_to("schedule")
 
 
-_SPLIT = "In the plan, weight gradients are blocks of their own, which nothing waits for: a schedule may delay them."
-_PLAN = "Make a micro-batch plan of this placement: blocks per device and direction. Undo brings the plan before back."
+_SPLIT = "Make weight gradients separate blocks of the plan. No block waits for them, so a schedule can delay them."
+_PLAN = "Turn this placement into a micro-batch plan and open it. Undo restores the current plan."

@@ -1,4 +1,4 @@
-"""Searches for a placement: one placer, all of them in turn, or placement and schedule together."""
+"""Placement searches: by one placer, by all placers in turn, or together with a schedule."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _SHOWN_AT_ONCE_S = 0.6
 
 
 def search_placement() -> None:
-    """Ask the present question; `take_answer` takes its answer over."""
+    """Start the search for the current question. `take_answer` applies its result."""
     question = workspace().placing.question
     session().of(PlacementState).awaited = question
     start_search(question).wait(_SHOWN_AT_ONCE_S)
 
 
 def running() -> Run[PlacementReport] | None:
-    """The run of the present question while it is under way, by whichever tab; None otherwise."""
+    """Return the running search for the current question, started by any tab. None if there is none."""
     found = answer(workspace().placing.question)
     return found if found is not None and found.running else None
 
 
 def take_answer() -> None:
-    """Move the operators where the awaited answer has them, if it is there and still answers what is asked."""
+    """Apply the result of the awaited search, if it has ended and its question is still the current one."""
     tab, state = session(), session().of(PlacementState)
     try:
         question = workspace().placing.question
@@ -60,11 +60,11 @@ def take_answer() -> None:
 
 
 def compare_placers() -> None:
-    """All placers on one problem in one table: the button that begins it, and the way to take a placement over."""
+    """Show a table with the result of every placer on this problem, and a button that applies the chosen one."""
     tab, placing = session().of(PlacementState), workspace().placing
     if not tab.comparing:
-        st.caption("Every placer that serves the objective, on the same graph, devices and costs.")
-        if button("Ask all placers", icon=":material/compare_arrows:"):
+        st.caption("Compare every placer that supports this objective on the same graph, devices and costs.")
+        if button("Run all placers", icon=":material/compare_arrows:"):
             tab.comparing = True
             st.rerun()
         return
@@ -93,7 +93,7 @@ def _columns(rows: Sequence[Mapping[str, object]], names: tuple[str, ...]) -> di
 
 
 def search_both() -> None:
-    """Placement and schedule together: the question, its button, and a row per placement as its schedule is found."""
+    """Search placement and schedule together. The table gets a row for each placement when its schedule is found."""
     placing, tab = workspace().placing, session().of(PlacementState)
     if placing.objective != THROUGHPUT:
         st.info(_ONLY_THROUGHPUT, icon=":material/block:")
@@ -119,12 +119,12 @@ def search_both() -> None:
 
 
 _ONLY_THROUGHPUT = (
-    "Placement and schedule are searched together for throughput: no other objective bounds the period of a schedule."
+    "Choose a throughput objective to search placement and schedule together. Only that objective bounds the period."
 )
 _WHY_BOTH = (
-    "Placements near the best, each with its schedule: one whose largest load is not the least may leave "
-    "room for more micro-batches in flight, and repeat sooner. With several stages per device: the layouts with as "
-    "many or fewer, in both shapes, ranked by makespan."
+    "Searches a schedule for each of several good placements. A placement with a slightly larger load can leave memory "
+    "for more micro-batches in flight, and so reach a shorter period. With several stages per device, layouts with up "
+    "to that many stages in both shapes are ranked by makespan."
 )
 
 
@@ -133,7 +133,7 @@ def _entries(entries: tuple[JointEntry, ...], question: JointQuestion) -> dict[s
 
 
 def _found(entries: tuple[JointEntry, ...], report: JointReport, question: JointQuestion) -> None:
-    """The verdict, all entries, and the ways on from the chosen row or the best."""
+    """Show the verdict, the table, and the buttons that use the chosen row, or the best one."""
     say(joint_verdict(report))
     if not entries:
         return
@@ -143,7 +143,7 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
     with st.container(horizontal=True, vertical_alignment="center"):
         take = button("Use this placement", key="use-joint", icon=":material/grid_view:", disabled=off)
         follow = button("Open this schedule", key="open-joint", icon=":material/view_timeline:", disabled=off)
-        whose = "Of the best; select a row for another one." if chosen is None else "Of the selected row."
+        whose = "Uses the best row. Select a row to use another one." if chosen is None else "Uses the selected row."
         st.caption(whose, width="stretch")
     if entry is not None and take:
         placing = workspace().placing.with_micro_batches(question.config.micro_batches)
@@ -157,7 +157,7 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
 
 
 def _open(entry: JointEntry) -> None:
-    """Its plan becomes the workspace's, with the schedule that was found."""
+    """Open the plan and the schedule of an entry."""
     assert entry.report.solution is not None, "an entry without a schedule is not offered"
     tab = session()
     work = workspace().with_plan(entry.plan, f"{plan_source(workspace().placing)}: {entry.candidate.origin}")

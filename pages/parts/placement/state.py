@@ -1,4 +1,4 @@
-"""The state of the Placement page in one browser tab, besides the workspace."""
+"""State of the Placement page in one browser tab, besides the workspace."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class PlacementState:
-    """View settings and the awaited search; none of it is kept."""
+    """View settings and the awaited search. None of it is saved."""
 
     of_workspace: ClassVar[bool] = True
     awaited: PlacementQuestion | None = None
-    """The question whose answer is to move the operators."""
+    """Question whose result will be applied when its search ends."""
     comparing: bool = False
-    """Whether all placers are asked, one after the other."""
+    """Whether all placers run, one after the other."""
     joint: JointConfig | None = None
-    """The config of the joint search; None until somebody changes it."""
+    """Options of the joint search. None: the defaults."""
     split_weights: bool = False
     """Whether weight gradients become blocks of their own in a plan."""
     complaint: str = ""
-    """Why the latest move was not made, in one sentence."""
+    """Why the latest move was refused, in one sentence."""
     dropped: str = ""
-    """What the latest drop in the lanes did, or why it was not made."""
+    """Effect of the latest drop in the lanes, or why it was refused."""
     refused: bool = False
-    """Whether it was not made."""
+    """Whether the latest drop was refused."""
     left: Placing | None = None
-    """What the drop left, of which alone it speaks."""
+    """Placement after the latest drop. `dropped` is shown only while the placement is still this one."""

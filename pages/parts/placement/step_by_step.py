@@ -1,4 +1,4 @@
-"""How the placement of a small graph is found and proved: the table over its ideals, and what contiguity costs."""
+"""Dynamic programming for a small graph, step by step: the table over its ideals, and the cost of contiguity."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _FILLING = st.components.v2.component(
 
 
 def step_by_step() -> None:
-    """The table of the open graph, filled by the person; else why it has none, and the way to one that has."""
+    """Show the table of the open graph for the user to fill. For a large graph, show why not and offer the slides."""
     placing = workspace().placing.wanting(THROUGHPUT, contiguous=True)
     try:
         table = filling(placing.problem)
     except InputError as error:
         st.info(
-            literal(f"{error}. The slides have the table of a graph of ten operators."), icon=":material/slideshow:"
+            literal(f"{error}. The slides show the table of a graph with ten operators."), icon=":material/slideshow:"
         )
         if button("Open the slides", icon=":material/slideshow:"):
             explain(_SLIDES)
@@ -55,4 +55,4 @@ def step_by_step() -> None:
 
 
 _SLIDES, _WAITED_S = "slides-ideals", 1.0
-_ANY_SETS = "Any sets of operators on a device, in place of ideals: the largest load may fall, and tensors flow back."
+_ANY_SETS = "Allow any set of operators on a device. The largest load may fall, but tensors can flow backwards."

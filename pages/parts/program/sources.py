@@ -1,4 +1,4 @@
-"""The program that the Program page looks at: a strategy's, a schedule's, or one from a file."""
+"""Source of the program on the Program page: a strategy, a schedule, or a file."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, counted, show_time
 from tessel_core.workbench.placed_step import placed_step, samples_of, shows_placement
 
-MOST_OPERATIONS = 100_000
-"""The limit of a program that is simulated and drawn while one waits."""
-_MOST_DEVICES = 256
-_LONGEST_TEXT = 16_000_000
-"""Bytes of a program's text."""
+MAX_OPERATIONS = 100_000
+"""Largest program that the page simulates and draws."""
+_MAX_DEVICES = 256
+_MAX_TEXT_BYTES = 16_000_000
+"""Largest text file of a program."""
 
 
 def chosen_program() -> Looked | None:
-    """The program that the row at the top chooses; None, after saying why, where there is none.
+    """Show the row that chooses the source. Return its program; without one, show why and return None.
 
     Raises InputError for a program that cannot be simulated.
     """
@@ -59,7 +59,7 @@ def chosen_program() -> Looked | None:
         room.caption(_NOTHING[source])
         return None
     _check_size(found.trace.program)
-    unit = ", a step counts as a second" if source == SCHEDULE and found.in_steps else ""
+    unit = ", one step drawn as one second" if source == SCHEDULE and found.in_steps else ""
     facts = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
     room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(facts)}]")
     for warning in found.trace.warnings:
@@ -68,14 +68,14 @@ def chosen_program() -> Looked | None:
 
 
 _NOTHING = {
-    STRATEGY: "Choose a configuration on Strategies; its program is shown here.",
-    SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
-    FILE: "As the button Program of Strategies writes it, an operation a line; or an ONNX model.",
+    STRATEGY: "Choose a configuration on Strategies to see its program here.",
+    SCHEDULE: "Search a schedule on Schedule to see its program here.",
+    FILE: "Upload the text of a program (the button Text on Strategies writes it) or an ONNX model.",
 }
 
 
 def _of_schedule(schedule: Schedule, room: DeltaGenerator) -> Looked:
-    """Operator by operator where the schedule is of the open placement; else, or if asked, a block for each run."""
+    """Return the program of a schedule: by operators if it schedules the open placement, or else by blocks."""
     placing = workspace().placing
     if not shows_placement(placing, workspace().source):
         return _lowered(schedule)
@@ -89,7 +89,7 @@ def _of_schedule(schedule: Schedule, room: DeltaGenerator) -> Looked:
         assert placement is not None
         return _placed(graph.graph, placement, placing.mesh.mesh, schedule)
     except InputError as error:
-        st.caption(literal(f"Shown by blocks: {error}."))
+        st.caption(literal(f"Shown as blocks, because the operators cannot be shown: {error}."))
         return _lowered(schedule)
 
 
@@ -107,7 +107,7 @@ def _placed(graph: OperatorGraph, placement: Placement, mesh: DeviceMesh, schedu
 @lru_cache(maxsize=4)
 def _lowered(schedule: Schedule) -> Looked:
     plan = schedule.plan
-    if len(schedule.start) > MOST_OPERATIONS:
+    if len(schedule.start) > MAX_OPERATIONS:
         raise InputError(f"plan {plan.name}", f"its schedule has {len(schedule.start):,} runs, {_TOO_MANY}")
     program = schedule_program(schedule)
     _check_size(program)
@@ -115,14 +115,14 @@ def _lowered(schedule: Schedule) -> Looked:
     return Looked(title, simulate(program), in_steps=plan.time_unit not in TICKS_PER_SECOND)
 
 
-_TOO_MANY = f"more than the {MOST_OPERATIONS:,} that are shown here"
+_TOO_MANY = f"more than the {MAX_OPERATIONS:,} that are shown here"
 
 
 def _check_size(program: Program) -> None:
-    if len(program.ops) > MOST_OPERATIONS:
+    if len(program.ops) > MAX_OPERATIONS:
         raise InputError(f"program {program.name}", f"has {len(program.ops):,} operations, {_TOO_MANY}")
-    if max(program.devices, default=0) > _MOST_DEVICES:
-        why = f"names device {max(program.devices)}, and {_MOST_DEVICES} are the most that are shown here"
+    if max(program.devices, default=0) > _MAX_DEVICES:
+        why = f"names device {max(program.devices)}, but this page shows at most {_MAX_DEVICES} devices"
         raise InputError(f"program {program.name}", why)
 
 
@@ -145,7 +145,7 @@ def _from_file() -> Looked | None:
 
 
 def _take(tab: ProgramState) -> None:
-    """The field for a file, and what it holds."""
+    """Show the file field, and read a new file."""
 
     def forget() -> None:
         tab.complaint, tab.model, tab.read = "", None, None
@@ -164,7 +164,7 @@ def _take(tab: ProgramState) -> None:
 
 
 def _ask_sizes(tab: ProgramState, model: OnnxModel) -> None:
-    """What an ONNX model leaves open; it is read with what is said, at first with what is likely."""
+    """Show a field for each open size of an ONNX model, and read the model with these sizes."""
     try:
         names = model.open_sizes
     except InputError as error:
@@ -179,19 +179,19 @@ def _ask_sizes(tab: ProgramState, model: OnnxModel) -> None:
 
 
 def _from_text(data: bytes, name: str) -> ProgramFile:
-    if len(data) > _LONGEST_TEXT:
-        why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+    if len(data) > _MAX_TEXT_BYTES:
+        why = f"has {len(data):,} bytes, more than the {_MAX_TEXT_BYTES:,} that this page reads"
         raise InputError(name, why)
     return read_program_file(data, name)
 
 
 def _look_at(name: str, read: Callable[[], ProgramFile]) -> None:
-    """Look at the program of a file; where there is none, the one before stays and one sentence says why."""
+    """Show the program of a file. If the file is invalid, keep the previous program and show why."""
     tab = session().of(ProgramState)
     try:
         found = read()
         if not found.program.devices:
-            raise InputError(name, "has no values, so there is nothing to see")
+            raise InputError(name, "has no values on any device")
         _check_size(found.program)
     except InputError as error:
         tab.complaint = f"{error}."

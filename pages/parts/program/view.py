@@ -1,4 +1,4 @@
-"""A program beside its trace: the lines of one rank, the lanes of all, and one operation closely."""
+"""A program and its trace: the lines of one rank, the timeline of all devices, and details of one operation."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tessel_core.workbench.messages.idle import PROGRAM_BY_CAUSE
 from tessel_core.workbench.messages.operation import operation_at, place_of
 from tessel_core.workbench.messages.program import program_numbers
 
-_LINES_AT_ONCE = 200
-_LINES_BEFORE = 2
-_MOST_ROWS = 50
+_LINES_PER_PAGE = 200
+_LINES_BEFORE_SELECTED = 2
+_MAX_ROWS = 50
 _HEIGHT = 400
 _CAUSES_HEIGHT = 512
-_UNSCROLLED = 32
-"""Most devices whose idle time is shown without scrolling."""
+_MAX_DEVICES_UNSCROLLED = 32
+"""Largest number of devices whose idle times are shown without a scroll bar."""
 
 
 @lru_cache(maxsize=4)
@@ -46,7 +46,7 @@ def _lines(looked: Looked, rank: int) -> tuple[Listed, ...]:
 
 
 def program_view(looked: Looked) -> None:
-    """The rank's text on the left, the trace on the right, the selected operation below."""
+    """Show the lines of a rank on the left, the trace on the right, and the selected operation below."""
     tab = session().of(ProgramState)
     tab.look_at(looked)
     drawn = f"program-timeline-{tab.turn}"
@@ -78,7 +78,7 @@ def program_view(looked: Looked) -> None:
 
 
 def _neighbour_tables(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:
-    """By the key of its table, what the selected operation waited for, and what came after it."""
+    """Return, by table key, the operations that the selected one waited for and those that came after it."""
     tab = session().of(ProgramState)
     if tab.selected is None:
         return {}
@@ -93,9 +93,9 @@ def _neighbours_of(looked: Looked, number: int) -> tuple[tuple[Neighbour, ...], 
 
 
 def _text(looked: Looked) -> None:
-    """Some lines of a rank, of which one can be selected."""
+    """Show a page of a rank's lines as a table in which one line can be selected."""
     tab, (rank, lines, first, place) = session().of(ProgramState), _where(looked)
-    shown = lines[first - 1 : first - 1 + _LINES_AT_ONCE]
+    shown = lines[first - 1 : first - 1 + _LINES_PER_PAGE]
     marked = [i for i, each in enumerate(shown) if each.op is not None and each.op == tab.selected]
     columns = {
         "Starts": [_when(each.start) for each in shown],
@@ -109,7 +109,7 @@ def _text(looked: Looked) -> None:
 
 
 def _below(looked: Looked, rank: int, lines: int) -> None:
-    """The number of lines, and all of them as a file."""
+    """Show the number of lines, and the buttons that download them and the trace."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.caption(f"{lines:,} lines")
         name = f"{looked.trace.program.name}.rank{rank}.txt"
@@ -118,7 +118,7 @@ def _below(looked: Looked, rank: int, lines: int) -> None:
 
 
 def _trace_button(looked: Looked) -> None:
-    """The Chrome trace of all devices; where it cannot be made the button says why."""
+    """Show the button that downloads the Chrome trace. If there can be no trace, its tooltip says why."""
     export = SIMULATION_EXPORTS["chrome-trace"]
     objection = export.objection(looked.trace)
     download(
@@ -126,7 +126,7 @@ def _trace_button(looked: Looked) -> None:
         lambda: export.made(looked.trace, looked.mesh, looked.by_mesh),
         f"{file_name(looked.trace.program.name)}{export.suffix}",
         export.media_type,
-        help=f"No file: {objection}." if objection else _TRACE,
+        help=f"Not available: {objection}." if objection else _TRACE,
         disabled=bool(objection),
         type="tertiary",
     )
@@ -136,7 +136,7 @@ _TRACE = "All devices with their streams, memory and transfers, for ui.perfetto.
 
 
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
-    """The rank, those of its lines that were searched for, the first one to show, and the key of all that."""
+    """Show rank, search and first line. Return rank, matching lines, first line, and a key for the table."""
     tab, ranks = session().of(ProgramState), list(_ranks(looked))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
@@ -147,16 +147,16 @@ def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
         lines = [each for each in _lines(looked, rank) if text.lower() in each.text.lower()]
         at = next((i for i, each in enumerate(lines) if each.op is not None and each.op == tab.selected), 0)
         key = f"{key}-{rank}-{text}"
-        # Not as the widget's value: a row that is clicked would move the lines.
-        st.session_state.setdefault(f"first-{key}", 1 if text else max(1, at - _LINES_BEFORE))
+        # Set only once, not as the widget's value: otherwise a click on a row would scroll the lines.
+        st.session_state.setdefault(f"first-{key}", 1 if text else max(1, at - _LINES_BEFORE_SELECTED))
         first = st.number_input(
             "From line",
             1,
             max(1, len(lines)),
-            step=_LINES_AT_ONCE,
+            step=_LINES_PER_PAGE,
             key=f"first-{key}",
             width=124,
-            help=f"{_LINES_AT_ONCE} lines are shown at once, from a little before the selected operation.",
+            help=f"{_LINES_PER_PAGE} lines are shown at once. They begin just before the selected operation.",
         )
     return rank, lines, first, f"lines-{key}-{first}"
 
@@ -177,22 +177,22 @@ def _idle(looked: Looked) -> ProgramIdle | None:
 
 
 def _headline(looked: Looked) -> None:
-    """The key numbers; none of a program of the host alone."""
+    """Show the key numbers. A program that runs only on the host has none."""
     if idle := _idle(looked):
         metrics(program_numbers(looked.trace.latency, idle, looked.samples))
 
 
 def _idle_causes(looked: Looked) -> None:
-    """Idle time of every device by cause, below its lanes."""
+    """Show idle time by cause for each device."""
     if idle := _idle(looked):
         st.markdown("**Idle time by cause, per device**", help=PROGRAM_BY_CAUSE)
-        many = len(looked.trace.devices) > _UNSCROLLED
+        many = len(looked.trace.devices) > _MAX_DEVICES_UNSCROLLED
         with st.container(height=_CAUSES_HEIGHT if many else "content", border=False):
             picture(trace_cause_chart(looked.trace, idle, looked.mesh), session().key("program-causes"))
 
 
 def _closely(looked: Looked, number: int) -> None:
-    """When the operation ran and why it took so long, what it waited for, and what came after it."""
+    """Show when an operation ran, the formula of its time, the operations it waited for, and those after it."""
     trace = looked.trace
     op = trace.program.ops[number]
     st.markdown(f"**Operation {number:,}**")
@@ -201,20 +201,20 @@ def _closely(looked: Looked, number: int) -> None:
     (key_before, found_before), (key_after, found_after) = _neighbour_tables(looked).items()
     facts, before, after = st.columns(3, gap="medium")
     with facts:
-        st.markdown("**When, and why so long**")
+        st.markdown("**Time and its formula**")
         _runs(looked, number)
         st.markdown(literal(formula(trace.program, op, costs)))
         if not looked.by_mesh:
-            st.caption("Its time is counted as DistIR's code does.")
+            st.caption("Timed by the rules of DistIR's published code.")
     with before:
-        st.markdown("**What it waited for**", help=f"0 s between them: that one held it up. {_CLICK}")
-        _neighbours(looked, key_before, found_before, "It begins with what is there from the start.")
+        st.markdown("**What it waited for**", help=f"If 0 s lie between, that operation delayed this one. {_CLICK}")
+        _neighbours(looked, key_before, found_before, "It needs only inputs that exist from the start.")
     with after:
-        st.markdown("**What came after it**", help=f"0 s between them: it waited for this one. {_CLICK}")
-        _neighbours(looked, key_after, found_after, "Nothing takes what it makes.")
+        st.markdown("**What came after it**", help=f"If 0 s lie between, that operation waited for this one. {_CLICK}")
+        _neighbours(looked, key_after, found_after, "No operation uses its result.")
 
 
-_CLICK = "Choose a row to go there."
+_CLICK = "Select a row to go there."
 
 
 def _runs(looked: Looked, number: int) -> None:
@@ -223,9 +223,9 @@ def _runs(looked: Looked, number: int) -> None:
         for run in runs_of(looked.trace, number)
     ]
     if rows:
-        st.dataframe(rows[:_MOST_ROWS], hide_index=True)
+        st.dataframe(rows[:_MAX_ROWS], hide_index=True)
     else:
-        st.caption("It keeps no device busy.")
+        st.caption("It takes no time on any device.")
 
 
 def _neighbours(looked: Looked, key: str, found: tuple[Neighbour, ...], none: str) -> None:
@@ -235,8 +235,8 @@ def _neighbours(looked: Looked, key: str, found: tuple[Neighbour, ...], none: st
     program = looked.trace.program
     rows = [
         {"Between": _when(each.gap), "For": each.why, "Operation": op_text(program, program.ops[each.op])}
-        for each in found[:_MOST_ROWS]
+        for each in found[:_MAX_ROWS]
     ]
     row_table(rows, key)
-    if len(found) > _MOST_ROWS:
-        st.caption(f"and {len(found) - _MOST_ROWS:,} more")
+    if len(found) > _MAX_ROWS:
+        st.caption(f"and {len(found) - _MAX_ROWS:,} more")

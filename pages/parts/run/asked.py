@@ -1,4 +1,4 @@
-"""What is run: the schedule of the workspace, on blocks of some kind; its run, and the one that is shown."""
+"""Form of a run, the run in progress, and the run that is shown."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from tessel_core.torch_extra import why_no_torch
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
 
-_MOST_RUNS = 20_000
-"""Of a schedule that runs while one waits."""
-_MOST_BEGUN = 200
-"""Workspaces whose latest run is remembered for a tab that is loaded again."""
+_MAX_BLOCK_RUNS = 20_000
+"""Largest schedule, in runs of blocks, that this page executes."""
+_MAX_REMEMBERED = 200
+"""Number of workspaces whose latest run is remembered, so that a reloaded tab finds it."""
 
 
 @dataclass
 class RunState:
-    """The latest question of this tab about the open workspace, and how it is put."""
+    """Options and latest run of this tab for the open workspace."""
 
     question: RunQuestion | None = None
     number: int = 0
-    """So that a run is a new one each time."""
+    """Number of runs so far. It makes each question new, so that the same schedule can run again."""
     report: RunReport | None = None
-    """What the run that ended last brought."""
+    """Result of the latest run that ended."""
     complaint: str = ""
-    """Why it brought nothing, if so."""
+    """Why the latest run failed. Empty if it did not."""
     config: RunConfig = field(default_factory=RunConfig)
     measure: bool = True
     adopted: bool = False
-    """Whether a run that was begun before this tab was loaded again has been looked for, which happens once."""
+    """Whether this tab has looked for a run that was in progress before a reload."""
     of_workspace: ClassVar[bool] = True
 
 
 def run_form(report: ScheduleReport, schedule: Schedule) -> None:
-    """What the blocks are, and the button that starts the run."""
+    """Show the options of a run and the button that starts it."""
     state = session().of(RunState)
     with form("run"):
         places = st.columns([4, 3, 2, 2], vertical_alignment="bottom")
@@ -74,7 +74,7 @@ def run_form(report: ScheduleReport, schedule: Schedule) -> None:
 
 @lru_cache(maxsize=1)
 def _begun() -> dict[str, RunQuestion]:
-    """The latest question about each workspace, or sample that nobody changed, until its answer is taken."""
+    """Return the latest question for each workspace or unchanged sample, until its answer is taken."""
     return {}
 
 
@@ -82,7 +82,7 @@ def _remember(question: RunQuestion) -> None:
     begun, place = _begun(), _place()
     begun.pop(place, None)
     begun[place] = question
-    for each in list(begun)[:-_MOST_BEGUN]:
+    for each in list(begun)[:-_MAX_REMEMBERED]:
         begun.pop(each, None)
 
 
@@ -92,23 +92,26 @@ def _place() -> str:
 
 
 _BLOCKS = (
-    "A toy network computes: its losses and gradients are compared with those of one process. Stand-ins sleep or "
-    "compute as long as the plan says, and hold its memory, so that order and waiting are tested on any plan."
+    "A toy network computes real losses and gradients, which are compared with those of a single process. Stand-ins "
+    "sleep or compute for the planned time and hold the planned memory. They test order and waiting for any plan."
 )
 _MEASURE = (
-    "The schedule runs three times: once to warm up, once to measure blocks and links, from which the prediction "
-    "comes, and once to hold against it."
+    "The schedule runs three times: once to warm up, once to measure blocks and links for the prediction, and once "
+    "to compare with the prediction."
 )
 
 
 def why_not(schedule: Schedule, config: RunConfig) -> str:
-    """Why it cannot run here, in a sentence without its full stop; empty where it can."""
+    """Return why the schedule cannot run here, as a sentence without a full stop. Empty if it can."""
     if hosted():
-        return "A hosted app starts no processes; recorded runs are shown"
+        return "A hosted app starts no processes. You can still open recorded runs"
     if why := why_no_torch():
-        return f"Running {why}; recorded runs are shown without it"
-    if len(schedule.start) > _MOST_RUNS:
-        return f"It has {len(schedule.start):,} runs of blocks, and at most {_MOST_RUNS:,} run here; use tessel run"
+        return f"Running {why}. You can still open recorded runs"
+    if len(schedule.start) > _MAX_BLOCK_RUNS:
+        return (
+            f"The schedule has {len(schedule.start):,} runs of blocks, and this page executes at most "
+            f"{_MAX_BLOCK_RUNS:,}. Use tessel run in a terminal"
+        )
     return _objection(schedule, config)
 
 
@@ -122,13 +125,13 @@ def _objection(schedule: Schedule, config: RunConfig) -> str:
 
 
 def running() -> Run[RunReport] | None:
-    """The run of the latest question, while it goes on."""
+    """Return the run in progress, or None."""
     run = answer(session().of(RunState).question)
     return run if run is not None and run.running else None
 
 
 def take_answer() -> None:
-    """Take over what a run that has ended brought, once, and keep it with the workspace."""
+    """Take the result of a run that has ended, and save it with the workspace."""
     state = session().of(RunState)
     if not state.adopted:
         state.adopted, state.question = True, state.question or _begun().get(_place())
@@ -144,7 +147,7 @@ def take_answer() -> None:
 
 
 def shown() -> RunReport | None:
-    """What stands on the page: the run of this tab that ended last, else the one that the workspace keeps."""
+    """Return the run to show: the latest of this tab, or else the one saved with the workspace."""
     kept = workspace().ran
     return session().of(RunState).report or (None if kept is None else _from_kept(kept))
 

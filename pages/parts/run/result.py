@@ -1,4 +1,4 @@
-"""A run on the screen: what was proved, when everything ran beside what was predicted, and what differs most."""
+"""A run on the screen: verdict, measured and predicted times, and the largest differences."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tessel_core.workbench.messages.running import (
 )
 from tessel_core.workbench.running import RunReport, measured_plan
 
-_MEASURED, _PREDICTED, _PLANNED = "Measured", "Predicted", "The plan"
+_MEASURED, _PREDICTED, _PLANNED = "Measured", "Predicted", "Planned"
 
 
 def show_run(report: RunReport) -> None:
-    """Everything about one run, most important first."""
+    """Show everything about one run, most important first."""
     st.markdown(f"**{literal(run_title(report))}**")
     if said := equality_sentence(report):
         verdict(said, proved=report.run.equal is True, found=False)
@@ -49,20 +49,20 @@ def show_run(report: RunReport) -> None:
         st.markdown("**Devices**")
         st.dataframe(_table(DEVICE_COLUMNS, device_rows(report)), hide_index=True)
     with right:
-        st.markdown("**Blocks, those that differ most first**")
+        st.markdown("**Blocks, largest difference first**")
         st.dataframe(_table(BLOCK_COLUMNS, block_rows(report)), hide_index=True)
 
 
 @lru_cache(maxsize=4)
 def _laid(report: RunReport) -> tuple[Laid, ...]:
-    """What was measured, what was predicted, and the plan at its scale."""
+    """Return the timelines to draw: measured, predicted, and planned if it differs from the prediction."""
     found = [Laid.measured(_MEASURED, report.run)]
     if (prediction := report.prediction) is not None:
         title = f"{_PREDICTED} from {prediction.source}"
         found.append(Laid.planned(title, prediction.schedule, prediction.tick_ns, prediction.block_ns))
     if prediction is None or prediction.schedule is not report.run.schedule:
         schedule, tick = report.run.schedule, report.plan_tick_ns
-        title = f"{_PLANNED}, a {schedule.plan.time_unit} drawn as {show_time(tick, 'ns')}"
+        title = f"{_PLANNED}, one {schedule.plan.time_unit} drawn as {show_time(tick, 'ns')}"
         found.append(Laid.planned(title, schedule, tick))
     return tuple(found)
 
@@ -72,12 +72,12 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> dict[str, l
 
 
 def _leads_on(report: RunReport) -> None:
-    """The run as a file, and its durations as a plan to search again."""
+    """Show the buttons that download the run, and that search again with its measured durations."""
     run = report.run
     with st.container(horizontal=True, vertical_alignment="center"):
         name = f"{file_name(run.schedule.plan.name)}.run.json"
         download("Export", lambda: run_text(run_file(run)), name, help=_FILE)
-        if button("Search again with what was measured", icon=":material/search:", help=_AGAIN):
+        if button("Search again with measured durations", icon=":material/search:", help=_AGAIN):
             session().open_plan(measured_plan(run), f"measured run of {run.schedule.plan.name}")
             session().change(replace(workspace(), micro_batches=run.schedule.micro_batches))
             search(workspace().question)
@@ -85,12 +85,12 @@ def _leads_on(report: RunReport) -> None:
             go_to("schedule")
 
 
-_FILE = "The run as a file: to open it here again, and for `tessel check`."
-_AGAIN = "Searches the plan with measured durations and lags, in nanoseconds, in a workspace of its own."
+_FILE = "Download the run as a file, to open here again or to pass to `tessel check`."
+_AGAIN = "Open a new workspace whose plan has the measured durations and lags in nanoseconds, and search it."
 
 
 def run_progress(run: Run[RunReport]) -> None:
-    """What has run so far, live, with the way to stop it."""
+    """Show a running run live, with a button to stop it."""
     question = session().of(RunState).question
     assert question is not None
     schedule = question.schedule

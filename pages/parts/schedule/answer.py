@@ -1,4 +1,4 @@
-"""An answer on the screen: what was proved, the numbers, the pictures, and the menu of files to take away."""
+"""A schedule on the screen: verdict, numbers, pictures, and the export menu."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from tessel_core.workbench.messages.schedule import verdict as verdict_text
 from tessel_core.workbench.messages.timeline import SAVINGS, savings
 
 _EXPORTS_WIDTH = 260
-_MOST_ROWS, _TABLE_HEIGHT = 20_000, 430
+_MAX_ROWS, _TABLE_HEIGHT = 20_000, 430
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
 
 
 def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> None:
-    """Everything about one report, most important first; `stale` says why it no longer matches the form, if so."""
+    """Show everything about a report, most important first. `stale` is a warning that it no longer matches the form."""
     proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
-    with st.container():  # what comes and goes here leaves the timeline its place, so that it is not made anew
+    with st.container():  # a container, so that these messages do not change the timeline's position, which resets it
         if stale:
             st.warning(stale, icon=":material/history:")
         made = "Changed by hand. " if report.solver == BY_HAND else ""
@@ -59,7 +59,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
     if schedule is None:
         return
     metrics(key_numbers(report))
-    if changes_by_hand():  # which concerns all of the page, and comes at the pace of the hand: no charts
+    if changes_by_hand():  # without the charts below, to redraw quickly after each drop
         _timeline(schedule, report, plan)
         by_hand_line()
         return
@@ -93,28 +93,28 @@ def _leads_on(report: ScheduleReport) -> None:
 
 
 def _is_placed() -> bool:
-    """Whether the schedule orders the open placement of a network."""
-    from tessel_core.workbench.placed_step import shows_placement  # late: this page needs no programs
+    """Return whether the plan was made from the open placement of a network."""
+    from tessel_core.workbench.placed_step import shows_placement  # late: few visits need it
 
     return "placement of" in workspace().source and shows_placement(workspace().placing, workspace().source)
 
 
-_PROGRAM = "Every operator of the network on its device, in this order, with the simulation on the mesh."
+_PROGRAM = "Show all operators of this schedule, simulated on the mesh."
 
 
 def _objective_switch(report: ScheduleReport) -> None:
-    """The switch between the two schedules of one search; it sets an option, so nothing is searched again."""
+    """Show the switch between the shortest and the steady schedule. One search finds both, so none is repeated."""
     if report.steady_costs is None:
         return
-    # A switch an objective: where the form has changed it, the switch begins anew.
+    # The key names the objective, so that a change in the form makes a new switch with the new value.
     key = session().key(f"shown-{report.objective_name}")
-    about = "The shortest schedule of these micro-batches, or the shortest of which a stretch repeats (the repetend)."
+    about = "Shortest: the least makespan found. Steady: the least time per micro-batch found, with a repeating part."
     look = {"format_func": _SHOWN.__getitem__, "help": about, "on_change": _show, "args": (key,)}
     switch("Schedule", list(_SHOWN), key, report.objective_name, **look)
 
 
 def _receives_switch(report: ScheduleReport) -> None:
-    """The switch between the two ways in which the receives of an opened file can wait."""
+    """Show the switch between the two ways in which receives of an opened PyTorch CSV can wait."""
     work = workspace()
     shown = work.written_as(report.solution) if report is work.opened else None
     if shown is None or len(work.written) < 2:
@@ -126,8 +126,8 @@ def _receives_switch(report: ScheduleReport) -> None:
 
 
 _RECEIVES = (
-    "A receive waits on a stream of its own, as PyTorch intends, or holds up everything that its rank does next. A "
-    "click on a hole says which receive makes it. Compare has both on one axis."
+    "A receive waits on a separate stream, as PyTorch intends, or blocks all later work of its rank. Click a gap to "
+    "see which receive causes it. To see both on one axis, use Compare."
 )
 
 
@@ -153,7 +153,7 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """The timeline; or a table; or the picture, also where the browser cannot draw the timeline."""
+    """Show the timeline, the table, or the picture, which also replaces a timeline that the browser cannot draw."""
     whole_if_switched()
     state, key = session().of(TimelineState), session().key("drawing")
     before, state.drawing = state.drawing, st.session_state.get(key) or state.drawing
@@ -176,8 +176,8 @@ def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) 
 
 
 _DRAWINGS = (
-    "The timeline answers clicks and keys; the picture can be taken away with the camera over it; the table lists "
-    "every run of every device."
+    "Timeline: click and zoom with mouse and keys. Picture: a figure to download with its camera button. Table: every "
+    "run of every device."
 )
 
 
@@ -191,12 +191,12 @@ def _picture(schedule: Schedule) -> None:
 
 
 def _table(schedule: Schedule) -> None:
-    """The runs as rows, device by device: for those who cannot see the timeline, and to sort."""
+    """Show the runs as a table, for screen readers and for sorting."""
     runs = _runs(schedule)
-    st.dataframe(runs.head(_MOST_ROWS), hide_index=True, height=_TABLE_HEIGHT)
+    st.dataframe(runs.head(_MAX_ROWS), hide_index=True, height=_TABLE_HEIGHT)
     about_them = f"Times are in {schedule.plan.time_unit}, memory in {schedule.plan.memory_unit}."
-    if len(runs) > _MOST_ROWS:
-        about_them += f" These are the first {_MOST_ROWS:,} of {len(runs):,} rows; Export has all as CSV."
+    if len(runs) > _MAX_ROWS:
+        about_them += f" These are the first {_MAX_ROWS:,} of {len(runs):,} rows. Export has all of them as CSV."
     st.caption(literal(about_them))
 
 
@@ -206,14 +206,14 @@ def _runs(schedule: Schedule) -> pd.DataFrame:
 
 
 def _idle_parts(report: ScheduleReport) -> None:
-    """Idle time by what could change it, of the whole schedule and of the steady state."""
+    """Show idle time by remedy, for the whole schedule and for its steady state."""
     found = zip(_SPANS, IdleSplit.of_report(report), strict=True)
-    st.markdown("**Idle time by what could change it**", help=meanings())
+    st.markdown("**Idle time by remedy**", help=meanings())
     picture(idle_chart([(name, split) for name, split in found if split is not None]), "idle")
 
 
 def _idle_causes(report: ScheduleReport, schedule: Schedule) -> None:
-    """Idle time of every device by cause, of the whole schedule or of the steady state."""
+    """Show idle time by cause for each device, for the whole schedule or for its steady state."""
     st.markdown("**Idle time by cause, per device**", help=BY_CAUSE)
     steady = steadiest(report)
     span = _SPANS[0] if steady is None else switch("Of", list(_SPANS), session().key("idle-of"), _SPANS[0])
@@ -225,7 +225,7 @@ _SPANS = ("whole schedule", "steady state")
 
 
 def _faster_blocks(schedule: Schedule) -> None:
-    """The blocks that shorten the makespan where they are faster; nothing where none does."""
+    """Show how much the makespan falls if a block is faster. Show nothing if no block has an effect."""
     saved = savings(schedule)
     if any(saved):
         st.markdown("**If a block were 10% faster**", help=SAVINGS)
@@ -233,9 +233,9 @@ def _faster_blocks(schedule: Schedule) -> None:
 
 
 def _export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """The plan, and the schedule as everything that it can be; one that does not fit is not handed out."""
+    """Show the export menu. A schedule that does not fit in memory cannot be exported, only its plan."""
     with st.popover("Export", icon=":material/download:"), st.container(width=_EXPORTS_WIDTH, gap="xxsmall"):
-        name, about = f"{file_name(plan.name)}.plan.json", "to edit, and to open here again"
+        name, about = f"{file_name(plan.name)}.plan.json", "The plan as a file, to edit or to open here again."
         download("Plan JSON", lambda: plan_text(plan).encode(), name, help=about, **_QUIET)
         if report.solution is not None:
             which = ".steady" if report.objective_name == PERIOD else ""
@@ -243,12 +243,14 @@ def _export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
 
 
 def _schedule_files(schedule: Schedule, report: ScheduleReport, stem: str) -> None:
-    """A button for every export of the table that can be made, and the reasons of those that cannot."""
+    """Show a button for every possible export, and the reasons why others are not possible."""
     reasons: dict[str, list[str]] = {}
     for export in EXPORTS.values():
         objection = export.objection(schedule)
         if objection:
-            drawn = "; the buttons over the timeline need neither" if export.media_type.startswith("image/") else ""
+            drawn = (
+                "; use the image buttons above the timeline instead" if export.media_type.startswith("image/") else ""
+            )
             reasons.setdefault(f"{objection}{drawn}", []).append(export.title)
             continue
         make = lambda name=export.name: export_schedule(name, schedule, report)  # noqa: E731

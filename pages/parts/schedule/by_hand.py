@@ -1,4 +1,4 @@
-"""The schedule changed by hand: runs dragged and pinned in the timeline, and the rest completed by a search."""
+"""Change a schedule by hand: drag and pin runs in the timeline, and let a search complete the rest."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tessel_core.scheduling.reports import evaluate
 from tessel_core.workbench.messages.by_hand import completed, effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
-_MOST_RUNS = 50_000
-"""Of a schedule that follows the hand."""
+_MAX_RUNS = 50_000
+"""Largest schedule, in runs of blocks, that can be changed by hand."""
 _WAITED_S = 2.0
-"""A completion that ends within this is shown without a panel in between."""
+"""The page waits this long for a completion before it shows a progress panel."""
 
 
 @dataclass
 class HandState:
-    """What the page remembers of the latest change by hand."""
+    """Message about the latest change by hand, and the completion in progress."""
 
     verdict: str = ""
     refused: bool = False
@@ -40,12 +40,12 @@ class HandState:
     of_workspace: ClassVar[bool] = True
 
     def says(self, verdict: str, *, refused: bool = False) -> None:
-        """Have this stand over the timeline."""
+        """Set the message above the timeline."""
         self.verdict, self.refused = verdict, refused
 
 
 def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
-    """How the timeline is drawn, and what takes changes, while somebody changes the schedule; else nothing."""
+    """Return look and callback of the timeline while the schedule is changed by hand; otherwise None and None."""
     state, schedule = session().of(HandState), report.solution
     if not changes_by_hand() or schedule is None:
         return None, None
@@ -54,13 +54,13 @@ def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
 
 
 def switch_by_hand(report: ScheduleReport) -> None:
-    """The switch between looking at the schedule and changing it."""
+    """Show the switch that turns changes by hand on and off."""
     schedule = report.solution
-    about = "Drag runs in the timeline; the referee judges each drop. Pin runs, and have a search complete the rest."
+    about = "Drag runs in the timeline. Each drop is checked. Pin runs and let a search complete the rest."
     if schedule is None:
-        about = "Only a schedule that fits the memory is changed by hand."
-    elif len(schedule.start) > _MOST_RUNS:
-        about = f"Only schedules of up to {_MOST_RUNS:,} runs are changed by hand."
+        about = "Only a schedule that fits in memory can be changed by hand."
+    elif len(schedule.start) > _MAX_RUNS:
+        about = f"Only a schedule with up to {_MAX_RUNS:,} runs can be changed by hand."
     key, off = session().key("by-hand"), not about.startswith("Drag")
     turn = partial(_turn, key)
     st.toggle("Change by hand", changes_by_hand() and not off, key=key, help=about, disabled=off, on_change=turn)
@@ -74,9 +74,9 @@ def _turn(key: str) -> None:
 
 
 def by_hand_line() -> bool:
-    """Say that the schedule was changed by hand, with the way back to what was searched; False where it was not.
+    """Show that the schedule was changed by hand, and a button back to the searched one. Return False if it was not.
 
-    A search that completes it is watched below, where it moves nothing that somebody looks at.
+    The progress of a completion is shown below, so that it does not move the timeline.
     """
     work = workspace()
     if work.by_hand is None:
@@ -84,7 +84,7 @@ def by_hand_line() -> bool:
     with st.container(horizontal=True, vertical_alignment="center"):
         pins = len(work.by_hand.pins)
         st.markdown(f":material/pan_tool: **Changed by hand** :gray[{f'· {pinned(pins)}' if pins else ''}]")
-        if button("Back to what was searched", type="tertiary", icon=":material/arrow_back:"):
+        if button("Back to the searched schedule", type="tertiary", icon=":material/arrow_back:"):
             session().change(replace(work, opened=None, by_hand=None))
             session().of(HandState).says("")
             st.rerun()
@@ -95,12 +95,12 @@ def by_hand_line() -> bool:
 
 
 def changes_by_hand() -> bool:
-    """Whether somebody changes the schedule, rather than only looks at it."""
+    """Return whether changes by hand are turned on."""
     return session().of(HandMode).on
 
 
 def whole_if_switched() -> None:
-    """Have the whole page run, not the timeline alone, when that has just begun or ended."""
+    """Rerun the whole page, not only the timeline's fragment, after changes by hand were turned on or off."""
     mode = session().of(HandMode)
     if mode.switched:
         mode.switched = False
@@ -108,12 +108,12 @@ def whole_if_switched() -> None:
 
 
 def finishing() -> bool:
-    """Take over what the search that completes the schedule has found; False while it runs, and without one."""
+    """Take the result of a completion that has ended. Return False while it runs, and if there is none."""
     state, mode, opened = session().of(HandState), session().of(HandMode), workspace().opened
     if mode.resumes and opened is not None:
         try:
             _finish(opened, by_order=mode.completes == FINISH_IN_ORDER)
-        except InputError:  # the pins are gone
+        except InputError:  # no pins are left
             mode.completes = ""
     mode.resumes = False
     run = answer(state.finishing)
@@ -121,7 +121,7 @@ def finishing() -> bool:
         return False
     state.finishing, mode.completes, completion, was = None, "", run.result, opened
     if completion is None or was is None or was.solution is None:
-        state.says(run.complaint or "nothing was found", refused=True)
+        state.says(run.complaint or "the search found no schedule", refused=True)
         return True
     state.says(completed(was.solution, completion))
     session().change(workspace().changed_by_hand(completion.report))
@@ -163,7 +163,7 @@ def _made(report: ScheduleReport, schedule: Schedule, runs: Collection[tuple[int
 
 
 def _pin(report: ScheduleReport, runs: list[tuple[int, int]]) -> None:
-    """Pin these runs, or take their pins away where all of them have one."""
+    """Pin these runs, or unpin them if all of them are pinned."""
     there = report.solution
     assert there is not None
     blocks, micro_batches = len(there.plan.blocks), there.micro_batches
@@ -183,14 +183,14 @@ def _finish(report: ScheduleReport, *, by_order: bool) -> None:
     state, mode = session().of(HandState), session().of(HandMode)
     pins = frozenset((pin.block, pin.micro_batch) for pin in _by_hand().pins)
     if not pins:
-        raise InputError("pins", "there are none: pin the runs that shall stay, or press Search")
+        raise InputError("pins", "no run is pinned. Pin the runs to keep, or press Search for a new schedule")
     state.finishing = Finish.of(schedule, pins, by_order=by_order, least=report.makespan_bound)
     mode.completes = FINISH_IN_ORDER if by_order else FINISH
     start_search(state.finishing).wait(_WAITED_S)
 
 
 def _runs(asked: object) -> list[tuple[int, int]]:
-    """Pairs of a block and a micro-batch from what came from outside."""
+    """Return the (block, micro-batch) pairs in a message from the browser."""
     found = asked if isinstance(asked, list) else []
     return [
         (number_of(b), number_of(m)) for b, m in (each for each in found if isinstance(each, list) and len(each) == 2)

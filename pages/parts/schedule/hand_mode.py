@@ -1,4 +1,4 @@
-"""Whether the schedule is changed by hand, as the address carries it, so that a reload goes on with it."""
+"""Mode of the Schedule page: changing by hand or looking. The address keeps it, so that it survives a reload."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _WORDS = {word: word for word in (ON, FINISH, FINISH_IN_ORDER)}
 
 @dataclass
 class HandMode(InAddress):
-    """Whether a schedule is changed by hand or only looked at, also after a change was undone."""
+    """Whether the schedule is being changed by hand. Undo does not change this."""
 
     token: str = ""
-    """Of the workspace whose schedule is changed."""
+    """Token of the workspace whose schedule is being changed."""
     switched: bool = False
-    """Whether the page has to run whole since it was switched on or off."""
+    """Whether the mode has just been switched, so that the whole page must run."""
     completes: str = ""
     """FINISH or FINISH_IN_ORDER while the schedule is completed around its pins."""
     resumes: bool = False
-    """Whether the address says so, and the page has not gone on with it yet."""
+    """Whether the address asks for a completion that this page has not started yet."""
 
     def follow(self, address: Address, read: Read) -> None:
         word = read(lambda: choice("hand", address, _WORDS)) or ""
@@ -34,9 +34,9 @@ class HandMode(InAddress):
         return {"hand": self.completes or ON} if self.on else {}
 
     def step_back(self, written: Address, address: Address) -> None:
-        """It leaves no steps in the browser's history."""
+        """Do nothing: the mode is not a step in the browser's history."""
 
     @property
     def on(self) -> bool:
-        """Whether it is changed in the open workspace."""
+        """Whether changes by hand are on in the open workspace."""
         return self.token == workspace().token

@@ -1,4 +1,4 @@
-"""The plan as a picture of one micro-batch to change by hand and as tables; the schedule of it, to stand beside it."""
+"""The plan as a picture of one micro-batch and as tables, both to edit, with the schedule of the plan beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.schedule.question_form import begins, why_not
-from pages.shared.address import PLAN
 from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import plan_timeline, small_timeline
@@ -34,22 +33,22 @@ from tessel_core.workbench.messages.schedule import in_brief
 from tessel_core.workbench.workspace import Workspace
 
 _HEIGHT = 400
-_FOLLOWED_S, _LOOK_S = 1.0, 0.3
-"""A search that took no longer is made again after each change, and looked for so often."""
+_QUICK_S, _POLL_S = 1.0, 0.3
+"""A search that took less than `_QUICK_S` is repeated after each change of the plan, and polled every `_POLL_S`."""
 
 
 @dataclass
 class PlanState:
-    """What the page with the plan remembers."""
+    """State of the plan's picture."""
 
     refused: str = ""
-    """Why the last change by hand was not made; empty where it was."""
+    """Why the latest change in the picture was refused. Empty if it was made."""
     of_workspace: ClassVar[bool] = True
 
 
 @dataclass
 class Beside:
-    """The answer that is drawn beside the plan, which stays until there is another."""
+    """Latest answer for the plan. It stays beside the plan until the next one."""
 
     report: ScheduleReport | None = None
     of_workspace: ClassVar[bool] = True
@@ -57,23 +56,23 @@ class Beside:
 
 
 def plan_editor() -> tuple[bool, DeltaGenerator]:
-    """The picture over the tables, and what is wrong with them; the room at their side.
+    """Show the picture above the tables. Return whether they changed the plan, and the container beside them.
 
-    True where the tables changed the plan, so that the page must be drawn again at its end.
+    If they changed the plan, the page must run again at its end.
     """
     left, right = st.columns(2, gap="medium")
     with left:
         drawn = workspace()
         _picture(drawn)
         session().change(workspace().edited(_tables()))
-        st.caption("Click a cell to change it; the empty row adds one.")
+        st.caption("Click a cell to change it. Fill in the empty row to add one.")
     return (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint), right
 
 
 def _picture(work: Workspace) -> None:
-    """The plan as one micro-batch, and what is wrong with the tables."""
+    """Show the plan as a timeline of one micro-batch, and the error in the tables, if any."""
     state = session().of(PlanState)
-    title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
+    title = "Last valid plan (the tables have an error)" if work.complaint else "One micro-batch alone"
     st.markdown(f"**{title}**")
     alone = one_micro_batch(work.plan)
     plan_timeline(work.plan, alone, "plan-timeline", None if work.complaint else _change)
@@ -82,7 +81,7 @@ def _picture(work: Workspace) -> None:
 
 
 def _change(asked: Mapping[str, object]) -> None:
-    """Make a change that was asked for in the picture; the tables begin anew from it."""
+    """Make a change from the picture, and show its result in the tables."""
     state, work = session().of(PlanState), workspace()
     try:
         plan = PlanChange.of(asked).made_to(work.plan)
@@ -95,9 +94,10 @@ def _change(asked: Mapping[str, object]) -> None:
 
 
 def schedule_beside() -> None:
-    """The schedule of the plan as it is now, where it is known or quickly found; else the one before, pale.
+    """Show the schedule of the current plan if it is known or quickly found, or else the previous one, pale.
 
-    Drawn when every edit of this run has been taken: it may search, and so find that another tab has changed the plan.
+    Call this after all edits of the run are saved, because it may start a search, and then another tab's changes to
+    the workspace are loaded.
     """
     state, run = session().of(Beside), _answer_to(workspace())
     report = None if run is None else report_of(workspace().question, run)
@@ -107,17 +107,15 @@ def schedule_beside() -> None:
     if shown is None:
         st.markdown("**Its schedule**")
         begin = begins(workspace().scheduler)
-        st.caption(
-            f"Press {begin}: on {PLAN} the schedule then stands here, and follows each change where that is quick."
-        )
+        st.caption(f"Press {begin} to see the schedule here. A quick search is repeated after each change of the plan.")
         return
     if run is not None and run.running:
-        st.fragment(_awaited, run_every=_LOOK_S)(run)
+        st.fragment(_awaited, run_every=_POLL_S)(run)
     else:
         then = (
-            "correct this one first" if workspace().complaint else f"{begins(workspace().scheduler)} answers this one"
+            "correct the tables first" if workspace().complaint else f"press {begins(workspace().scheduler)} to update"
         )
-        _beside(in_brief(shown) if report else f"of the plan before; {then}")
+        _beside(in_brief(shown) if report else f"of the previous plan; {then}")
     if shown.drawable is not None:
         small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=() if report else (0,))
 
@@ -125,7 +123,7 @@ def schedule_beside() -> None:
 def _awaited(run: Run[ScheduleReport]) -> None:
     if not run.running:
         st.rerun()
-    _beside("of the plan before; this one is being searched")
+    _beside("of the previous plan; searching …")
 
 
 def _beside(what: str) -> None:
@@ -133,9 +131,9 @@ def _beside(what: str) -> None:
 
 
 def _answer_to(work: Workspace) -> Run[ScheduleReport] | None:
-    """The run that answers the present question; begun where the last search was quick.
+    """Return the run for the current question. Start it if the last search was quick.
 
-    What was opened or changed by hand gives way to no search that nobody asked for.
+    A schedule that was opened or changed by hand is never replaced by an automatic search.
     """
     state = session().of(Beside)
     if state.report is None and work.asked is not None:
@@ -143,14 +141,14 @@ def _answer_to(work: Workspace) -> Run[ScheduleReport] | None:
         state.report = None if before is None else report_of(work.asked, before)
     if why_not(work):
         return None
-    quick = state.report is not None and state.report.wall_s < _FOLLOWED_S and work.shown is None
+    quick = state.report is not None and state.report.wall_s < _QUICK_S and work.shown is None
     return answer(work.question) or (search(work.question) if quick else None)
 
 
 def _tables() -> PlanTables:
-    """The three table widgets; what they say now."""
+    """Show the three tables. Return their current content."""
     work = workspace()
-    # Streamlit forgets widgets that were off the screen, and with them the edits: begin again from the draft.
+    # Streamlit forgets a widget, and its edits, while it is not shown. Start again from the draft.
     if session().key("blocks") not in st.session_state or session().editor_base is None:
         session().editor_base = work.draft
     base = session().editor_base
@@ -175,7 +173,7 @@ def _table(name: str, rows: tuple[Row, ...], columns: tuple[str, ...], config: d
 
 
 def _cell(value: object) -> object:
-    """A plain Python value, None for a gap."""
+    """Return a plain Python value, or None for an empty cell."""
     if isinstance(value, list):
         return [str(each) for each in value]
     if isinstance(value, str):
@@ -191,19 +189,16 @@ def _block_columns(base: PlanTables) -> dict[str, Any]:
         "devices": st.column_config.MultiselectColumn("devices", options=names, accept_new_options=True, width=115),
         "duration": _whole(f"duration ({base.time_unit})"),
         "memory": _whole(
-            f"memory ({base.memory_unit})", "> 0 is held from the block's start, < 0 released at its end."
+            f"memory ({base.memory_unit})", "> 0: acquired at the block's start. < 0: released at its end."
         ),
     }
-
-
-_MEMORY = "> 0 is held from the block's start, < 0 released at its end."
 
 
 def _dependency_columns(base: PlanTables) -> dict[str, Any]:
     return {
         "from": st.column_config.TextColumn("from", required=True),
         "to": st.column_config.TextColumn("to", required=True),
-        "lag": _whole(f"lag ({base.time_unit})", "Least time between end and start."),
+        "lag": _whole(f"lag ({base.time_unit})", "Least time from the end of one block to the start of the other."),
     }
 
 
@@ -212,7 +207,7 @@ def _device_columns(base: PlanTables) -> dict[str, Any]:
     return {
         "device": st.column_config.TextColumn("device", required=True),
         "capacity": _whole(f"capacity ({unit})", "Empty: unlimited."),
-        "static": _whole(f"static ({unit})", "Held all the time, inside the capacity: weights and such."),
+        "static": _whole(f"static ({unit})", "Always held and counted in the capacity, such as weights."),
     }
 
 

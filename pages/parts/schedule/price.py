@@ -1,4 +1,4 @@
-"""What more memory, faster links or a moved layer would buy, each found by a search."""
+"""Gain from more memory, faster links or a moved layer. A search finds each."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tessel_core.workbench.messages.price_tags import ABOUT, price_rows
 
 @dataclass
 class PriceState:
-    """Of which question somebody wants to know."""
+    """Question for which the gains are shown."""
 
     asked: Question | None = None
     of_workspace: ClassVar[bool] = True
 
 
 def prices(report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """The way to ask, then a row a change; nothing where the answer is not the present question's."""
+    """Show a button that solves the changed plans, then one row per change. Show nothing for an outdated answer."""
     question, state = workspace().question, session().of(PriceState)
     tags = _tags(plan)
     if report.solution is None or question.plan != plan or not tags:
         return
-    st.markdown("**What would it buy?**", help=ABOUT)
+    st.markdown("**Gain from changes**", help=ABOUT)
     if state.asked != question:
-        changes = "a change" if len(tags) == 1 else f"each of {len(tags)} changes"
+        changes = "one change" if len(tags) == 1 else f"{len(tags)} changes"
         if button(f"Solve {changes}", icon=":material/sell:", key=session().key("prices")):
             state.asked = question
             st.rerun()

@@ -1,4 +1,4 @@
-"""The question to a scheduler: which one, how many micro-batches and which options, read from the core's tables."""
+"""Form of a schedule search: scheduler, number of micro-batches, and options."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from tessel_core.options import options_of
 from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
 
-_MOST_MICRO_BATCHES = 99_999
+_MAX_MICRO_BATCHES = 99_999
 
 
 def question_room() -> list[DeltaGenerator]:
-    """Places for the fields of the question, as high as they will be: what is below is drawn before them."""
+    """Reserve containers of full height for the fields, because the elements below are drawn first."""
     first, second, *others = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
     return [labelled(first).empty(), labelled(second).empty(), *others]
 
 
 def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> bool:
-    """The inputs of the present question and its Search button; True in the run in which it was pressed.
+    """Show the fields and the Search button. Return True in the run in which it was pressed.
 
-    `beside_tables`: what is wrong with the tables already stands there and is not repeated.
+    With `beside_tables`, errors in the tables are not repeated here.
     """
     with places[0]:
         titles = {name: each.title for name, each in SCHEDULERS.items()}
-        about = "How the order of work is found: searched, or as published."
+        about = "Method that orders the work: a search, or a published schedule."
         key = session().key("scheduler")
         scheduler = choose("Scheduler", titles, workspace().scheduler, key=key, help=about)
     with places[1]:
         now, key = workspace().micro_batches, session().key("micro-batches")
-        micro_batches = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, now, key=key)
+        micro_batches = st.number_input("Micro-batches", 1, _MAX_MICRO_BATCHES, now, key=key)
     with places[2].popover("Options", icon=":material/tune:", width="stretch"):
         work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
         config = _options(work)
@@ -51,7 +51,7 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
         st.rerun()
     objection = why_not(workspace())
     icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
-    key = session().key("begin")  # one button, whatever it says
+    key = session().key("begin")  # the label changes, so a key keeps it the same button
     pressed = button(
         begins(scheduler),
         place=places[3],
@@ -68,7 +68,7 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
 
 
 def _in_halves(work: Workspace) -> Workspace:
-    """The weight gradients of a placed graph as blocks of their own, where the chosen schedule needs them."""
+    """Return the workspace with weight gradients of a placed graph as separate blocks, if the scheduler needs them."""
     from tessel_core.workbench.planning import halves_source, split_for  # placement is not needed before
 
     if work.scheduler == workspace().scheduler or work.complaint:
@@ -78,18 +78,21 @@ def _in_halves(work: Workspace) -> Workspace:
 
 
 def _offer_forms() -> None:
-    """Buttons that bring the plan into a form to which the scheduler applies, or choose one that applies as it is."""
+    """Offer to change the plan so that the scheduler applies, or else another scheduler that applies to the plan."""
     work = workspace()
     if work.complaint:
         return
     forms = _remedies(work.plan, work.scheduler, work.micro_batches)
     with st.container(horizontal=True):
         for name, plan in forms.items():
-            icon, about = ":material/build:", "Changes the plan, with the same work; Undo takes it back."
+            icon, about = (
+                ":material/build:",
+                "Change the plan without changing its work. Undo restores the current plan.",
+            )
             st.button(name, icon=icon, help=about, key=session().key(f"remedy-{name}"), on_click=_reform, args=(plan,))
         if not forms and (other := _applies(work)):
             title, key = find_scheduler(other).title, session().key("remedy-other")
-            about = "No cut of the stages helps here; this one takes the plan as it is."
+            about = "This scheduler applies to the plan as it is."
             st.button(f"Use {title}", icon=":material/search:", help=about, key=key, on_click=_use, args=(other,))
 
 
@@ -105,7 +108,7 @@ def _reform(plan: MicroBatchPlan) -> None:
 
 
 def _applies(work: Workspace) -> str:
-    """The first scheduler that applies to the plan as it is; empty where none does."""
+    """Return the first scheduler that applies to the plan. Empty if none does."""
     applying = (name for name, each in SCHEDULERS.items() if not each.why_not(work.plan, work.micro_batches))
     return next(applying, "")
 
@@ -117,21 +120,21 @@ def _use(scheduler: str) -> None:
 
 
 def _build() -> None:
-    """Begin again with the answer, where that is a published order, which takes no search."""
+    """Show the new form. Also show the schedule if it is a published one, because that needs no search."""
     if workspace().scheduler in BASELINES and not why_not(workspace()):
         search(workspace().question)
     session().begin_again()
 
 
 def begins(scheduler: str) -> str:
-    """What the button says: a published order is built, not searched."""
+    """Return the label of the button: a published order is built, not searched."""
     return "Build" if scheduler in BASELINES else "Search"
 
 
 def why_not(work: Workspace) -> str:
-    """Why the present question cannot be asked, in one sentence; empty where it can."""
+    """Return why the search cannot start, in one sentence. Empty if it can."""
     if work.complaint:
-        return f"The tables do not make a plan yet. {work.complaint}"
+        return f"The tables have an error. {work.complaint}"
     scheduler = find_scheduler(work.scheduler)
     objection = scheduler.why_not(work.plan, work.micro_batches)
     return f"{scheduler.title} does not apply: {objection}." if objection else ""
@@ -140,5 +143,5 @@ def why_not(work: Workspace) -> str:
 def _options(work: Workspace) -> object:
     st.caption(literal(find_scheduler(work.scheduler).source))
     if not options_of(work.config):
-        st.caption("Nothing to choose: it follows a published order.")
+        st.caption("No options: this is a published order.")
     return config_form(work.config, session().key(f"option-{work.scheduler}"))

@@ -1,4 +1,4 @@
-"""How a search closed in: its best and its bound over time, which play again as they were found."""
+"""Progress of a finished search: its best solution and its bound over time, which can be replayed."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from tessel_core.charts.progress import at_moment, gap_curve, played, standing
 from tessel_core.control import Progress
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 
-_FRAME_S, _NEWS = 0.4, "search-news"
+_FRAME_S, _SLIDER_KEY = 0.4, "search-news"
 
 
 @dataclass
 class SearchPlayed:
-    """Which news of a search are shown, while it plays and after."""
+    """State of the replay of a search."""
 
     of_workspace: ClassVar[bool] = True
     of: tuple[Progress, ...] = ()
-    """The news of the search that plays."""
+    """Progress reports of the search."""
     at: int = 0
-    """At which of its halts it is, from 1; 0 before it was moved, when all of it is shown."""
+    """Number of the shown moment, from 1. 0: the user has not moved the slider, and the end is shown."""
     plays: bool = False
 
 
 def search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """The curves; nothing of a schedule that was not searched."""
+    """Show the curves of best solution and bound. Show nothing for a schedule that was not searched."""
     known = tuple(news for news in report.history if news.objective is not None or news.bound is not None)
     if not known:
         return
-    st.markdown("**How the search closed in**", help="Best solution so far and proved bound over wall time.")
+    st.markdown("**Search progress**", help="Best solution so far and proved bound over wall time.")
     state = session().of(SearchPlayed)
     if state.of != known:
         state.of, state.at, state.plays = known, 0, False
-        st.session_state.pop(session().key(_NEWS), None)
+        st.session_state.pop(session().key(_SLIDER_KEY), None)
     curve = gap_curve(known, plan.time_unit, report.wall_s)
     st.fragment(_played, run_every=_FRAME_S if state.plays else None)(curve, state, plan.time_unit)
 
 
 def _played(curve: object, state: SearchPlayed, time_unit: str) -> None:
-    """The curves at the news that are shown, and under them what plays and moves them."""
-    halts, key = played(state.of), session().key(_NEWS)
+    """Show the curves up to the shown moment, and below them the button and the slider of the replay."""
+    halts, key = played(state.of), session().key(_SLIDER_KEY)
     room = st.container(gap=None)
     if len(halts) > 1:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -63,8 +63,8 @@ def _played(curve: object, state: SearchPlayed, time_unit: str) -> None:
 
 
 def _moved(state: SearchPlayed, key: str, last: int) -> int:
-    """The slider, one news on where the search plays."""
+    """Show the slider, one moment further if the replay runs. Return its value."""
     if state.plays or key not in st.session_state:
         st.session_state[key] = min(last, state.at + 1) if state.plays else state.at or last
-    at: int = st.slider("News of the search", 1, last, key=key, label_visibility="collapsed", width="stretch")
+    at: int = st.slider("Moment of the search", 1, last, key=key, label_visibility="collapsed", width="stretch")
     return at

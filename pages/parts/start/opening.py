@@ -1,4 +1,4 @@
-"""The first picture: a schedule that people know, and what a search makes of the same model on the same devices."""
+"""First picture of the app: 1F1B and a searched schedule for the same model on the same devices."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _TOUR = "this-tool"
 
 @dataclass
 class _Opening:
-    """The first picture in this tab."""
+    """State of the first picture in this tab."""
 
     drawn: bool = False
 
 
 def opening() -> None:
-    """The story, the speed-up and the picture; the searched half follows as soon as it is found."""
+    """Show the explanation, the speed-up and the picture. The searched half is added when its search ends."""
     run = _run()
     if run is None or run.running:
         st.fragment(_find, run_every=_POLL_S)()
     else:
-        st.fragment(_draw)(run.result)  # out of a fragment the picture would be made anew
+        st.fragment(_draw)(run.result)  # a fragment as before, because Streamlit would otherwise recreate the picture
 
 
 def _find() -> None:
-    """Draw what is known, and find the rest from the next time on: a search would take the browser's time to draw."""
+    """Draw the known half first, and start the search in the next run, so that it does not delay the first picture."""
     state = session().of(_Opening)
     if state.drawn and not (_run() or start_search(_searched())).running:
         st.rerun()
@@ -51,14 +51,14 @@ def _find() -> None:
 
 
 def _run() -> Run[ScheduleReport] | None:
-    """The search, also where it has ended; None where there was none, or nobody waited for its end."""
+    """Return the run of the search. None if it was not started, or was cancelled."""
     run = answer(_searched())
     return None if run is not None and run.result is not None and run.result.cancelled else run
 
 
 def _draw(searched: ScheduleReport | None) -> None:
     known = _known()
-    story, drawn = st.columns([3, 9], gap="medium")  # from the top: what comes later moves nothing
+    story, drawn = st.columns([3, 9], gap="medium")  # aligned at the top, so that later content moves nothing
     with story:
         _story(None if searched is None else speed_up(known, searched))
     with drawn:
@@ -69,7 +69,7 @@ def _draw(searched: ScheduleReport | None) -> None:
             (f"Searched, M-shaped placement: {_idle(lower)}", lower or _nothing_yet()),
         )
         if not small_timeline(both, "opening"):
-            from tessel_core.charts.comparison import Shown, compared  # late: what draws figures takes long to load
+            from tessel_core.charts.comparison import Shown, compared  # late: plotly loads slowly
 
             picture(compared([Shown(*each) for each in both]), "opening")
 
@@ -78,9 +78,9 @@ def _story(faster: float | None) -> None:
     st.markdown("#### Same model, same GPUs")
     st.markdown("# searching …" if faster is None else f"# :blue[{faster:.2f}×] faster")
     st.markdown(
-        f"A GPT with a million-token vocabulary, {MICRO_BATCHES} micro-batches. **Above**, 1F1B: the last GPU has the "
-        "vocabulary and is busy, the others wait. **Below**, the vocabulary is spread over all GPUs and Tessel has "
-        "searched the order of work."
+        f"A GPT with a million-token vocabulary and {MICRO_BATCHES} micro-batches. **Above**, 1F1B: the last GPU holds "
+        "the vocabulary, so it is always busy and the others wait. **Below**, the vocabulary is spread over all GPUs, "
+        "and Tessel searched for the best order of work."
     )
     if button("Open the searched schedule", type="primary", icon=":material/arrow_forward:", width="stretch"):
         session().open_sample(FIRST_SAMPLE)
@@ -91,7 +91,7 @@ def _story(faster: float | None) -> None:
             explain(f"{DECK}{_TOUR}", goes=True)
         if button("Words explained", icon=":material/menu_book:", type="tertiary"):
             explain(WORDS)
-    if open_another("Go on with a workspace …"):
+    if open_another("Open a saved workspace …"):
         go_to("schedule")
 
 
@@ -101,7 +101,7 @@ def _idle(schedule: Schedule | None) -> str:
 
 @st.cache_resource(show_spinner=False)
 def _nothing_yet() -> Schedule:
-    """The devices of the searched half, before anything runs on them."""
+    """Return an empty schedule on the devices of the searched half."""
     return Schedule.empty(_searched().plan, MICRO_BATCHES)
 
 

@@ -1,4 +1,4 @@
-"""The question that people arrive with, and a worked answer."""
+"""The first question of most users, and a precomputed answer to it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessel_core.samples import WORKED_ANSWER
 from tessel_core.units import show_memory, show_time
 
 _HEIGHT = 84
-"""Pixels, two lines of text: as high from the start as it will be, so that nothing below it moves."""
+"""Fixed height in pixels, two lines of text, so that nothing below it moves while the page loads."""
 
 
 def first_question() -> None:
-    """The answer for one model on one cluster, and the way to the reader's own."""
+    """Show the precomputed answer for one model on one cluster, and a button to the user's own question."""
     known = _worked()
     asked, best = known["asked"], known["best"]
     with st.container(border=True, horizontal=True, vertical_alignment="center", height=_HEIGHT):
@@ -43,4 +43,4 @@ def _answer(best: dict[str, Any], configurations: int) -> str:
     cut = ", ".join(f"{name} {best[name]}" for name in names if best[name] > 1)
     zero = f", ZeRO-{best['zero']}" if best["zero"] else ""
     step, memory = show_time(best["latency_s"], "s"), show_memory(max(best["peak_memory"]), "B")
-    return f"{cut}{zero} takes {step} a step and {memory}, the fastest of {configurations:,} ways."
+    return f"{cut}{zero} takes {step} per step and {memory} per GPU, the fastest of {configurations:,} options."

@@ -1,4 +1,4 @@
-"""The best configurations of a sweep as cards: what each is best in, how it is spread, and what holds it up."""
+"""The best configuration of a sweep for each objective as a card, with its value and its bottleneck."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _BEST = {
     "devices": "Fewest devices",
 }
 _SENTENCES = 128
-"""Pixels of the sentences, kept free so that nothing jumps when they come."""
+"""Reserved height of the sentences in pixels, so that nothing moves when they are added."""
 
 Rooms = list[tuple[int, DeltaGenerator]]
-"""Numbers of configurations, and where the sentences about them go."""
+"""Numbers of configurations, and the containers for the sentences about them."""
 
 
 def cards(found: GridResult, shown: int | None) -> Rooms:
-    """A card an objective, and the rooms in them for what takes longer to say."""
+    """Show one card per objective. Return the containers for the sentences that `fill` adds later."""
     best = {name: ranked[0] for name in OBJECTIVES if (ranked := found.ranked(name))}
     rooms: Rooms = []
     places = st.container(key="ways-strategies").columns(max(1, len(best)))
@@ -40,7 +40,7 @@ def cards(found: GridResult, shown: int | None) -> Rooms:
                     type="tertiary",
                     icon=":material/visibility:",
                     disabled=number == shown,
-                    help="It is shown below." if number == shown else "Look at it closely, below.",
+                    help="Shown below." if number == shown else "Show its details below.",
                     on_click=session().of(StrategyState).choose,
                     args=(found, number),
                 )
@@ -68,9 +68,9 @@ def _count(devices: int) -> str:
 
 
 def fill(asked: Asked, rooms: Rooms) -> None:
-    """Fill in the bottleneck of each, after everything else is drawn; the slowest to simulate comes last."""
+    """Add the bottleneck of each configuration, the slowest to simulate last. Call this after all else is drawn."""
     for number, room in sorted(rooms, key=lambda each: operations(asked, each[0])):
         quick = quick_to_simulate(asked, number)
         room.caption(
-            literal(bottleneck_of(asked, number)) if quick else "Show it to have its many operations simulated."
+            literal(bottleneck_of(asked, number)) if quick else "Press Show to simulate it and see its bottleneck."
         )

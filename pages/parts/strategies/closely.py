@@ -1,4 +1,4 @@
-"""One configuration of a sweep looked at closely: what holds it up, its lanes, what fills its memory, where it goes."""
+"""Details of one configuration of a sweep: bottleneck, timeline, memory, and buttons to other pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import streamlit as st
 from pages.parts.strategies.points import identity
 from pages.shared.rank_groups import rank_groups
 from pages.shared.session import session
-from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
+from pages.shared.strategies import MAX_UNASKED_OPERATIONS, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
 from pages.shared.strategy_state import StrategyState
 from pages.shared.timeline.component import trace_timeline
@@ -23,11 +23,11 @@ from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.program import pace
 from tessel_core.workbench.messages.strategy import explain
 
-_MOST_OPERATIONS = 1_000_000
+_MAX_OPERATIONS = 1_000_000
 
 
 def closely(asked: Asked, found: GridResult, number: int) -> None:
-    """Everything about the configuration that is chosen."""
+    """Show everything about the chosen configuration."""
     outcome = found.outcomes[number]
     st.divider()
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -55,7 +55,7 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
 
 
 def _chooser(found: GridResult, number: int) -> None:
-    """The best, to step through by keyboard."""
+    """Show a select box of the Pareto-optimal configurations, for the keyboard."""
     tab, numbers = session().of(StrategyState), [i for i in found.ranked("throughput") if i in set(found.front)]
     numbers = numbers if number in numbers else [number, *numbers]
     key = session().key(f"strategies-chosen-{identity(found)}-{tab.generation}-{number}")
@@ -79,23 +79,23 @@ def _facts(found: GridResult, number: int) -> str:
     if found.outcomes[number].peaks:
         facts.append(pace(columns["latency"][number], each.spec.batch))
         facts.append(f"{columns['throughput'][number]:,.0f} samples/s")
-        facts.append(f"{show_memory(columns['peak_memory'][number], 'B')} on the fullest device")
+        facts.append(f"peak memory {show_memory(columns['peak_memory'][number], 'B')}")
     return f"**{literal(each.strategy.summary)}** &ensp; :gray[{literal(' · '.join(facts))}]"
 
 
 def _wanted(asked: Asked, found: GridResult, number: int) -> bool:
-    """Whether it is simulated operation by operation: at once, or where that takes longer, when somebody asks."""
+    """Return whether to simulate the configuration: yes if that is quick, or if the user has pressed the button."""
     tab = session().of(StrategyState)
     if quick_to_simulate(asked, number) or tab.simulating == found.configurations[number]:
         return True
     count = operations(asked, number)
-    if count > _MOST_OPERATIONS:
-        st.info(f"Its {count:,} operations or more are too many for a page; `tessel simulate` takes them.")
+    if count > _MAX_OPERATIONS:
+        st.info(f"It has at least {count:,} operations, too many for this page. Use `tessel simulate` in a terminal.")
         return False
     st.button(
-        f"Simulate its {count:,} operations or more",
+        f"Simulate at least {count:,} operations",
         icon=":material/play_arrow:",
-        help=f"Up to {MOST_UNASKED:,} are simulated at once; these take seconds.",
+        help=f"Up to {MAX_UNASKED_OPERATIONS:,} operations are simulated automatically. More take several seconds.",
         on_click=setattr,
         args=(tab, "simulating", found.configurations[number]),
     )
@@ -103,10 +103,10 @@ def _wanted(asked: Asked, found: GridResult, number: int) -> bool:
 
 
 def _memory(trace: Trace, mesh: DeviceMesh) -> None:
-    """The memory of the fullest device, unless another one is chosen."""
+    """Show what fills the memory of a device at its peak. At first this is the fullest device."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown("**What fills**", width="content")
+        st.markdown("**Memory of**", width="content")
         device = st.selectbox(
             "Device",
             sorted(peaks, key=lambda each: -peaks[each]),

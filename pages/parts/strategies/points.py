@@ -1,4 +1,4 @@
-"""All configurations of a sweep: as points over two objectives, twice, and as a table."""
+"""All configurations of a sweep: two scatter plots over two objectives each, and a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEIGHT = 248
 
 
 def chosen(found: GridResult) -> int | None:
-    """The number of the configuration that is looked at, once clicks have been followed; None where there is none."""
+    """Apply clicks in plots and table. Return the number of the chosen configuration, None if nothing was simulated."""
     tab = session().of(StrategyState)
     for picture in range(len(tab.axes)):
         key = _plot_key(found, picture)
@@ -38,7 +38,7 @@ def chosen(found: GridResult) -> int | None:
 
 
 def points(found: GridResult, shown: int | None) -> None:
-    """Two pictures, whose axes can be chosen."""
+    """Show two scatter plots with a choice of axes."""
     tab = session().of(StrategyState)
     axes = []
     for picture, place in enumerate(st.columns(2, gap="medium")):
@@ -61,7 +61,7 @@ def _axis(which: str, now: str, picture: int) -> str:
 
 
 def table(found: GridResult, shown: int | None) -> None:
-    """Every configuration, or the Pareto-optimal ones, or the infeasible ones and why; a row shows one."""
+    """Show a table of the Pareto-optimal, the feasible or the infeasible configurations. Selecting a row shows it."""
     tab = session().of(StrategyState)
     with st.container(horizontal=True, vertical_alignment="center"):
         _which(found)
@@ -97,13 +97,13 @@ def _which(found: GridResult) -> None:
 
 
 _PARETO = (
-    "A configuration is Pareto-optimal where no other one is at least as good in throughput, time per step, peak "
-    "memory and devices and better in one of them. The pictures mark the fronts of the two objectives that they show."
+    "A configuration is Pareto-optimal if no other one is at least as good in throughput, step time, peak memory and "
+    "devices, and better in one of them. Each plot marks the front of its own two objectives."
 )
 
 
 def _why(found: GridResult) -> None:
-    """The reason that the table of infeasible configurations is limited to."""
+    """Show the choice of the reason by which the infeasible configurations are filtered."""
     tab, kinds = session().of(StrategyState), found.reason_kinds
     titles = {ALL: "for any reason", **{kind: f"{kind} ({len(numbers):,})" for kind, numbers in kinds.items()}}
     key = session().key("strategies-why")
@@ -111,7 +111,7 @@ def _why(found: GridResult) -> None:
 
 
 def _listed(found: GridResult) -> Sequence[int]:
-    """Numbers of the configurations in the table's rows."""
+    """Return the numbers of the configurations in the rows of the table."""
     tab = session().of(StrategyState)
     if tab.view == INFEASIBLE:
         kinds = found.reason_kinds
@@ -130,5 +130,5 @@ def _plot_key(found: GridResult, picture: int) -> str:
 
 
 def identity(found: GridResult) -> int:
-    """Different for each sweep, in which numbers mean other configurations."""
+    """Return a hash that differs between sweeps, because their numbers mean different configurations."""
     return hash((found.configurations, found.mesh.name, found.semantics))

@@ -1,4 +1,4 @@
-"""The timeline that one can grab: a Streamlit component whose script and looks lie beside this file."""
+"""The interactive timeline as a Streamlit component. Its script and style are files in this folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.editing.plan import stages
 from tessel_core.model import DeviceMesh, MicroBatchPlan, Schedule
 from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
 
-if TYPE_CHECKING:  # pages of schedules load no simulation
+if TYPE_CHECKING:  # pages that show only schedules load no simulation
     from tessel_core.charts.run_timeline import Laid
     from tessel_core.simulation import Trace
 
@@ -25,8 +25,8 @@ WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
     "The timeline could not be loaded in this browser. Choose Picture to see a schedule.</p></div>"
 )
-_PICTURE = ", so this is the picture"
-_TRACE_INSTEAD = "; Trace on the page Program saves the same for ui.perfetto.dev"
+_PICTURE = ", so a picture is shown"
+_TRACE_INSTEAD = ". The button Trace on the page Program saves it for ui.perfetto.dev"
 
 
 STYLE = text_of("timeline.css")
@@ -44,17 +44,17 @@ _SMALL = st.components.v2.component(
     css=STYLE + SMALLER,
     js=timeline_module(),
 )
-"""The same without what stands over and under the lanes, but for the legend."""
+"""The timeline without tools and details. It keeps its legend."""
 
 _SAID = st.components.v2.component("tessel_timeline_said", js=text_of("said.mjs"))
 
 
 Drawn = tuple[bytes, tuple[str, ...]]
-"""What the browser gets, and the digest of each schedule."""
+"""Data for the browser, and the digest of each schedule."""
 Answer = Callable[[TimelineState], tuple[About, Finding | None]]
-"""What is known of the place that is selected, and where is what somebody looks for."""
+"""Returns the text about the selected place, and the result of the user's search."""
 Change = Callable[[Mapping[str, object]], None]
-"""Takes what somebody asks for by hand, as the browser says it."""
+"""Callback for a change by hand, in the form that the browser sends."""
 
 
 @lru_cache(maxsize=16)
@@ -89,13 +89,13 @@ def timeline(
     change: Change | None = None,
     instead: str = _PICTURE,
 ) -> bool:
-    """Schedules under each other on one time axis, with what they answer about what is selected.
+    """Show schedules below each other on one time axis, with details of the selected place.
 
-    What somebody changes by hand, where the `look` allows that, is handed to `change` before the page runs.
+    Changes by hand, if `look` allows them, are passed to `change` before the page runs.
 
-    False where this tab's browser cannot draw them, which a caption says then, and what there is `instead`.  The
-    component stays as it is while key and schedules stay, and the browser already has what it was sent.  What is seen
-    the browser writes into the address by itself, since from here it would come too late.
+    Return False if this browser cannot draw the timeline. A caption then says so, followed by `instead`. With the same
+    key and schedules the component is not sent again. The browser itself writes zoom and selection into the address,
+    because the server would do that too late.
     """
 
     def answer(state: TimelineState) -> tuple[About, Finding | None]:
@@ -111,30 +111,30 @@ def timeline(
 
 
 def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: Collection[int] = ()) -> bool:
-    """As `timeline`, without tools, details and a place in the address; those of the `past` are pale."""
+    """Show schedules without tools and details, and outside the address. Those with numbers in `past` are pale."""
     return _timeline(_schedules(shown, memory, Look(quiet=True, past=frozenset(past))), key)
 
 
 def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> None:
-    """As `timeline`, one micro-batch `alone`, whose blocks and capacities are dragged; a drop is a `change`."""
+    """Show one micro-batch `alone`. Its blocks and capacities can be dragged, and `change` is called after a drop."""
     by_stage = {b: number for number, stage in enumerate(stages(plan)) for b in stage}
     look = None if change is None else Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
     timeline((("", alone),), key, look=look, change=change, instead="")
 
 
 def placement_timeline(data: bytes, key: str, change: Change) -> None:
-    """A placement, as `small_timeline` shows a schedule; what is dropped on another device is a `change`."""
+    """Show a placement as lanes. `change` is called when something is dropped on another device."""
     _timeline(_drawn(data), key, change=change, instead="")
 
 
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> None:
-    """A simulation, as `timeline` shows a schedule; `wanted` is a place to select, once each time that it changes.
+    """Show a simulation as a timeline. `wanted` is a place to select each time that it changes.
 
-    Not `by_mesh`: other costs than the mesh's made the times.  Of a program of the host alone, and where the browser
-    cannot draw, a caption says why there is nothing.
+    Pass `by_mesh=False` if the times do not come from the cost model of the mesh. If only the host runs operations, or
+    the browser cannot draw, a caption is shown instead.
     """
     if not trace.devices:
-        st.caption("Everything runs on the host, so no device has a lane here.")
+        st.caption("All operations run on the host, so there are no device lanes.")
         return
     from tessel_core.workbench.messages.operation import about_operation
 
@@ -145,9 +145,9 @@ def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: 
 
 
 def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], About] | None) -> None:
-    """Runs of a schedule under each other on one axis of real time, with what `tell` says of a place in one of them.
+    """Show runs of a schedule below each other on one axis of real time.
 
-    Without that they are shown as `small_timeline` shows schedules.
+    `tell` returns the text about a place in one of them. Without it, tools and details are left out.
     """
 
     def answer(state: TimelineState) -> tuple[About, Finding | None]:
@@ -158,7 +158,7 @@ def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], A
 
 
 def selected_in(key: str) -> str:
-    """The place that is selected in the timeline with this key, as it was told last; empty where none is."""
+    """Return the place that is selected in the timeline with this key. Empty if none is."""
     look = (st.session_state.get(key) or {}).get("look") or {}
     return str(look.get("at") or "")
 
@@ -182,10 +182,10 @@ def _timeline(
         reported = shown(key=key, data=data, height=pixels, **listened)
         state.failed = str(reported.get("failed") or "")
         if state.failed:
-            st.rerun()  # without what could not be drawn
+            st.rerun()  # to draw the page without the timeline
         if answer is not None:
             look = reported.get("look") or {}
-            if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
+            if look.get("of") in digests:  # Streamlit may still return a message about the previous schedule
                 state.seen(look)
             known, found = answer(state)
             _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
@@ -195,10 +195,9 @@ def _timeline(
 
 
 def _say(state: TimelineState, known: About, found: Finding | None, wanted: str) -> None:
-    """Have the timeline show text about a place beside what it tells by itself.
+    """Send the text about the selected place to the timeline.
 
-    What the text is about is named in the timeline's own words; where something else is selected by the time that it
-    arrives, it is not shown.
+    The message names its place. If the user has selected another place before it arrives, the timeline ignores it.
     """
     answer = {"asked": state.asked, "place": found.place, "complaint": found.complaint} if found else None
     about_it: dict[str, object] = {"of": state.of, "at": state.selected, "lines": known.lines}
@@ -208,11 +207,11 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
 
 @unbroken
 def _edited(key: str, digests: tuple[str, ...], change: Change) -> None:
-    """Hand on a change before the page runs, so that it runs once."""
+    """Pass a change on. This is a callback, so it runs before the page, and the page needs to run only once."""
     asked = (st.session_state.get(key) or {}).get("edit") or {}
     if asked.get("of") in digests:
         change(asked)
 
 
 def _nothing() -> None:
-    """Streamlit hands on only what somebody listens to."""
+    """Do nothing. Streamlit reports only values that have a callback."""

@@ -1,11 +1,11 @@
-// What the buffer of `tessel_core.charts.timeline` says: for each schedule columns of runs, and what follows from them and the plan.
+// Reads the buffer of `tessel_core.charts.timeline`: for each schedule, columns of runs, and data computed from them and the plan.
 
 const COLUMN_TYPES = { "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, "<f4": Float32Array, "<f8": Float64Array };
 const BEGIN = 4;
 
-/** The schedules in a buffer as {header, columns}; `bytes` may lie anywhere in a larger one. */
+/** Return the schedules in a buffer as {header, columns}. `bytes` may be a part of a larger buffer. */
 export function framesOf(bytes) {
-  const raw = bytes.slice().buffer; // a copy of its own begins at 0, where float64 columns may lie
+  const raw = bytes.slice().buffer; // a copy starts at address 0, so that float64 columns are aligned
   const frames = [];
   for (let begin = 0; begin < raw.byteLength; ) {
     const size = new DataView(raw).getUint32(begin, true);
@@ -23,8 +23,8 @@ export function framesOf(bytes) {
 }
 
 /**
- * Runs with their ends and lanes, and who holds memory: of a schedule, whose plan says all of it, or of a trace.
- * Run `row` is block `block[row]`; it is named by that and its micro-batch, in a trace by its operation and its device.
+ * Runs with ends, lanes and memory, of a schedule (computed from its plan) or of a trace.
+ * Run `row` is block `block[row]`. Its name is its block and micro-batch, or in a trace its operation and device.
  */
 export function modelOf({ header, columns }) {
   const { block, start: apart, phase } = columns;
@@ -58,7 +58,7 @@ export function modelOf({ header, columns }) {
   return model;
 }
 
-/** Per lane its runs in order of start. */
+/** Return the runs of each lane in order of start. */
 function lanesOf(names, start, end, which, on) {
   const inLane = new Int32Array(names.length);
   for (let row = 0; row < which.length; row++) for (const lane of on[which[row]]) inLane[lane]++;
@@ -80,7 +80,7 @@ function lanesOf(names, start, end, which, on) {
   return lanes;
 }
 
-/** Per device what it holds, as a trace lists it: steps of one device follow one another. */
+/** Return the memory steps of each device from the columns of a trace, in which devices follow one another. */
 function storesOf(devices, { memory_time: apart, memory_held: held }) {
   let first = 0;
   return devices.map(({ steps }, device) => {
@@ -92,12 +92,12 @@ function storesOf(devices, { memory_time: apart, memory_held: held }) {
   });
 }
 
-/** The neighbouring lanes that a run is drawn on, as [first, last] each. */
+/** Return the groups of neighbouring lanes of a run, as [first, last]. */
 export function spansOfRun(model, row) {
   return model.tall[model.which[row]];
 }
 
-/** Neighbouring devices as [first, last] each: a block on them is drawn in one piece. */
+/** Return groups of neighbouring devices as [first, last]. A block on a group is drawn in one piece. */
 export function spansOf(devices) {
   const spans = [];
   for (const d of devices) {
@@ -108,7 +108,7 @@ export function spansOf(devices) {
   return spans;
 }
 
-/** The number of values that are at most `value`, in increasing `values`. */
+/** Return how many of the sorted `values` are at most `value`. */
 export function upTo(values, value) {
   let low = 0;
   let high = values.length;
@@ -120,7 +120,7 @@ export function upTo(values, value) {
   return low;
 }
 
-/** The number of values that are below `value`. */
+/** Return how many of the sorted `values` are below `value`. */
 export function below(values, value) {
   let low = 0;
   let high = values.length;
@@ -132,18 +132,18 @@ export function below(values, value) {
   return low;
 }
 
-/** How a run is named: its block and its micro-batch, or its operation and its device. */
+/** Return the name of a run: its block and micro-batch, or its operation and device. */
 export function nameOfRun(model, row) {
   return model.traced ? [model.operation[row], model.lanes[model.which[row]].device] : [model.block[row], model.microBatch[row]];
 }
 
-/** The row of a run by its name, or -1. */
+/** Return the row of a run by its name, or -1. */
 export function rowOf(model, one, other) {
   model.index ??= model.traced ? byOperation(model) : byMicroBatch(model);
   return model.index(one, other);
 }
 
-/** The rows of some runs, or operations of a simulation, as far as there are any. */
+/** Return the rows of some runs or operations, as far as they exist. */
 export function rowsOf(model, runs) {
   return (runs ?? []).map(([one, other]) => rowOf(model, one, other)).filter((row) => row >= 0);
 }
@@ -168,7 +168,7 @@ function byOperation({ operations, count, operation, which, lanes }) {
   };
 }
 
-/** The runs of the micro-batch of a run, in order of start. */
+/** Return all runs of a run's micro-batch, in order of start. */
 export function pathOf(model, of) {
   const microBatch = model.microBatch[of];
   const rows = [];
@@ -185,14 +185,14 @@ export function pathOf(model, of) {
   return rows.sort((a, b) => a - b);
 }
 
-/** Runs that a run needs, or with "feeds" those that need it, as {row, lag}. */
+/** Return the runs that a run needs, or with "feeds" those that need it, as {row, lag}. */
 export function neighbours(model, row, which) {
   return model[which][model.block[row]]
     .map(([b, lag]) => ({ row: rowOf(model, b, model.microBatch[row]), lag }))
     .filter((each) => each.row >= 0);
 }
 
-/** One step along a dependency: back to what a run waited for longest, or on to what it lets start first; or -1. */
+/** Return the run one step along a dependency: back to the latest input, or on to the first consumer. -1 if none. */
 export function stepAlong(model, row, which) {
   let best = -1;
   let bestAt = which === "needs" ? -Infinity : Infinity;
@@ -203,7 +203,7 @@ export function stepAlong(model, row, which) {
   return best;
 }
 
-/** Busy ticks of a lane before each of its runs, and after the last. */
+/** Return the busy ticks of a lane before each of its runs, and after the last. */
 export function busyOf(lane) {
   if (lane.busy === null) {
     lane.busy = new Float64Array(lane.rows.length + 1);
@@ -212,7 +212,7 @@ export function busyOf(lane) {
   return lane.busy;
 }
 
-/** Ticks that a lane is busy between two moments. */
+/** Return how many ticks a lane is busy between two times. */
 export function busyBetween(lane, from, to) {
   const until = (tick) => {
     const i = upTo(lane.start, tick);
@@ -223,8 +223,8 @@ export function busyBetween(lane, from, to) {
 }
 
 /**
- * What a device holds, static memory included: `levels[i]` from `times[i]` to `times[i + 1]`, `times[0]` is 0.
- * A positive block acquires at its start, a negative one releases at its end, releases first on a tie.
+ * Return the memory of a device, static memory included: `levels[i]` from `times[i]` to `times[i + 1]`; `times[0]` is 0.
+ * A positive block acquires at its start, a negative one releases at its end. Releases come first on a tie.
  */
 export function memoryOf(model, lane) {
   if (lane.memory !== null) return lane.memory;
@@ -236,7 +236,7 @@ export function memoryOf(model, lane) {
     if (change > 0) acquires.push(i);
     else if (change < 0) releases.push(i);
   }
-  // Ends are in order where runs do not overlap; a schedule that breaks the rules may be shown as well.
+  // Ends are sorted unless runs overlap, which is possible because invalid schedules can be shown too.
   releases.sort((a, b) => lane.end[a] - lane.end[b]);
   const times = new Float64Array(acquires.length + releases.length + 1);
   const levels = new Float64Array(times.length);
@@ -255,13 +255,13 @@ export function memoryOf(model, lane) {
   return lane.memory;
 }
 
-/** What a lane holds at a moment, changes at that very tick included. */
+/** Return the memory of a lane at a tick, including changes at that tick. */
 export function heldAt(model, lane, tick) {
   const { times, levels } = memoryOf(model, lane);
   return levels[Math.max(0, upTo(times, tick) - 1)];
 }
 
-/** What a lane holds before a run acquires, and when it has ended; in a trace, when it starts and when it ends. */
+/** Return the memory of a lane before a run acquires and after it has ended; in a trace, at its start and its end. */
 export function heldAround(model, lane, row) {
   if (model.traced) return { before: heldAt(model, lane, model.start[row]), after: heldAt(model, lane, model.end[row]) };
   const change = model.blocks[model.block[row]].memory;
@@ -271,7 +271,7 @@ export function heldAround(model, lane, row) {
 
 const STRETCH = 64;
 
-/** The most that a lane holds in [from, to); whole stretches of steps are looked at once. */
+/** Return the most memory that a lane holds in [from, to). Maxima of whole groups of steps are cached. */
 export function mostHeld(model, lane, from, to) {
   const memory = memoryOf(model, lane);
   const { times, levels } = memory;
@@ -296,14 +296,14 @@ export function mostHeld(model, lane, from, to) {
   return most;
 }
 
-/** The peak of a lane over all of the time. */
+/** Return the peak memory of a lane. */
 export function peakOf(model, lane) {
   const memory = memoryOf(model, lane);
   if (memory.peak === undefined) memory.peak = memory.levels.reduce((most, level) => Math.max(most, level), -Infinity);
   return memory.peak;
 }
 
-/** The idle stretch of a lane around a moment: its ends, and the places in the lane before and after it; or null. */
+/** Return the gap of a lane around a time: its ends, and the positions in the lane before and after it. Null if none. */
 export function holeAt(model, lane, tick) {
   const after = upTo(lane.start, tick);
   const from = after ? lane.end[after - 1] : 0;
@@ -311,18 +311,18 @@ export function holeAt(model, lane, tick) {
   return tick >= from && tick < to ? { lane: lane.index, from, to, before: after - 1, after } : null;
 }
 
-/** Lanes of computing, one for each device. */
+/** Return the computing lanes, one per device. */
 export function computing(model) {
   return model.lanes.filter((lane) => !lane.communicates);
 }
 
-/** Idle ticks of all devices. */
+/** Return the idle ticks of all devices. */
 export function idleOf(model) {
   model.idle ??= computing(model).reduce((sum, lane) => sum + model.makespan - (busyOf(lane)[lane.rows.length] ?? 0), 0);
   return model.idle;
 }
 
-/** A stretch of time in numbers: idle share, the device that idles most, and the fullest device. */
+/** Return numbers about a time range: idle share, the most idle device, and the fullest device. */
 export function rangeFacts(model, from, to) {
   const length = to - from;
   let busy = 0;

@@ -1,30 +1,30 @@
-// The picture of a model in a view: blocks where they have room, shares of columns where not, and memory under them.
+// Draws a model: blocks if they have room, otherwise shares of pixel columns, and memory lanes below.
 
 import { below, memoryOf, mostHeld, neighbours, peakOf, spansOfRun, upTo } from "./data.mjs";
 import { memoryScale, pixelOf, showTime, ticksOf } from "./scale.mjs";
 
-/** Pixels from which a block is drawn by itself; smaller ones share columns. */
+/** Least width in pixels of a block that is drawn separately. Smaller blocks share columns. */
 export const DRAWN_ALONE = 3;
 const LABELLED = 11;
 const PATTERNED = 7;
-const SHADES = [0, 0.22, 0.11, 0.33]; // shares of white or black for micro-batches 0, 1, 2, 3, and again
-/** How much black the second cue of a kind puts on a ground, by the ink of what is written over it. */
+const SHADES = [0, 0.22, 0.11, 0.33]; // shares of white or black for micro-batches 0 to 3, which repeat
+/** Opacity of a kind's pattern, by the colour of the text above it. */
 export const CUES = { "#ffffff": 0.25, "#000000": 0.1 };
-const MOST_LETTERS = 60;
+const MAX_LETTERS = 60;
 
-/** "#rrggbb" as three numbers. */
+/** Return "#rrggbb" as three numbers. */
 export function channels(colour) {
   return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 }
 
-/** Black or white, whichever has the higher contrast [WCAG 2.2, 1.4.3]. */
+/** Return black or white, whichever has the higher contrast [WCAG 2.2, 1.4.3]. */
 export function inkOn(rgb) {
   const [r, g, b] = rgb.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
   const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
   return 1.05 / (light + 0.05) > (light + 0.05) / 0.05 ? "#ffffff" : "#000000";
 }
 
-/** Colours of runs: run (b, m) has the colour `base[b] + m % turn`. */
+/** Return the colours of runs: run (b, m) has the colour `base[b] + m % turn`. */
 export function coloursOf(model, mode) {
   const kinds = model.blocks.map((each) => each.kind);
   const slots = model.slots.map(channels);
@@ -46,15 +46,15 @@ function paletteOf(base, turn, palette) {
   };
 }
 
-/** Towards black or white, to the side where the ink stays. */
+/** Return a shade towards black or white, so that the best text colour stays the same. */
 function shaded(rgb, share) {
   const towards = inkOn(rgb) === "#ffffff" ? 0 : 255;
   return rgb.map((value) => Math.round(value + (towards - value) * share));
 }
 
 /**
- * Runs of a lane between the ends of the view: `alone(row, left, right)` for those with room, in pixels of the `width`;
- * the others are added to `sums`, four numbers a pixel: red, green and blue times share, and the share that is busy.
+ * Visit the runs of a lane in the view. `alone(row, left, right)` gets those with room, in pixels of the `width`.
+ * Others are added to `sums`, four numbers per pixel: red, green and blue times share, and the busy share.
  */
 export function splitByRoom(model, lane, view, width, colours, sums, alone, least = DRAWN_ALONE) {
   const perTick = width / (view.to - view.from);
@@ -85,7 +85,7 @@ export function splitByRoom(model, lane, view, width, colours, sums, alone, leas
   }
 }
 
-/** Sums as the pixels of one row of an image: mixed colours, fainter where the lane is idle. */
+/** Write sums as one row of pixels: mixed colours, fainter where the lane is idle. */
 export function toPixels(sums, pixels, offset, width) {
   for (let x = 0; x < width; x++) {
     const share = sums[4 * x + 3];
@@ -98,15 +98,15 @@ export function toPixels(sums, pixels, offset, width) {
   }
 }
 
-/** `text` as one that does not turn its neighbours round, and is no longer than a line. */
-export function isolated(text, most = MOST_LETTERS) {
+/** Return `text` isolated from the writing direction of its neighbours, and cut to one line. */
+export function isolated(text, most = MAX_LETTERS) {
   const letters = Array.from(text);
   return `\u2068${letters.length > most ? letters.slice(0, most - 1).join("") + "…" : text}\u2069`;
 }
 
-/** Draws a model; keeps what does not change from frame to frame. */
+/** Draws a model, and caches what does not change between frames. */
 export class Painter {
-  /** `whole` ticks can be seen, which are more than the model's own where a longer schedule stands beside it. */
+  /** `whole` is the length of the time axis in ticks, which is larger than the model's beside a longer schedule. */
   constructor(canvas, model, whole) {
     this.canvas = canvas;
     this.model = model;
@@ -122,7 +122,7 @@ export class Painter {
     this.map = null;
   }
 
-  /** The size in CSS pixels, and how many device pixels each has. */
+  /** Set the size in CSS pixels, and the device pixels per CSS pixel. */
   resize(layout, ratio) {
     this.layout = layout;
     this.ratio = ratio;
@@ -137,7 +137,7 @@ export class Painter {
     this.map = null;
   }
 
-  /** Everything but hover and selection. */
+  /** Draw everything except hover and selection. */
   paint(view, theme, memoryTo) {
     const { context: c, layout, model } = this;
     this.theme = theme;
@@ -207,7 +207,7 @@ export class Painter {
     c.stroke();
   }
 
-  /** Names of the devices, every so many where lanes are thin, cut to the room that there is. */
+  /** Draw the names of the devices, cut to their width. If lanes are thin, only every n-th is drawn. */
   paintNames(held) {
     const { context: c, layout, theme, model } = this;
     c.textAlign = "left";
@@ -236,12 +236,12 @@ export class Painter {
     c.fillStyle = theme.soft;
     this.peaks(held);
     const limited = model.devices.some((device) => device.capacity !== null);
-    const what = layout.width < 420 ? "memory" : held ? "memory beside static, peak" : `memory, peak${limited ? " of capacity" : ""}`;
+    const what = layout.width < 420 ? "memory" : held ? "memory without static, peak" : `memory, peak${limited ? " of capacity" : ""}`;
     const title = `${what} (${this.scale.unit})`;
     c.fillText(title, 2, layout.memory - 11);
   }
 
-  /** Per device, its peak and its capacity in one unit; or the peak of what micro-batches hold. */
+  /** Return each device's peak and capacity in one unit, or the peak of the memory of micro-batches. */
   peaks(held) {
     if (this.shownPeaks?.held === held) return this.shownPeaks.texts;
     const { model } = this;
@@ -257,13 +257,13 @@ export class Painter {
     return texts;
   }
 
-  /** A name in so many pixels, with "…" for what has no room. */
+  /** Return a name shortened to a width in pixels, with "…". */
   cut(name, room, c) {
     const key = `${c.font}|${Math.round(room)}|${name}`;
     let found = this.widths.get(key);
     if (found === undefined) {
-      const letters = Array.from(name.slice(0, 4 * MOST_LETTERS));
-      let length = Math.min(letters.length, MOST_LETTERS);
+      const letters = Array.from(name.slice(0, 4 * MAX_LETTERS));
+      let length = Math.min(letters.length, MAX_LETTERS);
       const text = () => letters.slice(0, length).join("") + (length < letters.length ? "…" : "");
       while (length > 0 && c.measureText(text()).width > room) length--;
       found = length > 0 ? isolated(text()) : "";
@@ -273,7 +273,7 @@ export class Painter {
     return found;
   }
 
-  /** A block's name: whole where it has room, else shorter: "F layer6–11", "F l6–11", "l6–11", "F". */
+  /** Return the longest form of a block's name that fits: "F layer6–11", "F l6–11", "l6–11", "F". */
   named(name, room, c) {
     if (!/\d|^\p{L} /u.test(name)) return this.cut(name, room, c);
     const initials = name.replace(/(\p{L})\p{L}+/gu, "$1");
@@ -281,7 +281,7 @@ export class Painter {
     return this.cut([name, ...shorter].find((each) => this.widthOf(c, each) <= room) ?? shorter[2], room, c);
   }
 
-  /** A faint floor for every lane, hatched before and after what repeats. */
+  /** Draw a faint background for each lane, hatched in warmup and cooldown. */
   paintGround(view) {
     const { context: c, layout, theme, model } = this;
     const pad = layout.laneHeight > 8 ? 2 : 0;
@@ -301,8 +301,8 @@ export class Painter {
   }
 
   /**
-   * Every lane as one row of pixels, of the runs without room of their own.
-   * @param {(lane: number, row: number, left: number, right: number) => void} alone hears of the others
+   * Draw each lane as one row of pixels from the runs that have no room to be drawn separately.
+   * @param {(lane: number, row: number, left: number, right: number) => void} alone called for the other runs
    */
   stripOf(view, strip, least, alone = () => {}) {
     const { model, sums, wide } = this;
@@ -337,12 +337,12 @@ export class Painter {
     c.restore();
   }
 
-  /** The neighbouring lanes of a run that begin with this lane; undefined where another lane draws it. */
+  /** Return the group of neighbouring lanes of a run that begins with this lane. Undefined if another lane draws it. */
   spanAt(row, lane) {
     return spansOfRun(this.model, row).find(([first]) => first === lane);
   }
 
-  /** One block on some lanes between two pixels. */
+  /** Draw one block on some lanes between two pixels. */
   bar(c, row, [first, last], left, right) {
     const { layout, model, colours } = this;
     const block = model.block[row];
@@ -357,7 +357,7 @@ export class Painter {
     if (width >= LABELLED && height >= 10) this.label(c, row, colours.ink[colour], left, y, width, height);
   }
 
-  /** The second cue, which survives greyscale: stripes for backward, dots for weight gradients, lines for the rest. */
+  /** Draw the pattern of a kind, visible in greyscale: stripes for backward, dots for weight gradients, lines for others. */
   overlay(c, kind, ink, left, y, width, height) {
     const name = ["", "stripes", "dots", "lines"][kind];
     if (!name) return;
@@ -385,7 +385,7 @@ export class Painter {
     return made;
   }
 
-  /** The micro-batch, and the block's name before it where both have room; the name alone of a single micro-batch. */
+  /** Draw the label: block and micro-batch if both fit, or the micro-batch. With one micro-batch, only the name. */
   label(c, row, ink, left, y, width, height) {
     const { layout, model } = this;
     const from = Math.max(left, layout.left);
@@ -421,7 +421,7 @@ export class Painter {
     return found;
   }
 
-  /** Names of the phases over the lanes, and lines where what repeats begins and ends. */
+  /** Draw the names of the phases above the lanes, and lines where the repeating part begins and ends. */
   paintSteady(view) {
     const { context: c, layout, theme, model } = this;
     if (!model.steady) return;
@@ -449,7 +449,7 @@ export class Painter {
     c.setLineDash([]);
   }
 
-  /** A line where this schedule ends before a longer one beside it. */
+  /** Draw a line at the end of this schedule if a longer one is beside it. */
   paintEnd(view) {
     const { context: c, layout, theme, model } = this;
     const x = Math.round(pixelOf(layout, view, model.makespan));
@@ -458,7 +458,7 @@ export class Painter {
     c.fillRect(x, layout.work - 3, 2, layout.memoryEnd - layout.work + 3);
   }
 
-  /** The line that no placement gets below, where it is known. */
+  /** Draw the proved lower bound of a placement, if it is known. */
   paintBound(view) {
     const { context: c, layout, theme, model } = this;
     const x = Math.round(pixelOf(layout, view, model.bound)) - 0.5;
@@ -477,7 +477,7 @@ export class Painter {
     c.fillText("bound", x, layout.axis + 8);
   }
 
-  /** The scale of the memory lanes: the amount that fills one, its pixels, and where an amount of a device stands. */
+  /** Return the scale of the memory lanes: the amount that fills a lane, its height, and the position of an amount. */
   memoryPlaces(memoryTo) {
     const { layout, model } = this;
     const held = memoryTo === "held";
@@ -490,7 +490,7 @@ export class Painter {
     return { top, high, base, floor, y: (d, level) => base(d) - (high * (level - floor(d))) / top };
   }
 
-  /** What each lane holds: static memory grey, the rest blue, above the capacity red; to one scale for all lanes. */
+  /** Draw the memory of each lane on one scale: static memory grey, the rest blue, above the capacity red. */
   paintMemory(view, memoryTo) {
     const { context: c, layout, theme, model } = this;
     const { memoryColours: colour } = model;
@@ -515,7 +515,7 @@ export class Painter {
       if (over) this.area(c, steps, y(limit), (level) => y(Math.max(level, limit)), colour.limit, 0.85);
       if (device.capacity !== null && device.capacity - floor(d) <= top) {
         c.strokeStyle = colour.limit;
-        c.globalAlpha = layout.memoryHeight > 16 ? 0.9 : 0.45; // many lanes, many lines: they recede
+        c.globalAlpha = layout.memoryHeight > 16 ? 0.9 : 0.45; // many lines would dominate the picture
         c.lineWidth = 1;
         c.beginPath();
         const at = Math.round(y(device.capacity)) + 0.5;
@@ -527,7 +527,7 @@ export class Painter {
     });
   }
 
-  /** [left, level, left, level, …] of a lane in the view: every step, or the most in each of the columns. */
+  /** Return [left, level, left, level, …] of a lane: every step, or the maximum of each column. */
   stepsOf(lane, view, columns) {
     const { model, layout } = this;
     const { times, levels } = memoryOf(model, lane);
@@ -562,7 +562,7 @@ export class Painter {
     c.globalAlpha = 1;
   }
 
-  /** Hover, selection, its path and its arrows, on the canvas above. */
+  /** Draw hover, selection, its path and its arrows on the upper canvas. */
   paintOver(c, view, looked, marks) {
     const { layout, theme, model } = this;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -570,7 +570,7 @@ export class Painter {
     this.within(c, layout.axis, layout.memoryEnd);
     const x = (tick) => pixelOf(layout, view, tick);
     if (marks.length || looked.range) {
-      c.fillStyle = theme.ground; // lengths stand where the phases' names were
+      c.fillStyle = theme.ground; // the lengths cover the names of the phases
       c.fillRect(layout.left, layout.axis, layout.right - layout.left, 17);
     }
     for (const mark of marks) this.band(c, x(mark.from), x(mark.to), theme.mark, showTime(mark.to - mark.from, model.timeUnit));
@@ -601,7 +601,7 @@ export class Painter {
     c.restore();
   }
 
-  /** All after a moment pale, and what runs then in a frame. */
+  /** Draw everything after a time pale, and frames around the runs at that time. */
   playing(c, view, moment, rows) {
     const { layout, theme } = this;
     this.within(c, layout.axis, layout.memoryEnd);
@@ -614,7 +614,7 @@ export class Painter {
     c.restore();
   }
 
-  /** Runs of which each waits for the next, and the last for the first. */
+  /** Mark runs that wait for each other in a circle. */
   circle(c, view, rows) {
     if (!rows.length) return;
     const { layout, theme } = this;
@@ -624,7 +624,7 @@ export class Painter {
     c.restore();
   }
 
-  /** A pin on each of these runs. */
+  /** Draw a pin on each of these runs. */
   pins(c, view, rows) {
     if (!rows.length) return;
     const { layout, theme } = this;
@@ -645,8 +645,8 @@ export class Painter {
   }
 
   /**
-   * What is dragged, where it would stand: [run, its end, first and last lane, its start] each; `places` are stretches
-   * of time on some lanes where it may stand while all others stay, with or without the memory for it; `line` is the height of a capacity.
+   * Draw the dragged runs at their new positions: `ghosts` has [run, end, first lane, last lane, start]. `places` has the
+   * time ranges where the run can go while others stay, with or without memory for it. `line` is the height of a capacity.
    */
   hold(c, view, { ghosts, refused, places = [], line }) {
     const { layout, model, theme } = this;
@@ -671,7 +671,7 @@ export class Painter {
     c.fillRect(layout.left, Math.round(line) - 1, layout.right - layout.left, 3);
   }
 
-  /** From here until `restore`, draw between two heights only, and beside the devices' names. */
+  /** Until `restore`, draw only between two heights and to the right of the devices' names. */
   within(c, top, bottom) {
     const { layout } = this;
     c.save();
@@ -681,12 +681,12 @@ export class Painter {
     c.clip();
   }
 
-  /** What selections shade: from the axis to the last lane, and the memory lanes; not the title between. */
+  /** Return the areas that a selection shades: the work lanes and the memory lanes, without the title between. */
   parts() {
     return [[this.layout.axis, this.layout.workEnd], [this.layout.memory, this.layout.memoryEnd]];
   }
 
-  /** A stretch of time with its length at the top. */
+  /** Draw a time range with its length at the top. */
   band(c, x0, x1, colour, text) {
     const { layout } = this;
     c.fillStyle = colour;
@@ -713,7 +713,7 @@ export class Painter {
     c.setLineDash([]);
   }
 
-  /** Left, right, and the tops and bottoms of the pieces of a run. */
+  /** Return left and right of a run, and top and bottom of its pieces. */
   boxOf(view, row) {
     const { layout, model } = this;
     const pad = layout.laneHeight > 8 ? 2 : 0;
@@ -728,13 +728,13 @@ export class Painter {
     const { left, right, pieces } = this.boxOf(view, row);
     c.strokeStyle = colour;
     c.lineWidth = wide;
-    const around = wide / 2; // around the block, so that a thin one is still seen
+    const around = wide / 2; // a frame around the block, so that a thin one is visible
     for (const [top, bottom] of pieces) {
       c.strokeRect(left - around, top - around, Math.max(1, right - left - 1) + wide, bottom - top + wide);
     }
   }
 
-  /** The micro-batch's way through the devices lit up, and arrows to what the run needs and what needs it. */
+  /** Highlight the path of the micro-batch, and draw arrows to the runs that the run needs and that need it. */
   path(c, view, looked) {
     const { layout, model, theme } = this;
     c.fillStyle = theme.veil;
@@ -751,7 +751,7 @@ export class Painter {
     for (const { row } of neighbours(model, looked.row, "feeds")) this.arrow(c, view, looked.row, row, theme.feeds);
   }
 
-  /** Runs of which each waits for the next: lit, and joined by a line. */
+  /** Highlight a chain of waiting runs, and join them by a line. */
   chain(c, view, rows) {
     const { layout, model, theme } = this;
     const seen = rows.filter((row) => model.end[row] >= view.from && model.start[row] <= view.to);
@@ -771,7 +771,7 @@ export class Painter {
     c.stroke();
   }
 
-  /** From one run to another, beside their names, so that there and back are two sides of a circle. */
+  /** Draw an arrow between two runs beside their names, so that arrows there and back form two sides of a circle. */
   bow(c, view, from, to, colour) {
     const middle = ({ left, right, pieces: [[top, bottom]] }) => [left + Math.min(24, (right - left) / 2), (top + bottom) / 2];
     const [[x0, y0], [x1, y1]] = [from, to].map((row) => middle(this.boxOf(view, row)));
@@ -795,7 +795,7 @@ export class Painter {
     }
   }
 
-  /** From the end of one run to the start of another. */
+  /** Draw an arrow from the end of one run to the start of another. */
   arrow(c, view, from, to, colour) {
     const a = this.boxOf(view, from);
     const b = this.boxOf(view, to);

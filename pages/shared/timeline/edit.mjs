@@ -1,30 +1,30 @@
-// Changing a plan or a schedule by hand: what a drag of a block means, what goes along, and why not.
+// Changes of a plan or a schedule by hand: the meaning of a drag, what moves along, and why it may be refused.
 
 import { below, memoryOf, mostHeld, nameOfRun, neighbours, rowOf, spansOf, upTo } from "./data.mjs";
 import { momentAt, partAt, pixelOf, roundStep, showMemory, showMoment, showTime } from "./scale.mjs";
 
 const GRIP_PIXELS = 6;
-const LEAST_TO_GRIP = 18;
-const MOST_NAMED = 6;
+const MIN_GRIPPED_PIXELS = 18;
+const MAX_NAMED = 6;
 
 /**
- * What seizing a run at a pixel does: near its end it changes how long the block lasts, else where its stage is. In a
- * placement, whose `moves` the server has judged, only what is on a device moves, not the transfers.
+ * Return what a drag of a run does: near its end it changes the duration of the block, elsewhere it moves its stage. In
+ * a placement, whose `moves` come from the server, operators can move, but transfers cannot.
  */
 export function gripAt(model, layout, view, row, x) {
   if (model.moves) return model.moves.of[model.block[row]] ? "move" : "";
   const [left, right] = [model.start[row], model.end[row]].map((tick) => pixelOf(layout, view, tick));
-  return right - left >= LEAST_TO_GRIP && right - x <= GRIP_PIXELS ? "stretch" : "move";
+  return right - left >= MIN_GRIPPED_PIXELS && right - x <= GRIP_PIXELS ? "stretch" : "move";
 }
 
-/** The blocks that go along when a block leaves a device. */
+/** Return the blocks that move along when a block leaves a device. */
 export function carried(model, block, from, alone) {
   if (model.moves) return model.moves.along[block] ?? [];
   const along = (each, b) => !alone && model.stages[b] === model.stages[block] && each.devices.includes(from);
   return model.blocks.flatMap((each, b) => (b === block || along(each, b) ? [b] : []));
 }
 
-/** Why a block cannot go from one device to another; empty where it can. */
+/** Return why a block cannot move from one device to another. Empty if it can. */
 export function whyNot(model, block, from, to, alone) {
   if (model.moves) return model.moves.reasons[model.moves.of[block][to]];
   const there = carried(model, block, from, alone).find((b) => model.blocks[b].devices.includes(to));
@@ -34,7 +34,7 @@ export function whyNot(model, block, from, to, alone) {
   return left === undefined ? "" : `alone it cannot go: ${model.blocks[left].name} ${memory > 0 ? "releases what it holds" : "holds what it releases"}`;
 }
 
-/** What a drop here would do to the block that is dragged, in a few words, and why it would not. */
+/** Return the effect of a drop of the dragged block in a few words, and why it would be refused. */
 export function holdOf(model, layout, view, { row, does, lane: from, alone }, x, to) {
   const block = model.block[row];
   if (does === "stretch") {
@@ -52,10 +52,10 @@ export function holdOf(model, layout, view, { row, does, lane: from, alone }, x,
 }
 
 function inWords(names) {
-  return names.length > MOST_NAMED ? `${names.slice(0, MOST_NAMED).join(", ")} and ${names.length - MOST_NAMED} more` : names.join(", ");
+  return names.length > MAX_NAMED ? `${names.slice(0, MAX_NAMED).join(", ")} and ${names.length - MAX_NAMED} more` : names.join(", ");
 }
 
-/** The device whose capacity is seized at a point: the line in its lane of memory, or the number beside it; or -1. */
+/** Return the device whose capacity (its line or its number) is at a point, or -1. */
 export function capacityAt(model, layout, places, x, y) {
   if (!model.stages || !layout.memoryHeight || y < layout.memory - GRIP_PIXELS || y >= layout.memoryEnd) return -1;
   const near = (d) => Math.abs(y - lineOf(model, places, d)) <= GRIP_PIXELS;
@@ -65,13 +65,13 @@ export function capacityAt(model, layout, places, x, y) {
   return [lane, at, at + 1].find((d) => d >= 0 && d < model.devices.length && near(d)) ?? -1;
 }
 
-/** The height of a device's capacity, at the top of its lane where that is unlimited or above it. */
+/** Return the height of a device's capacity. It is the top of its lane if it is unlimited or above the lane. */
 function lineOf(model, places, d) {
   const top = places.y(d, places.floor(d) + places.top);
   return model.devices[d].capacity === null ? top : Math.max(top, places.y(d, model.devices[d].capacity));
 }
 
-/** What a drop of a device's capacity here would do: as much more as it is higher, in round steps. */
+/** Return the effect of a drop of a device's capacity. The amount follows the height, in round steps. */
 export function holdCapacity(model, places, { lane: d, y: from }, y) {
   const { name, capacity, static: least } = model.devices[d];
   const shown = lineOf(model, places, d);
@@ -85,7 +85,7 @@ export function holdCapacity(model, places, { lane: d, y: from }, y) {
   return { blocks: [], ghosts: [], refused, says: refused || `${name}: at most ${tells} (was ${was})`, change, line: places.y(d, now) };
 }
 
-/** Where what is held would be drawn: [run, its end, first and last lane] each. */
+/** Return where the dragged runs are drawn, as [run, end, first lane, last lane]. */
 export function ghosts(model, { blocks, lasts, from, to, refused }) {
   const found = [];
   for (let row = 0; row < model.count; row++) {
@@ -97,7 +97,7 @@ export function ghosts(model, { blocks, lasts, from, to, refused }) {
   return found;
 }
 
-/** What the buttons would do with the stage of a run; null for one that does not apply. */
+/** Return the change of each button for the stage of a run. Null if a button does not apply. */
 export function cutsOf(model, row) {
   if (row < 0) return {};
   const { stages, blocks, feeds } = model;
@@ -116,8 +116,8 @@ export function cutsOf(model, row) {
 }
 
 /**
- * What a drop of a run here would do: over the middle of another run on its device they swap places, else it gets another
- * start; and where it could stand while all others stay.
+ * Return the effect of a drop of a run. Over the middle of another run on its device, the two swap; elsewhere it gets a
+ * new start. Also return where it could go while all others stay.
  */
 export function holdRun(model, layout, view, { row, x: from, alone, places }, x, lane) {
   const at = momentAt(layout, view, x);
@@ -146,8 +146,8 @@ export function holdRun(model, layout, view, { row, x: from, alone, places }, x,
 }
 
 /**
- * When a run that is dropped at a moment will begin: all runs in the order of their middles, this one by its drop, each as
- * early as its devices and what it needs allow, but those before both its old and its new place stay. So the server moves it.
+ * Return the start of a run after a drop. The server orders runs by their middles and starts each as early as its devices
+ * and inputs allow. Runs before both the old and the new place keep their starts.
  */
 export function landsAt(model, row, drop) {
   const { count, block, microBatch, start, end } = model;
@@ -173,7 +173,7 @@ export function landsAt(model, row, drop) {
   return begins[row];
 }
 
-/** Rows, of which the first by an order leaves first: a binary heap. */
+/** Binary heap of rows. The first in an order leaves first. */
 class Queue {
   constructor(order) {
     this.order = order;
@@ -204,13 +204,13 @@ class Queue {
   }
 }
 
-/** The change by which two runs swap places. */
+/** Return the change that swaps two runs. */
 export function swapOf(model, row, other, alone) {
   const [[block, micro_batch], [other_block, other_micro_batch]] = [row, other].map((each) => nameOfRun(model, each));
   return { does: "swap", block, micro_batch, other_block, other_micro_batch, alone };
 }
 
-/** Why two runs cannot swap places: one needs what the other makes; empty where they can. */
+/** Return why two runs cannot swap, because one needs the output of the other. Empty if they can. */
 export function comesFirst(model, row, other) {
   const [first, second] = model.start[row] < model.start[other] ? [row, other] : [other, row];
   const seen = new Set();
@@ -224,7 +224,7 @@ export function comesFirst(model, row, other) {
   return "";
 }
 
-/** The run on a lane of `row` in whose middle half a moment is, other than `row` itself; or -1. */
+/** Return the run on a lane of `row` whose middle half contains a time, other than `row` itself, or -1. */
 function runUnder(model, row, at, index) {
   if (!model.on[model.which[row]].includes(index)) return -1;
   const lane = model.lanes[index];
@@ -243,15 +243,15 @@ function ghostsAt(model, row, start) {
   return spans.map((span) => [row, start + model.end[row] - model.start[row], span, start]);
 }
 
-/** Where two runs begin that swap places: the later one where the earlier one did, which ends where the later one did. */
+/** Return the starts of two swapped runs: the later one starts where the earlier one did, which ends where the later one did. */
 export function swapped(model, row, other) {
   const [first, second] = model.start[row] < model.start[other] ? [row, other] : [other, row];
   return [[second, model.start[first]], [first, model.end[second] - (model.end[first] - model.start[first])]];
 }
 
 /**
- * The stretches [from, to, lane, fits] in which a run could be while all others stay where they are; where it does not
- * fit, a device would hold more than its capacity.
+ * Return the ranges [from, to, lane, fits] in which a run could be while all others stay. If it does not fit, a device
+ * would exceed its capacity.
  */
 export function placesOf(model, row) {
   const lasts = model.end[row] - model.start[row];
@@ -281,7 +281,7 @@ export function placesOf(model, row) {
   });
 }
 
-/** Between which moments a run may be for its devices' memory: one that acquires not before, one that releases not after. */
+/** Return the time range that memory allows for a run: one that acquires may not be earlier, one that releases not later. */
 function roomOf(model, row) {
   const { memory } = model.blocks[model.block[row]];
   let [least, most] = [0, Infinity];
@@ -303,7 +303,7 @@ function roomOf(model, row) {
   return [least, most];
 }
 
-/** Which rule runs [row, start] would break if they began at these moments while all others stay; empty where none. */
+/** Return which rule the runs [row, start] would break with these starts while all others stay. Empty if none. */
 export function aloneWhy(model, moves) {
   const moved = new Map(moves);
   const begins = (row) => moved.get(row) ?? model.start[row];
@@ -325,9 +325,9 @@ export function aloneWhy(model, moves) {
   return memory && `${memory} (rule: memory)`;
 }
 
-/** Which device would hold how much too much if runs began at these moments while all others stay; empty where none would. */
+/** Return which device would exceed its capacity if runs had these starts while all others stay. Empty if none. */
 function memoryWhy(model, moves) {
-  const steps = model.devices.map(() => []); // per device, from when on it holds so much more or less than it does
+  const steps = model.devices.map(() => []); // for each device, the changes of its memory and their times
   for (const [row, start] of moves) {
     const { memory } = model.blocks[model.block[row]];
     const lasts = model.end[row] - model.start[row];

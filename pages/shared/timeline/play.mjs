@@ -1,11 +1,11 @@
-// A schedule as it goes on: moments at which something begins or ends, and what each device does then.
+// Playing a schedule: the times at which a run begins or ends, and what each device does then.
 
 import { below, computing, heldAt, neighbours, upTo } from "./data.mjs";
 
 /**
- * What a lane does at a moment: the row that `runs`; or the row that comes `next`, and what keeps it from beginning: a row
- * that it `needs` and that has not ended, one that is `sent`, a device that is `full` or `busy`, or nothing, so that it `may`;
- * nothing at its end, and no reason in a picture that does not know what needs what.
+ * Return what a lane does at a time: the row that `runs`; or the `next` row and why it has not started: it `needs` a row
+ * that has not ended, a row's output is being `sent`, a device is `full` or `busy`, or there is no reason and it `may`
+ * start. Empty after its last run. There is no reason if the picture has no dependencies.
  * @returns {{runs?: number, next?: number, needs?: number, sent?: number, full?: number, busy?: number, may?: boolean}}
  */
 export function doingAt(model, lane, tick) {
@@ -33,12 +33,12 @@ function runsAt(lane, tick) {
   return at > 0 && lane.end[at - 1] > tick;
 }
 
-/** The rows that run at a moment. */
+/** Return the rows that run at a time. */
 export function runningAt(model, tick) {
   return model.lanes.flatMap((lane) => (runsAt(lane, tick) ? [lane.rows[upTo(lane.start, tick) - 1]] : []));
 }
 
-/** The next moment at which a run begins or ends, or with `by` -1 the one before; the first or the last where none is. */
+/** Return the next time at which a run begins or ends, or the previous one with `by` -1, or else the first or the last. */
 export function momentBeside(model, tick, by) {
   const found = model.lanes.flatMap(({ start, end }) => {
     const at = (times) => (by > 0 ? times[upTo(times, tick)] : times[below(times, tick) - 1]);
@@ -47,7 +47,7 @@ export function momentBeside(model, tick, by) {
   return by > 0 ? Math.min(model.makespan, ...found) : Math.max(0, ...found);
 }
 
-/** What each device does at a moment, in words; `nameOf` names a run. */
+/** Return what each device does at a time, in words. `nameOf` names a run. */
 export function narrated(model, tick, nameOf) {
   const device = (d) => model.devices[d].name;
   const where = (row) => model.on[model.which[row]].map((lane) => device(model.lanes[lane].device)).slice(0, 1);
@@ -55,11 +55,11 @@ export function narrated(model, tick, nameOf) {
     const { runs, next, needs, sent, full, busy, may } = doingAt(model, lane, tick);
     const name = device(lane.device);
     if (runs !== undefined) return [name, `runs ${nameOf(runs)}`];
-    if (next === undefined) return [name, "has nothing left to do"];
+    if (next === undefined) return [name, "has ended its last run"];
     if (needs !== undefined) return [name, `waits for ${nameOf(next)}: ${nameOf(needs)} has not ended on ${where(needs)}`];
-    if (sent !== undefined) return [name, `waits for ${nameOf(next)}: what ${nameOf(sent)} made is on its way`];
+    if (sent !== undefined) return [name, `waits for ${nameOf(next)}: the output of ${nameOf(sent)} is being sent`];
     if (full !== undefined) return [name, `waits for ${nameOf(next)}: ${full === lane.device ? "its memory" : `the memory of ${device(full)}`} is full`];
     if (busy !== undefined) return [name, `waits for ${nameOf(next)}, which needs ${device(busy)} too`];
-    return [name, may ? `idles, though ${nameOf(next)} could begin` : `idles until ${nameOf(next)}`];
+    return [name, may ? `is idle, although ${nameOf(next)} could start` : `is idle until ${nameOf(next)}`];
   });
 }

@@ -1,4 +1,4 @@
-// What the server has to say about the selected run: handed to the timeline without sending the schedule again.
+// Passes the server's text about the selected run to the timeline, without sending the schedule again.
 
 export default function ({ data }) {
   window.tesselTimelineSaid = data;

@@ -1,9 +1,9 @@
-// A pen that takes what a canvas's 2D context does, as far as the timeline needs it, and writes SVG.
+// Writes SVG through the interface of a canvas's 2D context, as far as the timeline needs it.
 
 const rounded = (number) => String(Math.round(number * 100) / 100);
 const escaped = (text) => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
 
-let pens = 0; // so that names differ where several pictures stand in one page
+let pens = 0; // makes ids unique among several pictures in one page
 
 export class SvgPen {
   constructor() {
@@ -23,7 +23,7 @@ export class SvgPen {
     this.textAlign = "left";
   }
 
-  setTransform() {} // all is drawn in CSS pixels
+  setTransform() {} // everything is drawn in CSS pixels
   clearRect() {}
   setLineDash(dash) { this.dash = dash; }
   measureText(text) {
@@ -43,7 +43,7 @@ export class SvgPen {
   lineTo(...point) { this.d += `L${point.map(rounded).join(" ")}`; }
   bezierCurveTo(...points) { this.d += `C${points.map(rounded).join(" ")}`; }
   rect(x, y, width, height) { this.d += `M${rounded(x)} ${rounded(y)}h${rounded(width)}v${rounded(height)}h${rounded(-width)}Z`; }
-  arc(x, y, radius) { // only whole circles
+  arc(x, y, radius) { // supports only full circles
     const half = `a${radius} ${radius} 0 1 0 `;
     this.d += `M${rounded(x - radius)} ${rounded(y)}${half}${2 * radius} 0${half}${-2 * radius} 0`;
   }

@@ -1,5 +1,5 @@
-// The component: one timeline in the page, of one schedule or of several under each other, its gestures and keys, its
-// card, and what it tells the server at rest.
+// The timeline component: one or several schedules below each other, gestures and keys, the details of a selection, and
+// reports to the server.
 
 import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, rowsOf, stepAlong, upTo,
@@ -17,41 +17,41 @@ export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "blo
 export const LANES = { capacity: "of capacity", held: "of what is held" };
 const AT_REST_MS = 400;
 const KEPT_MS = 1500;
-const PRESS_MS = 1000; // by then the page says that it runs, on a busy machine too
+const PRESS_MS = 1000; // within this time even a busy server has started to run the page
 const DRAG_PIXELS = 4;
 const LISTED = 6;
-const PLAYED_S = 15; // how long the whole schedule plays
-const PAPER_PIXELS = 690; // within the margins of A4 and of Letter
+const PLAYED_S = 15; // duration of playing a whole schedule
+const PAPER_PIXELS = 690; // width within the margins of A4 and of Letter
 const PRINTS = ["beforeprint", "afterprint"];
 const SPEEDS = { 0.25: "¼×", 0.5: "½×", 1: "1×", 2: "2×", 4: "4×" };
 const TITLE_PIXELS = 28;
-const MOST_MARKS = 8;
+const MAX_MARKS = 8;
 const CUTS = {
-  split: ["Split backward", "Its backward in two: input gradients, then weight gradients", "Select a block first", "Its stage has no backward block of two units or more that is whole"],
-  cut: ["Cut in two", "Its stage as two on the same device, each with half of the time and memory", "Select a block first", "A block of its stage lasts one unit, which has no halves"],
-  merge: ["Merge with next", "Its stage and the one that follows on the same device as one", "Select a block first", "No stage follows on the same device"],
+  split: ["Split backward", "Split the backward block of its stage into input gradients and weight gradients", "Select a block first", "Its stage has no unsplit backward block of at least two time units"],
+  cut: ["Cut in two", "Split its stage into two on the same device, each with half of the time and memory", "Select a block first", "A block of its stage lasts only one time unit and cannot be halved"],
+  merge: ["Merge with next", "Join its stage with the next stage on the same device", "Select a block first", "No stage follows on the same device"],
 };
 const SPAN = /^([0-9]{1,16})-([0-9]{1,16})$/;
 const KEYS = [
   ["Ctrl + wheel, pinch, W S", "zoom at the pointer"], ["Shift + drag, A D", "pan"], ["drag", "select a range"],
-  ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
-  ["Space", "play, pause"], [", .", "a step back, on"], ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
-  ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
+  ["F", "fit the selection"], ["0", "full range"], ["click", "select a block or a gap"],
+  ["Space", "play, pause"], [", .", "step back, forward"], ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
+  ["Ctrl + F", "find"], ["M", "mark or unmark the selection"], ["Esc", "close, clear the selection"], ["?", "this help"],
 ];
 const CHANGE_KEYS = [
-  ["drag a block", "another place; what follows moves along"], ["drag onto another's middle", "they swap places"],
-  ["Alt + drag", "all others stay"], ["Alt + \u2190 \u2192", "one unit earlier, later"],
-  ["Alt + Shift + \u2190 \u2192", "swap with the one before, after"], ["P", "pin, unpin"],
+  ["drag a block", "move it; later blocks follow"], ["drag onto another's middle", "swap the two"],
+  ["Alt + drag", "move it; all others stay"], ["Alt + \u2190 \u2192", "one unit earlier, later"],
+  ["Alt + Shift + \u2190 \u2192", "swap with the previous, next block"], ["P", "pin, unpin"],
 ];
 const EDIT_KEYS = [
-  ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
-  ["drag a capacity's line or number", "what the device can hold"],
+  ["drag a block", "move its stage to another device"], ["Alt + drag", "move only the block"], ["drag its end", "change its duration"],
+  ["drag a capacity's line or number", "change the device's memory"],
   ["Alt + \u2191 \u2193 \u2190 \u2192", "the same by keys"],
 ];
-const MOVE_KEYS = [["drag a block", "to another device, with what must share it"], ["Alt + \u2191 \u2193", "the same by keys"]];
-const LOOK = ["stages", "moves", "changing", "pins", "circle", "verdict", "refused", "past"]; // of a header: what is no part of its digest
+const MOVE_KEYS = [["drag a block", "move it to another device, with operators that must share it"], ["Alt + \u2191 \u2193", "the same by keys"]];
+const LOOK = ["stages", "moves", "changing", "pins", "circle", "verdict", "refused", "past"]; // parts of a header that do not change its digest
 
-/** A place as the address writes it: a run 3.17, a hole g2.718 on a device at a moment, a range r120-480. */
+/** Pattern of a place in the address: run 3.17, gap g2.718 (device and time), or range r120-480. */
 export function placeOf(text) {
   const found = /^(?:([0-9]{1,7})\.([0-9]{1,7})|g([0-9]{1,7})\.([0-9]{1,16})|r([0-9]{1,16})-([0-9]{1,16}))$/.exec(text);
   if (!found) return null;
@@ -60,7 +60,7 @@ export function placeOf(text) {
   return device >= 0 ? { device, moment } : from < to ? { from, to } : null;
 }
 
-/** The part of the address that says what is seen. */
+/** Return the part of the address that describes the view. */
 export function lookInAddress(look, makespan) {
   const whole = look.from <= 0 && look.to >= makespan;
   return {
@@ -73,13 +73,13 @@ export function lookInAddress(look, makespan) {
   };
 }
 
-/** The stretches of time that are marked, as the address writes them, as far as they lie in 0 … makespan. */
+/** Return the marked time ranges of an address, limited to 0 … makespan. */
 function marksOf(text, makespan) {
   const spans = text.split(".").map((each) => SPAN.exec(each) ?? []);
-  return spans.map(([, from, to]) => ({ from: +from, to: +to })).filter(({ from, to }) => from < to && to <= makespan).slice(0, MOST_MARKS);
+  return spans.map(([, from, to]) => ({ from: +from, to: +to })).filter(({ from, to }) => from < to && to <= makespan).slice(0, MAX_MARKS);
 }
 
-/** What an address says is seen; what it does not say, or says wrong, is as at the beginning. */
+/** Return the view that an address describes. Missing or invalid parts get their defaults. */
 export function lookOfAddress(query, makespan) {
   const said = new URLSearchParams(query);
   const span = SPAN.exec(said.get("time") ?? "");
@@ -97,13 +97,13 @@ export function lookOfAddress(query, makespan) {
 
 const NOTHING = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, chain: [], after: [] };
 const timelines = new WeakMap();
-const lastLooks = new Map(); // by digests: what this tab saw last, also where it has been on another page since
-const told = new Map(); // by digests: what the server was told last, which it remembers as well
-let pressedAt = -PRESS_MS; // when something beside the timelines was
+const lastLooks = new Map(); // by digests: the latest view in this tab, kept across pages
+const told = new Map(); // by digests: the view that was last reported to the server
+let pressedAt = -PRESS_MS; // time of the latest press outside the timelines
 globalThis.addEventListener?.("click", (event) => event.composedPath().some((each) => timelines.has(each)) || (pressedAt = performance.now()), true);
-let followed = false; // the address is followed once, as the server does
+let followed = false; // the address is read once, as the server does
 
-let printing = false; // what comes to be while a page is printed is drawn for paper as well
+let printing = false; // timelines that are created while a page is printed are drawn for paper too
 for (const each of PRINTS) globalThis.addEventListener?.(each, ({ type }) => (printing = type === "beforeprint"));
 
 export default function (component) {
@@ -123,7 +123,7 @@ export default function (component) {
   }
 }
 
-/** One schedule in its canvases. */
+/** One schedule with its canvases. */
 class Panel {
   constructor(timeline, frame, whole, several) {
     this.model = modelOf(frame);
@@ -143,7 +143,7 @@ class Panel {
     this.tell();
   }
 
-  /** Its title, how long it is, and whether it fits. */
+  /** Write the title, the makespan, and whether it fits. */
   tell() {
     const { model } = this;
     const length = showTime(model.makespan, model.timeUnit);
@@ -159,7 +159,7 @@ class Panel {
     this.root.classList.toggle("past", Boolean(model.past));
   }
 
-  /** Takes so much room; whether that was news. */
+  /** Set the size. Return whether it changed. */
   resize(width, ratio, mapped) {
     const { model, layout, painter } = this;
     if (layout?.width === width && painter.ratio === ratio && layout.laneHeight === model.laneHeight && layout.memoryHeight === model.memoryHeight) return false;
@@ -183,7 +183,7 @@ class Timeline {
     this.memoryTo = "capacity";
     this.mode = "kind";
     this.asking = "";
-    this.held = null; // what is dragged, until the server has answered
+    this.held = null; // the drag, until the server has answered
     this.build();
     this.observer = new ResizeObserver(() => this.resize(false));
     this.observer.observe(this.stage);
@@ -202,11 +202,11 @@ class Timeline {
     timelines.delete(this.root);
   }
 
-  // What is selected, and what keys are about, is in one panel at a time.
+  // Only one panel at a time has the selection and gets keys.
   get model() { return this.panel.model; }
   get looked() { return this.panel.looked; }
 
-  /** Other schedules begin anew; the same ones, sent again, change nothing but colours, titles and heights. */
+  /** Show schedules. The same ones again change only colours, titles and heights; others reset the view. */
   take(data) {
     const frames = framesOf(data);
     const digest = frames.map(({ header }) => header.digest).join(" ");
@@ -218,7 +218,7 @@ class Timeline {
       });
       this.controls();
     } else this.begin(digest, frames);
-    if (!this.drag) this.held = null; // a drag goes on
+    if (!this.drag) this.held = null; // keep a drag in progress
     this.root.dataset.of = frames.some(({ header }) => header.past) ? "past" : "present";
     this.themed = null;
     this.resize();
@@ -232,7 +232,7 @@ class Timeline {
     const moved = this.held?.run;
     const seen = this.held && (this.view.from > 0 || this.view.to < this.whole) ? { ...this.view } : null;
     this.digest = digest;
-    this.drag = null; // what it held is gone
+    this.drag = null; // the dragged run no longer exists
     this.pointers.clear();
     for (const panel of this.panels) panel.root.remove();
     this.whole = Math.max(...frames.map(({ header }) => header.makespan));
@@ -260,7 +260,7 @@ class Timeline {
     } else if (again >= 0) this.selectRow(rowOf(this.model, again, 0), false);
     else if (look.at) this.selectPlace(look.at, false);
     this.legend();
-    // That nothing of another schedule was seen the server knows itself; a report would run the page anew.
+    // Do not report the default view: the server knows it, and a report would run the page again.
     if (quiet) return;
     if (news) intoAddress(lookInAddress(this.look(), this.whole));
     else if (this.addressSaysOther()) this.rest();
@@ -270,44 +270,44 @@ class Timeline {
     if (timelines.get(this.root) === this && this.root.isConnected && this.addressSaysOther()) intoAddress(lookInAddress(this.look(), this.whole));
   }
 
-  /** The address may still name what was seen of another schedule, or what this one lacks: a reload would select it. */
+  /** Correct an address that still describes another schedule, because a reload would follow it. */
   addressSaysOther() {
     const said = new URLSearchParams(location.search);
     return Object.entries(lookInAddress(this.look(), this.whole)).some(([key, value]) => (said.get(key) ?? "") !== value);
   }
 
-  // ------------------------------------------------------------------ what stands in the page
+  // ------------------------------------------------------------------ elements of the page
 
   build() {
     const { root } = this;
     root.textContent = "";
     root.dataset.begun = "yes";
-    // Streamlit's own frame would scroll; without that the details stick to the window.
+    // Streamlit's frame would scroll. Without scrolling, the details can stick to the window.
     const frame = root.getRootNode().host?.closest("[data-testid=stElementContainer]");
     if (frame) frame.style.overflow = "clip";
     this.bar = put(root, "div", "bar");
     const views = put(this.bar, "div", "views");
     views.setAttribute("role", "group");
-    views.setAttribute("aria-label", "Part of the time");
+    views.setAttribute("aria-label", "Time window");
     this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.whole }));
     this.phaseButtons = put(views, "span", "phases");
-    this.critical = button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
-    this.playButton = button(views, "", "The schedule as it goes on, and what each device does (Space)", () => this.play());
+    this.critical = button(views, "Critical path", "Select the block that ends last and the chain that it waits for", () => this.selectLast());
+    this.playButton = button(views, "", "Play the schedule and see what each device does (Space)", () => this.play());
     this.playButton.classList.add("round");
     this.cuts = put(views, "span", "phases");
     this.cutButtons = Object.fromEntries(
       Object.entries(CUTS).map(([name, [text, about]]) => [name, button(this.cuts, text, about, () => this.change(cutsOf(this.model, this.looked.row)[name]))]),
     );
     this.hands = put(views, "span", "phases");
-    this.pinOne = button(this.hands, "Pin", "The selected block stays where it is; again: unpin (P)", () => this.pin([this.looked.row]));
-    this.pinPath = button(this.hands, "Pin micro-batch", "All blocks of its micro-batch stay; again: unpin", () => this.pin(this.looked.path));
-    this.pinAll = button(this.hands, "Pin all before", "All blocks that begin before the selected one stay; again: unpin", () => this.pin(this.allBefore()));
-    button(this.hands, "Push left", "Every block as early as its place in the order allows", () => this.change({ does: "left" }));
+    this.pinOne = button(this.hands, "Pin", "Pin or unpin the selected block (P)", () => this.pin([this.looked.row]));
+    this.pinPath = button(this.hands, "Pin micro-batch", "Pin or unpin all blocks of its micro-batch", () => this.pin(this.looked.path));
+    this.pinAll = button(this.hands, "Pin all before", "Pin or unpin all blocks that start before the selected one", () => this.pin(this.allBefore()));
+    button(this.hands, "Push left", "Start every block as early as the order allows", () => this.change({ does: "left" }));
     this.keeps = select(this.hands, "Pins keep", { start: "their time", order: "their order" }, () => {});
-    this.finishes = button(this.hands, "Finish from here", "A search completes the rest around the pins", () => this.change({ does: "finish", by_order: this.keeps.value === "order" }));
+    this.finishes = button(this.hands, "Finish from here", "Search for the best completion around the pins", () => this.change({ does: "finish", by_order: this.keeps.value === "order" }));
     this.finder = put(views, "input", "find");
     this.finder.type = "search";
-    this.finder.setAttribute("aria-label", "Find a block of a micro-batch, the longest hole on a device, or its peak");
+    this.finder.setAttribute("aria-label", "Find a block of a micro-batch, the longest hole on a device, or the peak of a device");
     this.finder.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Enter") this.ask(this.finder.value);
@@ -320,8 +320,8 @@ class Timeline {
       this.draw();
       this.rest();
     });
-    button(choices, "PNG", "Save the picture as it is seen", () => this.save());
-    button(choices, "SVG", "Save the picture as it is seen, to be scaled and edited", () => this.saveLines());
+    button(choices, "PNG", "Save the current view as an image", () => this.save());
+    button(choices, "SVG", "Save the current view as vector graphics", () => this.saveLines());
     button(choices, "?", "Keys and gestures", () => this.help()).classList.add("round");
     this.verdict = put(root, "div", "verdict");
     this.verdict.setAttribute("role", "status");
@@ -338,9 +338,9 @@ class Timeline {
     this.details = details;
     this.played = put(details, "div", "played");
     this.played.hidden = true;
-    button(this.played, "◂", "A step back (,)", () => this.step(-1));
+    button(this.played, "◂", "Step back (,)", () => this.step(-1));
     this.playPause = button(this.played, "Pause", "Space", () => this.play());
-    button(this.played, "▸", "A step on (.)", () => this.step(1));
+    button(this.played, "▸", "Step forward (.)", () => this.step(1));
     this.speed = select(this.played, "Speed", SPEEDS, () => {});
     this.speed.value = 1;
     button(this.played, "Stop", "Esc", () => this.stop());
@@ -352,12 +352,12 @@ class Timeline {
     this.root.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** What the choices say; memory has one where its lanes are shown. */
+  /** Update the choices. Memory has one if memory lanes are shown. */
   controls() {
     this.colourSelect.value = this.mode;
     this.laneSelect.value = this.memoryTo;
     const { traced } = this.model;
-    this.finder.hidden = traced || Boolean(this.model.changing); // the page of a program has a search of its own
+    this.finder.hidden = traced || Boolean(this.model.changing); // the Program page has its own search
     if (!traced) this.finder.placeholder = `Find: ${this.model.blocks.at(-1).name} of 0, longest hole on ${this.model.devices[0].name} \u2026`;
     this.keys.textContent = "";
     const { stages, moves, changing, verdict, refused } = this.model;
@@ -377,11 +377,11 @@ class Timeline {
     this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
   }
 
-  /** What the last change did, or why it was not made. */
+  /** Show the effect of the latest change, or why it was refused. */
   judge(verdict, refused) {
     const { moves } = this.model;
-    const hint = moves?.of.length ? "Drag what stands on a device to another one." : "These are too many to drag: group the operators.";
-    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "What a change does is said here.");
+    const hint = moves?.of.length ? "Drag operators from one device to another." : "There are too many operators to drag. Group them.";
+    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "The effect of a change appears here.");
     this.verdict.classList.toggle("refused", Boolean(refused));
   }
 
@@ -395,7 +395,7 @@ class Timeline {
     const repeats = Math.min(steady.closes, steady.opens + 3 * steady.period);
     const windows = { Warmup: [0, opened], [REPEATED]: [steady.opens, repeats], Cooldown: [closed, makespan] };
     for (const [name, [from, to]] of Object.entries(windows)) {
-      if (to > from) button(this.phaseButtons, name, `See the ${name.toLowerCase()}${name === REPEATED ? " (repetend)" : ""}`, () => this.see({ from, to }));
+      if (to > from) button(this.phaseButtons, name, `Show the ${name.toLowerCase()}${name === REPEATED ? " (repetend)" : ""}`, () => this.see({ from, to }));
     }
   }
 
@@ -413,7 +413,7 @@ class Timeline {
     });
   }
 
-  /** Takes the room that there is; paints where that has changed, or `anyway`. */
+  /** Adapt to the available width, and paint if it has changed or with `anyway`. */
   resize(anyway = true) {
     const width = Math.floor(this.stage.clientWidth);
     if (!this.panels.length || width < 40) return;
@@ -422,7 +422,7 @@ class Timeline {
     if (anyway || news.includes(true)) this.paint();
   }
 
-  /** On paper all is black on white, whatever the theme, and as wide as a page; lines, since canvases come too late. */
+  /** Prepare for printing: black on white, as wide as a page, and as SVG, because canvases would be drawn too late. */
   print(on) {
     this.paper?.remove();
     this.printing = on;
@@ -435,7 +435,7 @@ class Timeline {
     this.stage.after(this.paper);
   }
 
-  /** The colours of the page's theme, read once a theme. */
+  /** Read the colours of the page's theme, once per theme. */
   theme() {
     if (this.themed) return this.themed;
     const style = getComputedStyle(this.root);
@@ -457,7 +457,7 @@ class Timeline {
     return this.themed;
   }
 
-  /** Draws soon, once for all that has changed until then. */
+  /** Schedule one drawing for all changes until then. */
   draw() {
     this.stale = true;
     this.overSoon();
@@ -492,7 +492,7 @@ class Timeline {
     if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, { ...this.held, ghosts: this.held.ghosts ?? ghosts(this.model, this.held) });
   }
 
-  // ------------------------------------------------------------------ what is seen and selected
+  // ------------------------------------------------------------------ view and selection
 
   see(view) {
     this.view = within(view, this.whole);
@@ -508,7 +508,7 @@ class Timeline {
     this.rest();
   }
 
-  /** In one panel, so that nothing is selected in the others; a range is one of all of them. */
+  /** Select in one panel, and clear the selection of the others. A range is selected in all panels. */
   select(what) {
     if (this.playing) this.stop();
     for (const panel of this.panels) {
@@ -528,7 +528,7 @@ class Timeline {
     if (seen) this.bringIntoView(this.model.start[row], this.model.end[row]);
   }
 
-  /** Selects what a place names, if there is such a thing. */
+  /** Select a place, if it exists. */
   selectPlace(text, seen = true) {
     const place = placeOf(text);
     const { model, whole } = this;
@@ -548,7 +548,7 @@ class Timeline {
     return { from: this.view.from, to: this.view.to, at: this.place(), on: this.panels.indexOf(this.panel) + 1, colour: this.mode, lanes: this.memoryTo, marks: this.marks };
   }
 
-  /** What is selected, as the address writes it. */
+  /** The selected place, as in the address. */
   place() {
     const { row, hole, range } = this.looked;
     if (row >= 0) return nameOfRun(this.model, row).join(".");
@@ -556,7 +556,7 @@ class Timeline {
     return range ? `r${Math.round(range.from)}-${Math.round(range.to)}` : "";
   }
 
-  /** The block that ends last; what it waits for leads back to the beginning. */
+  /** Select the block that ends last. Its chain of waits leads back to the start. */
   selectLast() {
     const { end, count } = this.model;
     let last = 0;
@@ -564,7 +564,7 @@ class Timeline {
     this.selectRow(last, false);
   }
 
-  /** Has the server find what a few words name. */
+  /** Ask the server to find a place by a few words. */
   ask(text) {
     this.complaint.textContent = "";
     if (!text.trim()) return;
@@ -573,7 +573,7 @@ class Timeline {
     this.rest();
   }
 
-  /** Pans, and zooms where it must, so that a stretch can be seen. */
+  /** Pan, and zoom if necessary, to make a time range visible. */
   bringIntoView(from, to) {
     const span = this.view.to - this.view.from;
     if (to - from > span) this.see(fitted(from, to, this.whole));
@@ -591,7 +591,7 @@ class Timeline {
     if (row < 0) return this.see({ from: 0, to: whole });
     const once = fitted(start[row], end[row], whole);
     const close = Math.abs(this.view.from - once.from) + Math.abs(this.view.to - once.to) < 1e-6 * whole + 1;
-    // Asked again: the whole way of the micro-batch.
+    // Pressed again: show the whole path of the micro-batch.
     const ends = path.reduce((most, each) => Math.max(most, end[each]), 0);
     return this.see(close ? fitted(start[path[0]], ends, whole) : once);
   }
@@ -601,14 +601,14 @@ class Timeline {
     const span = range ?? hole ?? (row >= 0 ? { from: this.model.start[row], to: this.model.end[row] } : null);
     if (!span) return;
     const others = this.marks.filter((each) => each.from !== span.from || each.to !== span.to);
-    this.marks = others.length < this.marks.length ? others : [...this.marks, { from: span.from, to: span.to }].slice(-MOST_MARKS);
+    this.marks = others.length < this.marks.length ? others : [...this.marks, { from: span.from, to: span.to }].slice(-MAX_MARKS);
     this.overSoon();
     this.rest();
   }
 
   walk(which) {
     if (this.looked.row < 0) return this.selectRow(this.firstSeen());
-    const { chain, after } = this.looked; // of a simulation the server knows who waits for whom
+    const { chain, after } = this.looked; // for a simulation, only the server knows the chain of waits
     const row = this.model.traced ? (which === "needs" ? chain[1] : after[0]) ?? -1 : stepAlong(this.model, this.looked.row, which);
     return row >= 0 ? this.selectRow(row) : undefined;
   }
@@ -617,7 +617,7 @@ class Timeline {
     return Math.min(this.model.count - 1, upTo(this.model.start, this.view.from - 1));
   }
 
-  /** The run before or after on the same device, or the one that runs then on the device above or below. */
+  /** Select the previous or next run on the device, or the run at that time on the device above or below. */
   move(along, across) {
     const { model } = this;
     const { row } = this.looked;
@@ -631,7 +631,7 @@ class Timeline {
     return to >= 0 && to < lane.rows.length ? this.selectRow(lane.rows[to]) : undefined;
   }
 
-  /** What is seen, for the address at once, and for the server when nothing has changed for a moment. */
+  /** Report the view: to the address at once, and to the server after a short pause without changes. */
   rest() {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
@@ -644,14 +644,14 @@ class Timeline {
       intoAddress(reported);
       if (text === told.get(this.digest)) return undefined;
       told.set(this.digest, text);
-      setTimeout(() => this.keepAddress(), KEPT_MS); // a run of the page that began before may write an older one
+      setTimeout(() => this.keepAddress(), KEPT_MS); // a page run that started earlier may write an older address
       return this.report("look", reported);
     }, AT_REST_MS);
   }
 
   // ------------------------------------------------------------------ play
 
-  /** Play on, or pause; from the selected block where nothing has been played. */
+  /** Play or pause. Start at the selected block if nothing has been played yet. */
   play() {
     const { row } = this.looked;
     const from = this.playing?.at ?? (row >= 0 ? this.model.start[row] : 0);
@@ -672,7 +672,7 @@ class Timeline {
     if (playing.runs) requestAnimationFrame((then) => this.sweep(then));
   }
 
-  /** To the next moment at which something begins or ends, or the one before. */
+  /** Go to the next or the previous time at which a run begins or ends. */
   step(by) {
     if (!this.playing) this.play();
     this.playing.runs = false;
@@ -706,7 +706,7 @@ class Timeline {
     this.playButton.setAttribute("aria-label", does);
   }
 
-  /** What each device does, written anew where that has changed. */
+  /** Update the text of what each device does. */
   tellPlayed() {
     const story = narrated(this.model, this.playing.at, (row) => this.linkTo(row));
     const text = story.map((each) => each.join(" ")).join("\n");
@@ -721,9 +721,9 @@ class Timeline {
     }
   }
 
-  // ------------------------------------------------------------------ the card
+  // ------------------------------------------------------------------ details
 
-  /** The details of what is selected, or played. */
+  /** Show the details of the selection or of the played time. */
   tell() {
     const { looked } = this;
     if (this.playing) return this.tellPlayed();
@@ -734,17 +734,17 @@ class Timeline {
     else if (looked.range) for (const panel of this.panels) this.tellRange(looked.range, panel);
     else {
       const hint = this.model.stages
-        ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts, or a line of memory to change a capacity."
+        ? "Drag a block to move its stage to another device (Alt: only the block). Drag its end to change its duration, or a memory line to change a capacity."
         : this.model.changing
-          ? "Drag a block to another place in its line, or onto another block to swap the two; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
-          : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
+          ? "Drag a block to another time, or onto another block to swap the two. Later blocks follow (Alt: all others stay). Pin blocks, then press Finish from here."
+          : "Click a block or a gap for details. Drag to select a range. Ctrl + wheel zooms. ? shows all keys.";
       put(this.card, "p", "hint", hint);
     }
     this.tools();
     this.root.dataset.selected = looked.row >= 0 ? "run" : looked.hole ? "hole" : looked.range ? "range" : "";
   }
 
-  /** What the buttons for changes by hand could do with what is selected. */
+  /** Update the buttons for changes by hand for the selection. */
   tools() {
     const { looked } = this;
     for (const made of [this.pinOne, this.pinPath, this.pinAll]) made.disabled = looked.row < 0;
@@ -756,7 +756,7 @@ class Timeline {
     }
   }
 
-  /** What several schedules add to a title: of which it speaks. */
+  /** Add the name of the schedule to a title if there are several. */
   among(text) {
     return this.panels.length > 1 ? `${text} · ${this.model.title}` : text;
   }
@@ -813,7 +813,7 @@ class Timeline {
     if (!model.measured) fact(facts, "Held meanwhile", showMemory(heldAt(model, model.stores[lane.device], hole.from), model.memoryUnit));
   }
 
-  /** A stretch of time in one panel, as far as its schedule goes. */
+  /** Show a time range in one panel, up to the end of its schedule. */
   tellRange(range, { model, heading }) {
     const unit = model.timeUnit;
     const { from } = range;
@@ -837,7 +837,7 @@ class Timeline {
     return isolated(shortName(name)) + (alone ? "" : ` · ${model.microBatch[row]}`);
   }
 
-  /** What the server has found out comes by `said.mjs`: lines of [name, parts], a chain of runs, a place asked for. */
+  /** Take a message from the server by way of `said.mjs`: lines of [name, parts], a chain of runs, or a found place. */
   answered() {
     const said = window.tesselTimelineSaid;
     this.said.textContent = "";
@@ -880,7 +880,7 @@ class Timeline {
     return alone ? shortName(name) : `${shortName(name)} of ${this.model.microBatch[row]}`;
   }
 
-  /** Hands out the panels under each other, with their titles, as one picture of as many pixels as the screen has. */
+  /** Save the panels below each other, with titles, as one image in the screen's resolution. */
   save() {
     const { panels } = this;
     const themed = this.theme();
@@ -907,14 +907,14 @@ class Timeline {
     handOut(sheet.toDataURL("image/png"), "timeline.png");
   }
 
-  /** The same as lines and letters, but for runs too short for a bar of their own. */
+  /** Save the panels as SVG. Runs that are too short for a separate bar are embedded as an image. */
   saveLines() {
     const address = URL.createObjectURL(new Blob([this.lines()], { type: "image/svg+xml" }));
     handOut(address, "timeline.svg");
     URL.revokeObjectURL(address);
   }
 
-  /** The panels under each other, with their titles, as SVG. */
+  /** Return the panels below each other, with titles, as SVG. */
   lines() {
     const { panels, view, memoryTo, marks } = this;
     const themed = this.theme();
@@ -983,7 +983,7 @@ class Timeline {
     if (!tip.hidden) this.tipAt(layout, over, x, y);
   }
 
-  /** Beside a point, within the picture. */
+  /** Place the tooltip beside a point, within the picture. */
   tipAt(layout, over, x, y) {
     const { tip } = this;
     tip.hidden = false;
@@ -1000,7 +1000,7 @@ class Timeline {
     this.overSoon();
   }
 
-  /** What is at a point: its part of the picture, its lane and moment, and a run or a hole there. */
+  /** Return what is at a point: part of the picture, lane, time, and a run or a gap. */
   find({ model, layout }, x, y) {
     const { part, lane } = partAt(layout, x, y);
     const at = Math.max(0, Math.min(this.whole, momentAt(layout, this.view, Math.min(layout.right, Math.max(layout.left, x)))));
@@ -1014,7 +1014,7 @@ class Timeline {
 
   // ------------------------------------------------------------------ gestures and keys
 
-  /** To what happens in a panel. */
+  /** Listen to the events of a panel. */
   listen(panel) {
     const { over } = panel;
     over.addEventListener("wheel", (event) => this.wheel(panel, event), { passive: false });
@@ -1026,7 +1026,7 @@ class Timeline {
     over.addEventListener("dblclick", () => this.fit());
   }
 
-  /** Keys and selections are about this panel from now on. */
+  /** Make this the panel that gets keys and selections. */
   turnTo(panel) {
     if (this.panel === panel) return;
     const { range } = this.looked;
@@ -1057,7 +1057,7 @@ class Timeline {
   down(panel, event) {
     if (event.button > 0) return;
     const at = this.point(panel, event);
-    panel.over.classList.add("by-pointer"); // the ring is for those who came by keys
+    panel.over.classList.add("by-pointer"); // the focus ring is only for keyboard users
     panel.over.focus({ preventScroll: true });
     this.turnTo(panel);
     panel.over.setPointerCapture(event.pointerId);
@@ -1090,7 +1090,7 @@ class Timeline {
       const near = zoomed(drag.view, under, span, this.whole);
       return this.see(panned(near, (drag.x - (a.x + b.x) / 2) / wide, this.whole));
     }
-    if (drag.does === "pinch") return undefined; // one finger is left, and goes nowhere
+    if (drag.does === "pinch") return undefined; // ignore the remaining finger
     if (!drag.moved && Math.abs(at.x - drag.x) < DRAG_PIXELS && !(drag.seized && Math.abs(at.y - drag.y) >= DRAG_PIXELS)) return undefined;
     drag.moved = true;
     if (drag.seized) return this.hold(panel, at, event.altKey);
@@ -1121,18 +1121,18 @@ class Timeline {
     else if (found.part !== "names") this.select({});
   }
 
-  /** The device whose capacity would be seized here, or -1. */
+  /** Return the device whose capacity can be dragged here, or -1. */
   store({ model, layout, painter }, x, y) {
     return model.stages && layout.memoryHeight ? capacityAt(model, layout, painter.memoryPlaces(this.memoryTo), x, y) : -1;
   }
 
-  /** What seizing a run here would do to it; empty where nothing is changed by hand. */
+  /** Return what a drag of a run would do here. Empty if changes by hand are off. */
   grip({ model, layout }, row, x) {
     if (model.changing) return "place";
     return model.stages || model.moves ? gripAt(model, layout, this.view, row, x) : "";
   }
 
-  /** What is seized, at this point: where it would go and whether it may. */
+  /** Update the dragged object at this point: its new position, and whether it is allowed. */
   hold({ model, layout, root, over, painter }, { x, y }, alone) {
     const { does } = this.drag;
     const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
@@ -1141,9 +1141,9 @@ class Timeline {
       ? holdRun(model, layout, this.view, { ...this.drag, alone }, x, lane)
       : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
-    this.drag.places = held.places; // they do not change while others stay
+    this.drag.places = held.places; // they do not change during a drag
     const outside = x < 0 || y < 0 || x > layout.width || y > layout.height;
-    if (outside) Object.assign(held, { change: null, says: "let go here: nothing changes" });
+    if (outside) Object.assign(held, { change: null, says: "release here to change nothing" });
     root.appendChild(tip);
     tip.textContent = held.says;
     tip.classList.toggle("refused", Boolean(held.refused || held.warns));
@@ -1152,7 +1152,7 @@ class Timeline {
     this.overSoon();
   }
 
-  /** Has the server change the plan; what is held stays drawn until the answer is there. */
+  /** Ask the server for a change. The dragged object stays drawn until the answer arrives. */
   change(change) {
     this.tip.hidden = true;
     this.tip.classList.remove("refused");
@@ -1160,12 +1160,12 @@ class Timeline {
     else {
       this.held ??= { blocks: "block" in change ? [change.block] : [], refused: "", from: -1, to: -1, ghosts: [], run: this.looked.row >= 0 && this.model.changing ? nameOfRun(this.model, this.looked.row) : undefined };
       this.send("edit", { of: this.model.digest, ...change });
-      this.rest(); // a report that is due would run the page in the midst of this
+      this.rest(); // send a pending report first, because it would run the page during this change
     }
     this.overSoon();
   }
 
-  /** Has the server pin these runs, or unpin them where all of them are pinned. */
+  /** Ask the server to pin these runs, or to unpin them if all are pinned. */
   pin(rows) {
     if (rows.length && rows[0] >= 0) this.change({ does: "pin", runs: rows.map((row) => nameOfRun(this.model, row)) });
   }
@@ -1177,7 +1177,7 @@ class Timeline {
     return rows;
   }
 
-  /** The selected block by an arrow: to the device above or below, or as long as one unit more or less. */
+  /** Change the selected block by an arrow key: move it to the device above or below, or change its duration by one unit. */
   nudge(arrow, swaps) {
     const { model, looked } = this;
     const block = model.block[looked.row];
@@ -1206,7 +1206,7 @@ class Timeline {
     return refused ? undefined : this.change({ does: "move", block, source, target, alone: false });
   }
 
-  /** Has the selected run swap places with the one before or after it on its device. */
+  /** Swap the selected run with the previous or next one on its device. */
   swap(by) {
     const { model, looked } = this;
     const lane = model.lanes[model.on[model.which[looked.row]][0]];
@@ -1253,7 +1253,7 @@ class Timeline {
     }[event.key.toLowerCase()];
     if (!does) return;
     event.preventDefault();
-    event.stopPropagation(); // the page has keys of its own
+    event.stopPropagation(); // the page has other keys
     does();
   }
 
@@ -1262,7 +1262,7 @@ class Timeline {
   }
 }
 
-// -------------------------------------------------------------------- small things of the page
+// -------------------------------------------------------------------- helpers
 
 function put(parent, tag, name, text = "") {
   const made = document.createElement(tag);

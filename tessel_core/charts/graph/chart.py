@@ -1,4 +1,4 @@
-"""An operator graph as a layered drawing that answers to pointing, zooming and selecting."""
+"""Layered drawing of an operator graph, with hover texts, zoom and selection."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from tessel_core.charts.palette import FAINT, QUIET, TRANSFER
 from tessel_core.model import OperatorGraph, Placement
 
 _WIDTH = 1_150
-"""Pixels that a picture has across a small screen; wider ones only leave more room."""
-_LEAST_HEIGHT, _MOST_HEIGHT = 420, 1_400
-_AREA = 24 * 24
-"""Square pixels that a mark should have with the lines around it."""
+"""Width of a picture on a small screen, in pixels."""
+_MIN_HEIGHT, _MAX_HEIGHT = 420, 1_400
+_PIXELS_PER_MARK = 24 * 24
+"""Area of a mark with the lines around it, in square pixels."""
 _LARGEST_LANE, _SMALLEST_LANE = 46.0, 3.0
 _TOP, _BOTTOM = 34, 16
 _MOVED, _INSIDE, _KEPT = "between devices", "tensors", "kept for the backward pass"
-_MOST_LINES = 14_000
-"""The limit of all traces together: half a megabyte."""
-_APART = 1e6
-"""More than any drawing is wide: levels times this do not mix."""
-_MANY = 3_000
-"""Lines above which they are thin."""
+_MAX_LINES = 14_000
+"""Limit of lines in all traces together, about half a megabyte."""
+_ROW_STRIDE = 1e6
+"""Larger than the width of any drawing, so that positions of different lanes do not overlap."""
+_THIN_ABOVE = 3_000
+"""Drawings with more lines use thin ones."""
 
 
 def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: Placement | None = None) -> go.Figure:
-    """The graph as `view` says, on `placement` if there is one.
+    """Draw the graph with the grouping and colours of `view`, and with the devices of `placement` if given.
 
-    Every mark is a point whose customdata is the index of its first operator, see `selected_operators`.  Forward marks
-    are circles from left to right in the upper part of each row, backward ones diamonds that come back below; rows
-    follow each other as lines of text do.  A dot marks what is pinned, a second colour around a mark a second device.
+    Forward marks are circles from left to right in the upper part of each row. Backward marks are diamonds from right
+    to left below. Rows continue like lines of text. A dot marks pinned operators, and an outline a second device. The
+    customdata of a mark is the index of its first operator, for `selected_operators`.
     """
     view = view or GraphView()
     shown = marked(graph, view, placement)
     if not shown.marks:
-        return _finish(go.Figure(), _LEAST_HEIGHT)
-    target = round(min(_MOST_HEIGHT, max(_LEAST_HEIGHT, len(shown.marks) * _AREA / _WIDTH)))
+        return _finish(go.Figure(), _MIN_HEIGHT)
+    target = round(min(_MAX_HEIGHT, max(_MIN_HEIGHT, len(shown.marks) * _PIXELS_PER_MARK / _WIDTH)))
     with_layers = view.group_by is GroupBy.OPERATOR and names_layers(shown)
     between_rows = LANES_OF_LAYERS if with_layers else 1
     layout = layout_of(shown, Frame(_WIDTH / target, between_rows, _LARGEST_LANE / target))
@@ -62,10 +62,10 @@ def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: 
 def selected_operators(
     points: Iterable[Mapping[str, Any]], graph: OperatorGraph, view: GraphView, placement: Placement | None = None
 ) -> tuple[str, ...]:
-    """The names behind points that a person selected in `graph_chart` with these arguments, in the graph's order.
+    """Return the names of the operators that a user selected in the `graph_chart` with these arguments.
 
-    A group selects all its operators.  Points are what Streamlit and plotly report; those without one of our
-    customdata are passed over, as are operators that `view` does not draw.
+    They are in the order of the graph. A group selects all its operators. `points` are as Streamlit and plotly report
+    them. Points without customdata of a mark are ignored, and so are operators that `view` does not draw.
     """
     shown = marked(graph, view, placement)
     firsts = [first for point in points if isinstance(first := point.get("customdata"), int)]
@@ -75,7 +75,7 @@ def selected_operators(
 
 
 def _ground(layout: Layout, between_rows: int) -> list[dict[str, Any]]:
-    """Shapes: faint ground under what runs backward, and a faint line between rows."""
+    """Return shapes: a faint background for backward marks, and a faint line between rows."""
     across = {"x0": -0.7, "x1": layout.width - 0.3, "layer": "below"}
     band = {"type": "rect", **across, "fillcolor": FAINT, "line": {"width": 0}}
     bands = [{**band, "y0": row.middle - 0.6, "y1": row.bottom - 0.4} for row in layout.rows if row.bottom > row.middle]
@@ -89,24 +89,24 @@ def _ground(layout: Layout, between_rows: int) -> list[dict[str, Any]]:
 def _finish(figure: go.Figure, pixels: int) -> go.Figure:
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    # With the select tools as drag mode, Streamlit turns off that a click selects.
+    # Streamlit ignores clicks if the drag mode is a selection tool.
     return finish(figure, pixels, _TOP, _BOTTOM, margin={"l": 4, "r": 4}, legend=STILL_LEGEND, dragmode="pan")
 
 
 def _edge_traces(marked: MarkedGraph, layout: Layout, placement: Placement | None) -> list[go.Scatter]:
-    """Tensors kept for the backward pass below, those that move to another device on top.
+    """Return the lines: tensors kept for the backward pass at the bottom, tensors between devices on top.
 
-    Where there are more lines than a picture can hold, the longest are left out and the legend says so.
+    If there are too many lines, the longest are left out, and the legend says so.
     """
     moves = _moving(marked, layout, placement)
-    thin = len(layout.lines) > _MANY
+    thin = len(layout.lines) > _THIN_ABOVE
     looks = (
         (_MOVED, moves, {"color": TRANSFER, "width": 1.0 if thin else 1.6}),
         (_INSIDE, ~layout.mirror & ~moves, {"color": QUIET, "width": 0.7 if thin else 1.1}),
         (_KEPT, layout.mirror & ~moves, {"color": QUIET, "width": 0.5, "dash": "dot"}),
     )
     traces: list[go.Scatter] = []
-    room = _MOST_LINES
+    room = _MAX_LINES
     for name, chosen, look in looks:
         lines = _joined(layout.lines[chosen])
         if len(lines):
@@ -116,7 +116,7 @@ def _edge_traces(marked: MarkedGraph, layout: Layout, placement: Placement | Non
 
 
 def _moving(marked: MarkedGraph, layout: Layout, placement: Placement | None) -> NDArray[np.bool_]:
-    """Per line, whether a tensor along it moves between operators that are not on the same devices."""
+    """Return, for each line, whether it carries a tensor between operators on different devices."""
     moves = np.zeros(len(layout.lines), dtype=bool)
     if placement is None:
         return moves
@@ -129,7 +129,7 @@ def _moving(marked: MarkedGraph, layout: Layout, placement: Placement | None) ->
 
 
 def _trace(name: str, lines: NDArray[np.float64], room: int, look: dict[str, Any]) -> go.Scatter:
-    """The shortest of the lines, as many as there is room for."""
+    """Return a trace of the shortest lines, up to `room`."""
     left_out = len(lines) - room
     if left_out > 0:
         length = np.hypot(lines[:, 2] - lines[:, 0], lines[:, 3] - lines[:, 1])
@@ -141,7 +141,7 @@ def _trace(name: str, lines: NDArray[np.float64], room: int, look: dict[str, Any
 
 
 def _joined(lines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Level lines that continue each other are one line, and so are upright ones: the picture is the same."""
+    """Join horizontal lines that continue each other, and likewise vertical ones. The picture stays the same."""
     swapped = [1, 0, 3, 2]
     return _levels_joined(_levels_joined(lines)[:, swapped])[:, swapped]
 
@@ -154,14 +154,14 @@ def _levels_joined(lines: NDArray[np.float64]) -> NDArray[np.float64]:
     left, right = np.minimum(flat[:, 0], flat[:, 2]), np.maximum(flat[:, 0], flat[:, 2])
     order = np.lexsort((left, flat[:, 1]))
     y, left, right = flat[order, 1], left[order], right[order]
-    reached = np.maximum.accumulate(right + y * _APART) - y * _APART
+    reached = np.maximum.accumulate(right + y * _ROW_STRIDE) - y * _ROW_STRIDE
     firsts = np.flatnonzero(np.append(True, (y[1:] != y[:-1]) | (left[1:] > reached[:-1])))
     ends = np.maximum.reduceat(right, firsts)
     return np.concatenate([lines[~level], np.stack([left[firsts], y[firsts], ends, y[firsts]], axis=1)])
 
 
 def _drawn(lines: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both coordinates of the ends, with a gap behind each line."""
+    """Return the coordinates of all ends, with a gap after each line."""
     gap = np.full(len(lines), np.nan)
     x = np.stack([lines[:, 0], lines[:, 2], gap], axis=1).ravel()
     y = np.stack([lines[:, 1], lines[:, 3], gap], axis=1).ravel()

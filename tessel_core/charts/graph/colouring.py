@@ -1,4 +1,4 @@
-"""Colours of the marks, and their legend."""
+"""Colours of the marks, and the entries of their legend."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tessel_core.units import flops_scale, many, memory_scale, time_scale
 Key = TypeVar("Key", int, str)
 
 _NOT_KNOWN = "not known"
-_MOST_KINDS = 8
-"""Kinds of operators that get a colour of their own, the most frequent ones."""
-_MOST_LISTED = 12
+_MAX_KINDS = 8
+"""Number of operator kinds with a separate colour, the most frequent ones."""
+_MAX_LEGEND_ENTRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Tint:
-    """Marks of one colour, and what the legend says of them; nothing if empty."""
+    """Marks of one colour, with the name for the legend. Empty: no legend entry."""
 
     name: str
     colour: str
@@ -31,7 +31,7 @@ class Tint:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """Marks coloured by an amount, in the unit that the title names."""
+    """Marks coloured by an amount. The title names its unit."""
 
     title: str
     marks: tuple[int, ...]
@@ -39,7 +39,7 @@ class Gradient:
 
 
 def colours_of(marked: MarkedGraph, view: GraphView, placement: Placement | None) -> tuple[list[Tint], Gradient | None]:
-    """Every mark once, in one of the tints or in the gradient."""
+    """Return the colours of all marks. Each mark is in one tint or in the gradient."""
     if view.colour_by in (ColourBy.TIME, ColourBy.FLOPS, ColourBy.MEMORY):
         return _by_amount(marked, view)
     if view.colour_by is ColourBy.DEVICE and placement is not None:
@@ -52,12 +52,12 @@ def colours_of(marked: MarkedGraph, view: GraphView, placement: Placement | None
 
 
 def devices_of(mark: Mark, placement: Placement) -> tuple[int, ...]:
-    """Devices that any of the mark's operators is on, in the order of its operators."""
+    """Return the devices of a mark's operators, in the order of the operators."""
     return tuple(dict.fromkeys(d for member in mark.members for d in placement.assignment[member]))
 
 
 def amount_of(operators: Iterable[Operator], what: ColourBy, kind: str) -> float | None:
-    """Time on devices of `kind`, FLOPs or bytes of memory of all of them; None where none is known."""
+    """Return the sum of time on `kind`, FLOPs or bytes of memory of the operators. None if no amount is known."""
     known = [amount for each in operators if (amount := _amount(each, what, kind)) is not None]
     return sum(known) if known else None
 
@@ -90,43 +90,43 @@ def _by_amount(marked: MarkedGraph, view: GraphView) -> tuple[list[Tint], Gradie
 
 
 def _by_device(marked: MarkedGraph, placement: Placement) -> list[Tint]:
-    """A mark on several devices has the colour of the first."""
+    """Return one tint per device. A mark on several devices has the colour of the first."""
     firsts = [next(iter(devices_of(mark, placement)), None) for mark in marked.marks]
     names = {d: device.name for d, device in enumerate(placement.devices)}
     return _tints(firsts, _if_few(names, SLOTS), "no device")
 
 
 def _by_kind(marked: MarkedGraph) -> list[Tint]:
-    """The most frequent kind of its operators is the mark's."""
+    """Return one tint per kind. The kind of a mark is the most frequent kind of its operators."""
     operators = marked.graph.operators
     kinds = [Counter(operators[i].kind for i in mark.members).most_common(1)[0][0] for mark in marked.marks]
-    frequent = {kind: kind for kind, _ in Counter(kind for kind in kinds if kind).most_common(_MOST_KINDS)}
+    frequent = {kind: kind for kind, _ in Counter(kind for kind in kinds if kind).most_common(_MAX_KINDS)}
     return _tints(kinds, frequent, "other kinds" if frequent else _NOT_KNOWN)
 
 
 def _by_colour_class(marked: MarkedGraph) -> list[Tint]:
-    """The first operator's class; there may be hundreds, so colours come again and the legend lists few."""
+    """Return one tint per colour class of a mark's first operator. With many classes, colours repeat."""
     firsts = [marked.graph.operators[mark.members[0]].colour for mark in marked.marks]
     return _tints(firsts, _if_few({each: each for each in firsts if each is not None}), "no colour class")
 
 
 def _by_direction(marked: MarkedGraph) -> list[Tint]:
-    """The legend needs no name where there is one direction only."""
+    """Return one tint per direction. With only one direction, the legend needs no name."""
     training = any(mark.backward for mark in marked.marks)
     sides = ((BlockKind.FORWARD, False), (BlockKind.BACKWARD, True))
     found = [(kind, tuple(i for i, mark in enumerate(marked.marks) if mark.backward is back)) for kind, back in sides]
     return [Tint(str(kind) if training else "", KIND_COLOURS[kind], marks) for kind, marks in found if marks]
 
 
-def _if_few(names: Mapping[Key, str], most: int = _MOST_LISTED) -> dict[Key, str]:
-    """The names for the legend, empty where they are more than it lists."""
+def _if_few(names: Mapping[Key, str], most: int = _MAX_LEGEND_ENTRIES) -> dict[Key, str]:
+    """Return the names for the legend. They are empty if there are more than `most`."""
     return {key: name if len(names) <= most else "" for key, name in names.items()}
 
 
 def _tints(keys: Sequence[Key | None], names: Mapping[Key, str], rest: str) -> list[Tint]:
-    """The marks by their keys, in colours by the place of a key among the names; what has no name is the `rest`.
+    """Group marks by their keys. The colour of a key depends on its position in `names`; other keys are the `rest`.
 
-    Keys of one colour and one name are one tint: a browser likes few traces.
+    Keys with the same colour and name form one tint, so that the browser gets few traces.
     """
     looks: dict[Key | None, tuple[str, str]] = {
         key: (name, slot_colour(slot)) for slot, (key, name) in enumerate(names.items())

@@ -1,4 +1,4 @@
-"""An operator graph as the marks of a drawing: a view of it, and operators in groups that form no circle."""
+"""Views of an operator graph, and groups of operators as the marks of a drawing, without cycles."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tessel_core.model import CPU, OperatorGraph, Placement
 from tessel_core.model.checks import circles, quotient
 
 OVERVIEW_ABOVE = 150
-"""Operators that a person takes in at a glance; larger graphs begin as an overview."""
-_FEWEST_TELLING = 4
-"""Marks below which an overview tells nothing."""
+"""Graphs with more operators are first shown grouped."""
+_MIN_OVERVIEW_MARKS = 4
+"""An overview with fewer marks is not useful."""
 
 
 class GroupBy(StrEnum):
-    """The things that one mark of the drawing can stand for."""
+    """What one mark of the drawing stands for."""
 
     OPERATOR = "operator"
     LAYER = "layer"
-    """The folders that operators' names begin with, up to a depth."""
+    """Leading parts of the operators' names, up to a depth."""
     COLOUR = "colour class"
     DEVICE = "device"
-    """The devices of a placement; without one, operators."""
+    """Devices of a placement. Without a placement, operators."""
 
 
 class ColourBy(StrEnum):
-    """The properties that a mark's colour can show."""
+    """Property that a mark's colour shows."""
 
     DIRECTION = "direction"
     DEVICE = "device"
@@ -43,28 +43,28 @@ class ColourBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphView:
-    """A selection of operators, their grouping and emphasis; all names are operators' except those of `expanded`."""
+    """Grouping, colours and selection of a drawing. Names are names of operators, except in `expanded`."""
 
     group_by: GroupBy = GroupBy.OPERATOR
     depth: int = 1
-    """For layers: how many folders deep, counted from where the names of a graph begin to differ."""
+    """Number of name parts that identify a layer, counted from where the graph's names begin to differ."""
     expanded: frozenset[str] = frozenset()
-    """Keys of groups that are opened: a folder shows what is in it, any other group its operators."""
+    """Keys of expanded groups. A layer shows its sublayers; another group shows its operators."""
     colour_by: ColourBy = ColourBy.DIRECTION
     highlight: frozenset[str] = frozenset()
-    """If there are any, all others are dimmed."""
+    """Operators to highlight. If there are any, all others are dimmed."""
     pinned: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
-    """If there are any, nothing else is drawn: a close look at a selection."""
+    """Operators to draw. Empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One mark of the drawing: an operator, or operators of one direction that are drawn as one."""
+    """One mark of the drawing: an operator, or a group of operators of one direction."""
 
     name: str
     key: str
-    """The group's key, for `GraphView.expanded`; empty for a single operator."""
+    """Key of the group, for `GraphView.expanded`. Empty for a single operator."""
     members: tuple[int, ...]
     """Operator indices, ascending."""
     backward: bool
@@ -72,31 +72,31 @@ class Mark:
 
 @dataclass(frozen=True)
 class MarkedGraph:
-    """Marks in the order of their first operators, and the arcs between them, acyclic and each once."""
+    """Marks in the order of their first operators. The arcs between them are unique and form no cycle."""
 
     graph: OperatorGraph
     marks: tuple[Mark, ...]
 
     @cached_property
     def mark_of(self) -> dict[int, int]:
-        """The mark of each operator that is drawn."""
+        """Index of the mark of each drawn operator."""
         return {member: i for i, mark in enumerate(self.marks) for member in mark.members}
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of marks with a tensor from the first to the second."""
+        """Pairs of marks, with a tensor from the first to the second."""
         return tuple(dict.fromkeys(self.arc_of.values()))
 
     @cached_property
     def arc_of(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """The pair of marks that each arc of the graph is drawn between, where both ends are drawn and differ."""
+        """Pair of marks for each arc of the graph whose ends are in different drawn marks."""
         at = self.mark_of
         pairs = ((arc, (at.get(arc[0], -1), at.get(arc[1], -1))) for arc in self.graph.arcs)
         return {arc: ends for arc, ends in pairs if min(ends) >= 0 and ends[0] != ends[1]}
 
     @cached_property
     def mates(self) -> tuple[tuple[int, ...], ...]:
-        """Per mark that is backward, the forward marks that it mirrors: `forward_of`, else what shares its device."""
+        """Forward marks that each backward mark mirrors, from `forward_of` or else from the colocated operators."""
         found: list[set[int]] = [set() for _ in self.marks]
         operators, graph = self.graph.operators, self.graph
         for member, mark in self.mark_of.items():
@@ -110,10 +110,10 @@ class MarkedGraph:
 
 
 def marked(graph: OperatorGraph, view: GraphView, placement: Placement | None = None) -> MarkedGraph:
-    """The graph as `view` groups it.
+    """Group the graph as `view` says.
 
-    Forward and backward operators are never one mark.  Where marks would form a circle, those on it are cut into
-    consecutive pieces.
+    Forward and backward operators are never in one mark. Marks that would form a cycle are cut into consecutive
+    pieces.
     """
     shown = [i for i, operator in enumerate(graph.operators) if not view.only or operator.name in view.only]
     keys = _keys(graph, view, placement)
@@ -132,13 +132,13 @@ def marked(graph: OperatorGraph, view: GraphView, placement: Placement | None = 
 
 
 def overview(graph: OperatorGraph) -> GraphView:
-    """A view to begin with: all operators of a small graph, layers of a large one, or its colour classes."""
+    """Return the first view of a graph: operators of a small graph, layers or colour classes of a large one."""
     whole = GraphView()
     if len(graph.operators) <= OVERVIEW_ABOVE:
         return whole
     candidates = [GraphView(GroupBy.LAYER, depth) for depth in (1, 2)] + [GraphView(GroupBy.COLOUR)]
     counts = {view: len(marked(graph, view).marks) for view in candidates}
-    telling = [view for view in candidates if _FEWEST_TELLING <= counts[view] <= OVERVIEW_ABOVE]
+    telling = [view for view in candidates if _MIN_OVERVIEW_MARKS <= counts[view] <= OVERVIEW_ABOVE]
     if telling:
         return telling[0]
     fewest = min(candidates, key=counts.__getitem__)
@@ -146,12 +146,12 @@ def overview(graph: OperatorGraph) -> GraphView:
 
 
 def layer_names(graph: OperatorGraph) -> list[str]:
-    """Per operator, the layer that it is in, by its name; empty where its name says none."""
+    """Return the layer of each operator, according to its name. Empty if its name has none."""
     return _folder_keys(graph, GraphView())
 
 
 def accelerator_kind(graph: OperatorGraph) -> str:
-    """The first kind of accelerator that the graph has times for, else the host's kind."""
+    """Return the first kind of accelerator with times in the graph, or else the host's kind."""
     return next((kind for kind in graph.kinds if kind != CPU), CPU)
 
 
@@ -165,7 +165,7 @@ def _mark(
 
 
 def _keys(graph: OperatorGraph, view: GraphView, placement: Placement | None) -> list[str]:
-    """Per operator, the key of its group; empty where it stands alone."""
+    """Return the key of each operator's group. Empty for a single operator."""
     if view.group_by is GroupBy.LAYER:
         return _folder_keys(graph, view)
     keys = [""] * len(graph.operators)
@@ -177,7 +177,7 @@ def _keys(graph: OperatorGraph, view: GraphView, placement: Placement | None) ->
 
 
 def _folder_keys(graph: OperatorGraph, view: GraphView) -> list[str]:
-    """Per operator, its folder at the view's depth; a backward operator is filed with its forward one."""
+    """Return the layer of each operator at the view's depth. A backward operator has its forward operator's layer."""
     paths = [_parts(operator.forward_of or operator.name)[:-1] for operator in graph.operators]
     filed = [path for path in paths if path]
     common = _shared_length(min(filed), max(filed)) if filed else 0
@@ -185,12 +185,12 @@ def _folder_keys(graph: OperatorGraph, view: GraphView) -> list[str]:
 
 
 def _shared_length(one: list[str], other: list[str]) -> int:
-    """The number of leading folders that two paths share; of the first and the last path, those of all paths."""
+    """Return the number of leading parts that two paths share. For the first and last path, all paths share them."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _opened(path: list[str], depth: int, expanded: frozenset[str]) -> str:
-    """The shallowest folder from `depth` on that is not expanded; empty where all are."""
+    """Return the key of the first layer at `depth` or deeper that is not expanded. Empty if all are."""
     for deep in range(depth, max(depth, len(path)) + 1):
         key = "/".join(path[:deep])
         if key not in expanded:
@@ -199,7 +199,7 @@ def _opened(path: list[str], depth: int, expanded: frozenset[str]) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    """The folders and the last part of a name.
+    """Return the parts of a name.
 
     >>> _parts("/layers.0/mlp/up"), _parts("layers.0.mlp.up"), _parts("42")
     (['layers.0', 'mlp', 'up'], ['layers', '0', 'mlp', 'up'], ['42'])
@@ -208,12 +208,12 @@ def _parts(name: str) -> list[str]:
 
 
 def short_name(name: str) -> str:
-    """The last part of a name, which tells operators of one layer apart."""
+    """Return the last part of a name, which is unique within its layer."""
     return _parts(name)[-1]
 
 
 def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[list[list[int]]]:
-    """Each group as its pieces: itself, where no way leads out of it and back."""
+    """Return the pieces of each group. A group that lies on no cycle is one piece."""
     group_of = {member: g for g, members in enumerate(groups) for member in members}
     arcs = [(group_of[a], group_of[b]) for a, b in graph.arcs if a in group_of and b in group_of]
     pieces = [[members] for members in groups]
@@ -225,9 +225,9 @@ def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[
 
 
 def _runs(graph: OperatorGraph, group_of: dict[int, int], within: set[int]) -> list[list[int]]:
-    """`within` in an order that the arcs allow, cut where the group changes: such pieces form no circle.
+    """Return `within` in topological order, cut where the group changes. Such pieces form no cycle.
 
-    The order stays in a group as long as it can.
+    The order stays in one group as long as possible.
     """
     waiting = {i: sum(before in within for before in graph.predecessors[i]) for i in sorted(within)}
     ready: dict[int, deque[int]] = {}

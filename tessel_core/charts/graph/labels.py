@@ -1,4 +1,4 @@
-"""The text of the drawing: names under marks and over rows, where they fit, and the hover text of each mark."""
+"""Text of the drawing: names below marks and above rows, where they fit, and hover texts."""
 
 from __future__ import annotations
 
@@ -16,45 +16,43 @@ from tessel_core.model import Operator, OperatorGraph, Placement
 from tessel_core.units import show_flops, show_memory, show_time
 
 LABEL_SIZE, LABEL_PX = 10, 15
-"""Sizes in pixels of letters, and of a label below its mark."""
+"""Height in pixels of letters, and of a label below its mark."""
 LAYER_SIZE, LANES_OF_LAYERS = 9, 2
-"""Size of letters in pixels, and free lanes for layers' names above a row."""
-_LABELLED, _LAYERED = 150, 5_000
-"""Marks up to which each may have its label, and up to which rows have room for the names of layers."""
-_MOST_LAYERS = 300
+"""Height of letters in pixels, and number of free lanes above a row for the names of layers."""
+_MAX_LABELLED, _MAX_LAYERED = 150, 5_000
+"""Largest number of marks with a label each, and with the names of layers above rows."""
+_MAX_LAYER_NAMES = 300
 _BACKWARD = "/backward"
-"""Suffix that names a backward operator after its forward one."""
-_LETTER = 6.0
-"""Pixels of a letter at that size."""
-_LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26
-"""A lane in pixels that has room for a label under its mark; a label with fewer letters tells nothing."""
+"""Suffix of a backward operator's name after its forward operator's name."""
+_LETTER_PIXELS = 6.0
+"""Width of a letter in a label."""
+_MIN_LANE_PIXELS, _MIN_LETTERS, _MAX_LETTERS = 24, 5, 26
+"""Height of a lane with room for labels, and limits for the letters of a label."""
 
-_DETAILED = 5_000
-"""Marks up to which the hover text has all details; beyond, only names, so that a picture stays below two megabytes."""
-_LONGEST, _BRIEF = 60, 24
-"""Letters of a name; briefly, its last ones."""
-_MOST_LISTED = 6
+_MAX_DETAILED = 5_000
+"""With more marks, hover texts have only names, so that a picture stays below two megabytes."""
+_NAME_LETTERS, _BRIEF_LETTERS = 60, 24
+"""Letters of a name in detailed hover texts, and in brief ones."""
+_MAX_LISTED = 6
 
 
 def has_labels(lane_px: float) -> bool:
-    """Whether lanes leave room for labels."""
-    return lane_px >= _LEAST_LANE
+    """Return whether lanes are high enough for labels."""
+    return lane_px >= _MIN_LANE_PIXELS
 
 
 def labels_of(marked: MarkedGraph, layout: Layout, column_px: float, lane_px: float) -> list[str]:
-    """Per mark the last part of its name, shortened to what is free on its lane, or nothing.
+    """Return a label for each mark: the last part of its name, shortened to fit, or empty.
 
-    `NAME/backward` has none where `NAME` has one above it: the mark's shape and place say the rest.
+    `NAME/backward` has no label if `NAME` has one above it, because the mark's shape shows its direction.
     """
     names = [short_name(mark.name) if len(mark.members) == 1 else mark.key for mark in marked.marks]
     if not has_labels(lane_px):
         return [""] * len(names)
     labels = []
     for name, free in zip(names, _free_columns(layout), strict=True):
-        letters = min(_MOST_LETTERS, int((free * column_px - 4) / _LETTER))
-        labels.append(
-            plain(_shortened(name, letters), _MOST_LETTERS) if letters >= min(len(name), _FEWEST_LETTERS) else ""
-        )
+        letters = min(_MAX_LETTERS, int((free * column_px - 4) / _LETTER_PIXELS))
+        labels.append(plain(_shortened(name, letters), _MAX_LETTERS) if letters >= min(len(name), _MIN_LETTERS) else "")
     return ["" if _says_backward_only(marked, i, labels) else label for i, label in enumerate(labels)]
 
 
@@ -66,7 +64,7 @@ def _says_backward_only(marked: MarkedGraph, i: int, labels: Sequence[str]) -> b
 
 
 def _shortened(name: str, letters: int) -> str:
-    """The end of a name that ends in a number, else its beginning.
+    """Return the end of a name that ends with a digit, or else its beginning.
 
     >>> _shortened("layers.12", 5), _shortened("attention", 5)
     ('…s.12', 'atte…')
@@ -77,14 +75,14 @@ def _shortened(name: str, letters: int) -> str:
 
 
 def names_layers(marked: MarkedGraph) -> bool:
-    """Whether the rows should say which layers they hold: where marks are too many for labels but have layers."""
-    return _LABELLED < len(marked.marks) <= _LAYERED and any(layer_names(marked.graph))
+    """Return whether to show names of layers above rows: if marks are too many for labels and have layers."""
+    return _MAX_LABELLED < len(marked.marks) <= _MAX_LAYERED and any(layer_names(marked.graph))
 
 
 def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[dict[str, Any]]:
-    """Annotations over the rows: each layer's name where it begins, as far as names do not run into each other.
+    """Return annotations above the rows: the name of each layer where it begins, unless names would overlap.
 
-    A layer that goes on from the row above is named again where that leaves room for the next one.
+    A layer that continues from the row above is named again if this leaves room for the next name.
     """
     shown: list[dict[str, Any]] = []
     named: set[str] = set()
@@ -93,17 +91,17 @@ def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[
         ordered = sorted(begun, key=lambda name: (begun[name], name))
         for name, following in zip(ordered, [*ordered[1:], None], strict=True):
             label = plain(name.rsplit("/", 1)[-1])
-            left, width = begun[name] * column_px, (len(label) + 2) * _LETTER
+            left, width = begun[name] * column_px, (len(label) + 2) * _LETTER_PIXELS
             yields = name in named and following is not None and begun[following] * column_px < left + width
             if left >= free_from and not yields:
                 shown.append(_annotation(label, begun[name], row.top - 1.1))
                 named.add(name)
                 free_from = left + width
-    return shown[:: -(-len(shown) // _MOST_LAYERS) or 1]
+    return shown[:: -(-len(shown) // _MAX_LAYER_NAMES) or 1]
 
 
 def _layer_starts(marked: MarkedGraph, layout: Layout) -> list[dict[str, int]]:
-    """Per row, the first column of each layer that has forward operators in it."""
+    """Return, for each row, the first column of each layer with forward operators."""
     names = layer_names(marked.graph)
     starts: list[dict[str, int]] = [{} for _ in layout.rows]
     rows = np.searchsorted([row.top for row in layout.rows], layout.y, side="right") - 1
@@ -128,7 +126,7 @@ def _annotation(text: str, x: int, y: float) -> dict[str, Any]:
 
 
 def _free_columns(layout: Layout) -> list[int]:
-    """Per mark, the columns from it to the nearest mark on its lane, or twice those to the edge."""
+    """Return, for each mark, the columns to the nearest mark on its lane, or twice those to the edge."""
     lanes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for mark, (x, y) in enumerate(zip(layout.x.tolist(), layout.y.tolist(), strict=True)):
         lanes[y].append((x, mark))
@@ -143,12 +141,10 @@ def _free_columns(layout: Layout) -> list[int]:
 
 
 def hover_texts(marked: MarkedGraph, view: GraphView, placement: Placement | None) -> list[str]:
-    """Per mark, lines of text for plotly."""
-    if len(marked.marks) > _DETAILED:
-        return [
-            plain(mark.name if len(mark.name) <= _BRIEF else "…" + mark.name[1 - _BRIEF :], _BRIEF)
-            for mark in marked.marks
-        ]
+    """Return the hover text of each mark."""
+    if len(marked.marks) > _MAX_DETAILED:
+        names, most = [mark.name for mark in marked.marks], _BRIEF_LETTERS
+        return [plain(name if len(name) <= most else "…" + name[1 - most :], most) for name in names]
     return ["<br>".join(filter(None, _hover_lines(marked.graph, mark, view, placement))) for mark in marked.marks]
 
 
@@ -162,8 +158,8 @@ def _hover_lines(graph: OperatorGraph, mark: Mark, view: GraphView, placement: P
     flops = amount_of(operators, ColourBy.FLOPS, "")
     pinned = sum(operator.name in view.pinned for operator in operators)
     return [
-        f"<b>{plain(mark.name, _LONGEST)}</b>",
-        f"{plain(what, _LONGEST)}, {direction}"
+        f"<b>{plain(mark.name, _NAME_LETTERS)}</b>",
+        f"{plain(what, _NAME_LETTERS)}, {direction}"
         + ("" if not pinned else ", pinned" if single else f", {pinned} pinned"),
         _listed(on),
         show_flops(flops) if flops else "",
@@ -197,4 +193,4 @@ def _colours_line(operators: list[Operator]) -> str:
 
 
 def _listed(parts: Sequence[str]) -> str:
-    return listed([plain(part, _LONGEST) for part in parts], _MOST_LISTED)
+    return listed([plain(part, _NAME_LETTERS) for part in parts], _MAX_LISTED)

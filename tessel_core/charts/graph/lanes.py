@@ -1,7 +1,7 @@
-"""Lanes of a layered drawing: the order within each column with few crossings, then lanes that keep lines straight.
+"""Lanes of a layered drawing: first an order within each column with few crossings, then lanes with straight lines.
 
-Barycentre sweeps (Sugiyama, Tagawa, Toda 1981) over the marks and the bends of long tensors; then every column is moved
-as near to its neighbours' lanes as its order allows, an isotonic regression (pool adjacent violators).
+Barycentre sweeps (Sugiyama, Tagawa, Toda 1981) order the marks and the bends of long tensors. Then each column moves as
+near to its neighbours' lanes as its order allows: an isotonic regression (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -12,37 +12,36 @@ from dataclasses import dataclass
 
 from tessel_core.model.checks import grouped
 
-_WORK = 400_000
-"""Steps of all sweeps together, about a third of a second."""
-_MOST_SWEEPS, _FEWEST_SWEEPS = 24, 3
-_NEARBY = 12
-"""Columns."""
+_MAX_STEPS = 400_000
+"""Limit of steps of all sweeps together, about a third of a second."""
+_MAX_SWEEPS, _MIN_SWEEPS = 24, 3
+_NEARBY_COLUMNS = 12
 
 
 Points = Sequence[tuple[int, ...]]
-"""Per point, others."""
+"""For each point, other points."""
 
 
 @dataclass(frozen=True)
 class Wires:
-    """Points in columns, and pieces of line between neighbouring columns, as (left point, right point)."""
+    """Points in columns, and line segments (left point, right point) between neighbouring columns."""
 
     columns: Sequence[Sequence[int]]
     pieces: list[tuple[int, int]]
     straight: frozenset[int]
-    """Points that are bends of a long line."""
+    """Points that are bends of long lines."""
 
     def neighbours(self) -> tuple[Points, Points]:
-        """Per point, those in the column to the left and to the right."""
+        """Return the neighbours of each point in the column to the left, and to the right."""
         count = sum(map(len, self.columns))
         return grouped(count, ((right, left) for left, right in self.pieces)), grouped(count, self.pieces)
 
 
 def lanes_of(wires: Wires) -> list[int]:
-    """Per point its lane, an integer; points of a column are on distinct lanes."""
+    """Return the lane of each point, an integer. Points of a column have distinct lanes."""
     left, right = wires.neighbours()
     steps = len(left) + len(wires.pieces)
-    sweeps = max(_FEWEST_SWEEPS, min(_MOST_SWEEPS, _WORK // (3 * steps + 1)))
+    sweeps = max(_MIN_SWEEPS, min(_MAX_SWEEPS, _MAX_STEPS // (3 * steps + 1)))
     columns = _least_crossed(wires.columns, left, right, sweeps)
     lanes = [0] * len(left)
     for column in columns:
@@ -60,13 +59,13 @@ def lanes_of(wires: Wires) -> list[int]:
 
 
 def _room(columns: list[list[int]]) -> list[int]:
-    """Per column, how far from the middle lane it may reach: as the tallest one nearby, so that nothing drifts."""
+    """Return how far each column may reach from the middle lane: as far as the tallest one nearby, to avoid drift."""
     heights = [len(column) for column in columns]
-    return [max(heights[max(0, i - _NEARBY) : i + _NEARBY + 1]) // 2 + 1 for i in range(len(columns))]
+    return [max(heights[max(0, i - _NEARBY_COLUMNS) : i + _NEARBY_COLUMNS + 1]) // 2 + 1 for i in range(len(columns))]
 
 
 def _least_crossed(points: Sequence[Sequence[int]], left: Points, right: Points, sweeps: int) -> list[list[int]]:
-    """The best of the orders that the sweeps come by."""
+    """Return the order with the fewest crossings that the sweeps find."""
     columns = [list(column) for column in points]
     place = [0.0] * len(left)
     for column in columns:
@@ -90,13 +89,13 @@ def _least_crossed(points: Sequence[Sequence[int]], left: Points, right: Points,
 
 
 def _number(column: list[int], place: list[float]) -> None:
-    """Places from the middle of the column, so that columns of different heights compare."""
+    """Set the places of a column's points, counted from its middle, so that columns of different heights compare."""
     for i, point in enumerate(column):
         place[point] = i - (len(column) - 1) / 2
 
 
 def _crossings(columns: list[list[int]], right: Points, place: list[float]) -> int:
-    """Pairs of pieces of line between two columns that cross."""
+    """Return the number of crossings of line segments."""
     total = 0
     for column in columns:
         seen: list[float] = []
@@ -111,11 +110,10 @@ def _crossings(columns: list[list[int]], right: Points, place: list[float]) -> i
 def _straighten(
     column: list[int], half: int, lanes: list[int], near: Sequence[Sequence[int]], straight: frozenset[int]
 ) -> None:
-    """Move a column's points to the median lanes of their neighbours, least squares with the order kept.
+    """Move a column's points towards the median lanes of their neighbours, by least squares without changing the order.
 
-    They stay within lanes -half to half.
-
-    With wish w and place i of a point, w - i must not fall along the column; bends weigh more than marks.
+    The points stay within lanes -half to half. With target lane w and place i of a point, w - i must not fall along the
+    column. Bends have more weight than marks.
     """
     pools: list[tuple[float, float, int]] = []
     for i, point in enumerate(column):
@@ -136,6 +134,6 @@ def _straighten(
 
 
 def _median(lanes: list[int]) -> int:
-    """The median; of two, the one nearer to the middle lane, or long drawings would drift to one side."""
+    """Return the median. Of two candidates, take the one nearer to the middle lane, so that drawings do not drift."""
     ordered = sorted(lanes)
     return min(ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2], key=abs)

@@ -1,6 +1,6 @@
 """Columns of a layered drawing: forward operators from left to right, backward ones from right to left.
 
-The first step of Sugiyama's method (Sugiyama, Tagawa, Toda 1981), by longest paths.
+This is the first step of Sugiyama's method (Sugiyama, Tagawa, Toda 1981), with longest paths.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tessel_core.model.checks import grouped, topological_order
 IntArray = NDArray[np.int64]
 Arcs = Sequence[tuple[int, int]]
 
-_TALLEST, _TALLER_THAN_SQUARE = 12, 1.5
-"""Marks that any column may take, and times the side of the square of all marks; larger layers get several columns."""
+_MIN_COLUMN_LIMIT, _COLUMN_LIMIT_FACTOR = 12, 1.5
+"""The limit of marks per column is the larger of the first, and the second times the square root of all marks."""
 
 
 @dataclass(frozen=True)
 class Directions:
-    """The direction of every mark's tensors."""
+    """Direction of each mark's tensors."""
 
     backward: tuple[bool, ...]
     comes_back: bool
     """Whether the backward pass is drawn from right to left.
 
-    It runs against the forward one, except in files that leave out where the loss is and give it the same arcs.
+    This holds except for files that omit the loss and give the backward pass the same arcs as the forward pass.
     """
 
     @classmethod
     def of(cls, arcs: Arcs, backward: Sequence[bool], mates: Sequence[Sequence[int]]) -> Directions:
-        """The backward pass comes back unless most of its arcs follow those of the forward marks that it mirrors."""
+        """Draw the backward pass from right to left, unless most of its arcs run along those of the mirrored marks."""
         before = grouped(len(backward), ((target, source) for source, target in arcs))
         place = {mark: i for i, mark in enumerate(topological_order(before))}
         pairs = [(mates[a][0], mates[b][0]) for a, b in arcs if mates[a] and mates[b]]
@@ -41,21 +41,20 @@ class Directions:
         return cls(tuple(backward), 2 * along <= sum(one != other for one, other in pairs))
 
     def leftward(self, mark: int) -> bool:
-        """Whether the mark's tensors go to the left."""
+        """Return whether the mark's tensors go to the left."""
         return self.backward[mark] and self.comes_back
 
     def rightward(self, arcs: Arcs) -> list[tuple[int, int]]:
-        """Arcs between marks of one direction, the left end first."""
+        """Return the arcs between marks of one direction, left end first."""
         one_way = ((a, b) for a, b in arcs if self.backward[a] == self.backward[b])
         return [(b, a) if self.leftward(a) else (a, b) for a, b in one_way]
 
 
 def columns_of(arcs: Arcs, directions: Directions, mates: Sequence[Sequence[int]]) -> IntArray:
-    """Per mark, its column from 0 on.
+    """Return the column of each mark, from 0.
 
-    An arc between marks of one direction goes at least one column on, to the right or, where the backward pass comes
-    back, to the left.  A backward mark stands no further left than the forward marks that it mirrors, and straight
-    below where arcs allow.
+    An arc between marks of one direction spans at least one column, in that direction. A backward mark is never left
+    of the forward marks that it mirrors, and directly below them if arcs allow.
     """
     backward = directions.backward
     count = len(backward)
@@ -79,7 +78,7 @@ def _pulled(
     mates: Sequence[Sequence[int]],
     reflections: Sequence[Sequence[int]],
 ) -> int:
-    """The column for `v` further right: over its mirrors, or next to its consumers if that shortens its arcs."""
+    """Return a column for `v` further right: above its mirror marks, or next to its consumers if arcs get shorter."""
     room = min((column[u] - 1 for u in after[v]), default=None)
     if reflections[v]:
         over = min(column[u] for u in reflections[v])
@@ -90,8 +89,8 @@ def _pulled(
 
 
 def _split_tall(column: IntArray, backward: NDArray[np.bool_]) -> IntArray:
-    """Columns with too many marks of one direction to stand above each other become several neighbours."""
-    tallest = max(_TALLEST, round(_TALLER_THAN_SQUARE * len(column) ** 0.5))
+    """Split columns with too many marks of one direction into neighbouring columns."""
+    tallest = max(_MIN_COLUMN_LIMIT, round(_COLUMN_LIMIT_FACTOR * len(column) ** 0.5))
     rank = np.zeros_like(column)
     for side in (False, True):
         where = np.flatnonzero(backward == side)

@@ -1,6 +1,6 @@
-"""Positions of the marks of a layered drawing: columns folded into rows, as words into lines of text.
+"""Positions of the marks of a layered drawing. Columns are broken into rows, like words into lines of text.
 
-The forward pass runs from left to right in the upper band of each row, the backward pass comes back in the lower one.
+The forward pass runs from left to right in the upper band of each row, the backward pass back in the lower band.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from tessel_core.charts.graph.layers import Arcs, Directions, IntArray, columns_
 from tessel_core.model.checks import grouped
 
 _BETWEEN_BANDS = 1
-"""Lanes left free."""
-_MOST_ROWS = 120
-_WIDER = 1.5
-"""Columns are wider than lanes are high, so that labels fit."""
-_STUB = 0.45
-"""Columns that each visible end of an interrupted line spans."""
-_LONGEST_MIRROR = 6
-"""Columns; a line from a forward mark to its mirror that is longer would only cross others."""
-_BENDS_PER_MARK, _MOST_BENDS = 5, 25_000
-"""About so many bends are worth their room; arcs that reach further are drawn by their ends only."""
+"""Free lanes between the two bands of a row."""
+_MAX_ROWS = 120
+_COLUMN_ASPECT = 1.5
+"""Width of a column over height of a lane, so that labels fit."""
+_STUB_COLUMNS = 0.45
+"""Length of each visible end of an interrupted line."""
+_MAX_MIRROR_COLUMNS = 6
+"""Longest line from a forward mark to its mirror. Longer ones are interrupted, because they would cross others."""
+_BENDS_PER_MARK, _MAX_BENDS = 5, 25_000
+"""Approximate limits of bends. Only the two ends of longer arcs are drawn."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Integer positions, x in columns to the right and y in lanes down, and the lines between them."""
+    """Positions of marks, x in columns to the right and y in lanes down, and the lines between them."""
 
     x: IntArray
     y: IntArray
     rows: tuple[Row, ...]
     lines: NDArray[np.float64]
-    """Shaped (lines, 4): x and y of both ends."""
+    """Coordinates x and y of both ends, with shape (lines, 4)."""
     arc_of_line: tuple[IntArray, IntArray]
-    """Pairs of an arc and a line along it, as (arcs, lines) of one length; a trunk carries several arcs."""
+    """Arrays of arcs and of their lines, of equal length. A line can belong to several arcs."""
     mirror: NDArray[np.bool_]
-    """Per line, whether it leads from a forward mark to a backward one."""
+    """Whether each line leads from a forward mark to a backward one."""
 
     @property
     def width(self) -> int:
-        """Columns of the longest row."""
+        """Number of columns in the longest row."""
         return max(row.columns for row in self.rows)
 
     @property
     def height(self) -> int:
-        """Lanes of all rows."""
+        """Number of lanes in all rows."""
         return self.rows[-1].bottom
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Columns `first` to `first + columns - 1`, lanes `top` to `bottom - 1`, the backward band from `middle` on."""
+    """Columns `first` to `first + columns - 1`, lanes `top` to `bottom - 1`. The backward band begins at `middle`."""
 
     first: int
     columns: int
@@ -69,16 +69,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The picture to fill: so many times as wide as high, some lanes free between rows."""
+    """Picture to fill: its aspect (width over height), and free lanes between rows."""
 
     aspect: float
     between_rows: int = 1
     enough: float = 1.0
-    """The share of the height from which on a lane need not be higher."""
+    """Share of the height above which a lane need not grow."""
 
 
 def layout_of(marked: MarkedGraph, frame: Frame) -> Layout:
-    """The layout that can be drawn largest in the frame, with as few rows as that allows."""
+    """Return the layout that is largest in the frame, with as few rows as possible."""
     return _layout(marked.arcs, tuple(mark.backward for mark in marked.marks), marked.mates, frame)
 
 
@@ -89,7 +89,7 @@ def _layout(
     mates: tuple[tuple[int, ...], ...],
     frame: Frame,
 ) -> Layout:
-    """Kept, because colours change more often than the graph."""
+    """Compute a layout. It is cached, because colours change more often than the graph."""
     directions = Directions.of(arcs, backward, mates)
     routes = routed(arcs, directions, columns_of(arcs, directions, mates))
     lane = np.array(lanes_of(routes.wires))
@@ -106,9 +106,9 @@ def _layout(
 
 
 def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> IntArray:
-    """Per column and direction the least and the largest lane, shaped (columns, 2, 2).
+    """Return the least and the largest lane for each column and direction, with shape (columns, 2, 2).
 
-    Where there is no mark, the least is larger than any lane, and the largest is less.
+    Without a mark, the least is larger than any lane, and the largest is smaller.
     """
     huge = np.iinfo(np.int64).max // 4
     spans = np.empty((int(column.max()) + 1, 2, 2), dtype=np.int64)
@@ -119,26 +119,26 @@ def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> In
 
 
 def _crossing(routes: Routes, column: IntArray) -> IntArray:
-    """Per column, how many lines lead to it from the one before."""
+    """Return, for each column, the number of lines from the previous column."""
     ends = np.array([right for _, right in routes.wires.pieces], dtype=np.int64)
     return np.bincount(column[ends], minlength=int(column.max()) + 1)
 
 
 def _folded(spans: IntArray, crossing: IntArray, frame: Frame) -> IntArray:
-    """The first columns of the rows for which the picture can be drawn largest."""
+    """Return the first column of each row, for the rows with which the picture is largest."""
     count = len(spans)
-    options = [_breaks(count, crossing, rows) for rows in range(1, min(count, _MOST_ROWS) + 1)]
+    options = [_breaks(count, crossing, rows) for rows in range(1, min(count, _MAX_ROWS) + 1)]
 
     def scale(firsts: IntArray) -> float:
         height = _stacked(firsts, spans, frame.between_rows)[0][-1].bottom
         longest = np.diff(np.append(firsts, count)).max()
-        return float(min(frame.aspect / _WIDER / (longest + 1), 1 / (height + 1), frame.enough))
+        return float(min(frame.aspect / _COLUMN_ASPECT / (longest + 1), 1 / (height + 1), frame.enough))
 
     return max(options, key=scale)
 
 
 def _breaks(count: int, crossing: IntArray, rows: int) -> IntArray:
-    """Rows of about the same length, broken nearby where the fewest lines cross."""
+    """Return the first columns of rows of similar length, broken where few lines cross."""
     firsts = [0]
     for left in range(rows, 1, -1):
         length = (count - firsts[-1]) / left
@@ -150,10 +150,10 @@ def _breaks(count: int, crossing: IntArray, rows: int) -> IntArray:
 
 
 def _stacked(firsts: IntArray, spans: IntArray, between_rows: int) -> tuple[tuple[Row, ...], IntArray]:
-    """The rows below each other, and the least lane of each row and direction."""
+    """Return the rows, and the least lane of each row and direction."""
     low = np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
     high = np.maximum.reduceat(spans[:, :, 1], firsts, axis=0)
-    heights = np.maximum(0, high - low + 1)  # where there is nothing, the least is above the largest
+    heights = np.maximum(0, high - low + 1)  # without marks, the least lane is above the largest
     lengths = np.diff(np.append(firsts, len(spans)))
     rows, top = [], 0
     for first, columns, (ahead, back) in zip(firsts.tolist(), lengths.tolist(), heights.tolist(), strict=True):
@@ -166,9 +166,9 @@ def _stacked(firsts: IntArray, spans: IntArray, between_rows: int) -> tuple[tupl
 def _lines(
     arcs: tuple[tuple[int, int], ...], routes: Routes, directions: Directions, at: tuple[IntArray, IntArray, IntArray]
 ) -> tuple[NDArray[np.float64], tuple[IntArray, IntArray], NDArray[np.bool_]]:
-    """Lines, the arcs along them and whether they mirror, as `Layout` says.
+    """Return the lines, their arcs, and whether they mirror, as in `Layout`.
 
-    What stays in its row is a line; what goes on in another row, or too far, is drawn by its two ends.
+    A segment within one row is one line. A segment to another row, or a long one, is drawn as its two ends.
     """
     side = np.array(routes.backward)
     x, y, row = at
@@ -179,10 +179,10 @@ def _lines(
     carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(unrouted)]
     one, other = ends[:, 0], ends[:, 1]
     mirror = side[one] != side[other]
-    near = mirror & (np.abs(x[one] - x[other]) <= _LONGEST_MIRROR)
+    near = mirror & (np.abs(x[one] - x[other]) <= _MAX_MIRROR_COLUMNS)
     joined = (row[one] == row[other]) & (near | (np.arange(len(ends)) < len(routes.wires.pieces)))
     start, end = np.stack([x[one], y[one]], axis=1).astype(float), np.stack([x[other], y[other]], axis=1).astype(float)
-    away = _STUB * np.stack([~mirror, mirror], axis=1)
+    away = _STUB_COLUMNS * np.stack([~mirror, mirror], axis=1)
     leaving = np.where(joined[:, None], end, start + away)
     cut = np.flatnonzero(~joined)
     lines = np.concatenate([np.hstack([start, leaving]), np.hstack([end - away, end])[cut]])
@@ -196,20 +196,20 @@ def _lines(
 
 @dataclass(frozen=True)
 class Routes:
-    """Marks come first among the points, then the bends."""
+    """Paths of the arcs through points. Marks come first among the points, then bends."""
 
     wires: Wires
-    """Columns of the forward marks from left to right, then those of the backward ones."""
+    """Columns of the forward points from left to right, then those of the backward points."""
     column: list[int]
-    """Per point."""
+    """Column of each point."""
     backward: list[bool]
-    """Per point."""
+    """Whether each point belongs to the backward pass."""
     pieces_of: list[tuple[int, ...]]
-    """Per arc, its pieces; none where it reaches too far, or leads from a forward mark to a backward one."""
+    """Segments of each arc. Empty if it is too long, or leads from a forward to a backward mark."""
 
 
 def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
-    """Ways for all arcs that do not reach too far; consumers of one output share the trunk."""
+    """Return paths for all arcs that are not too long. Consumers of one output share segments."""
     backward = directions.backward
     columns, sides = column.tolist(), list(backward)
     reach = _reach(directions.rightward(arcs), columns)
@@ -239,11 +239,11 @@ def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
 
 
 def _reach(arcs: Arcs, column: list[int]) -> int:
-    """The most columns that an arc, left end first, may span, so that all bends stay in proportion to the marks."""
+    """Return the most columns that an arc may span, so that the number of bends stays within its limit."""
     spans = np.sort([column[right] - column[left] for left, right in arcs])
     if not len(spans):
         return 1
     affordable = np.searchsorted(
-        np.cumsum(spans - 1), min(_MOST_BENDS, _BENDS_PER_MARK * len(column) + 200), side="right"
+        np.cumsum(spans - 1), min(_MAX_BENDS, _BENDS_PER_MARK * len(column) + 200), side="right"
     )
     return int(spans[-1]) if affordable == len(spans) else max(1, int(spans[affordable]) - 1)

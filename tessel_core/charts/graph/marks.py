@@ -1,4 +1,4 @@
-"""The marks of the drawing as scatter points, which can be pointed at and selected."""
+"""Marks of the drawing as scatter points with hover texts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tessel_core.model import Placement
 _LARGEST, _SMALLEST = 24.0, 3.0
 """Diameters in pixels."""
 _CIRCLE, _DIAMOND, _DOTTED = 0, 2, 200
-"""Plotly's numbers of symbols; the dotted ones are 200 further on."""
+"""Plotly's symbol numbers. A dotted symbol has 200 added."""
 _DIMMED, _PINNED_LARGER = 0.12, 1.35
 
 
 def mark_traces(
     shown: MarkedGraph, layout: Layout, view: GraphView, placement: Placement | None, pitch: tuple[float, float]
 ) -> list[go.Scatter]:
-    """A trace for each colour, or one for all amounts; all marks once.  `pitch` is a column and a lane in pixels."""
+    """Return one trace per colour, or one for all amounts. `pitch` is the size of a column and of a lane in pixels."""
     looks = _Looks.of(shown, layout, view, placement, pitch)
     tints, gradient = colours_of(shown, view, placement)
     traces = [looks.trace(tint.name, tint.marks, {"color": tint.colour}, ink(tint.colour)) for tint in tints]
@@ -39,7 +39,7 @@ def mark_traces(
 
 @dataclass(frozen=True)
 class _Looks:
-    """Per mark, what does not depend on the colouring."""
+    """Attributes of each mark that do not depend on its colour."""
 
     x: IntArray
     y: IntArray
@@ -50,7 +50,7 @@ class _Looks:
     edge_width: NDArray[np.float32]
     edge_colour: NDArray[np.str_]
     operator: IntArray
-    """The first one's index."""
+    """Index of the first operator."""
     hover: list[str]
     label: list[str]
 
@@ -63,7 +63,7 @@ class _Looks:
         placement: Placement | None,
         pitch: tuple[float, float],
     ) -> _Looks:
-        """How the marks look at their places in a layout; `pitch` is a column and a lane in pixels."""
+        """Compute the attributes for a layout. `pitch` is the size of a column and of a lane in pixels."""
         names = [{shown.graph.operators[i].name for i in mark.members} for mark in shown.marks]
         pinned = np.array([bool(each & view.pinned) for each in names])
         found = np.array([not view.highlight or bool(each & view.highlight) for each in names])
@@ -84,7 +84,7 @@ class _Looks:
         )
 
     def trace(self, name: str, marks: tuple[int, ...], colours: dict[str, Any], dot: str) -> go.Scatter:
-        """These marks, with a legend entry where there is a name; `dot` is the colour of what marks pinned ones."""
+        """Return a trace of these marks, with a legend entry if it has a name. `dot` is the colour of pinned dots."""
         at = np.array(marks)
         labels = [self.label[i] for i in marks]
         edge_colour = np.where(self.pinned[at], dot, self.edge_colour[at])
@@ -112,7 +112,7 @@ class _Looks:
 
 
 def _sizes(shown: MarkedGraph, column_px: float, lane_px: float) -> NDArray[np.float64]:
-    """Diameters: groups by the number of their operators, as far as there is room."""
+    """Return the diameters of marks. Groups with more operators are larger, if there is room."""
     room = lane_px - LABEL_PX if has_labels(lane_px) else lane_px
     most = min(_LARGEST, 0.72 * min(lane_px, column_px), room)
     counts = np.array([len(mark.members) for mark in shown.marks])
@@ -121,7 +121,7 @@ def _sizes(shown: MarkedGraph, column_px: float, lane_px: float) -> NDArray[np.f
 
 
 def _outline_colours(colours: NDArray[np.str_]) -> dict[str, Any]:
-    """Few colours over many marks as numbers with a constant colour around each, which are a byte a mark."""
+    """Encode the colours as numbers with a stepped colour scale, which takes one byte per mark."""
     names, number = np.unique(colours, return_inverse=True)
     if len(names) == 1:
         return {"color": str(names[0])}
@@ -144,7 +144,7 @@ def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
 
 
 def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
-    """Entries that explain diamonds and dots, where there are any and no colour does."""
+    """Return legend entries for diamonds and dots, unless colours already show the direction."""
     diamonds = view.colour_by is not ColourBy.DIRECTION and any(mark.backward for mark in shown.marks)
     entries = [("backward", _DIAMOND)] * diamonds + [("pinned", _CIRCLE + _DOTTED)] * bool(view.pinned)
     return [
@@ -160,5 +160,5 @@ def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
 
 
 def _shared(values: NDArray[Any]) -> Any:
-    """One value instead of an array of equals; plotly sends an array's bytes as they are."""
+    """Return one value for an array of equal values, to send fewer bytes."""
     return values[0].item() if (values == values[0]).all() else values

@@ -1,1 +1,1 @@
-"""Results in sentences, key numbers and table rows, the same on every surface."""
+"""Results as sentences, key numbers and table rows, shared by the app, the command line and reports."""

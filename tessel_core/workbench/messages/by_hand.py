@@ -1,4 +1,4 @@
-"""What a change of a schedule by hand did, in one line."""
+"""Effect of a change by hand on a schedule, in one line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from tessel_core.units import counted, show_gap, show_time
 
 
 def effect(before: Schedule, after: Schedule, bound: int, runs: Collection[Run] = (), pins: Iterable[Run] = ()) -> str:
-    """How much longer or shorter the schedule became, through which wait, how far it is from `bound`, and which of
-    the `pins` were moved along.
+    """Return the effect of a change: change of the makespan and its cause, gap to `bound`, and pinned runs that moved.
 
-    `runs` are those that were moved: one, or two that swapped places.
+    `runs` has the run that was moved, or the two that were swapped.
     """
     more, unit = after.makespan - before.makespan, after.plan.time_unit
     parts = ["as long as before" if not more else f"{'+' if more > 0 else '−'}{show_time(abs(more), unit)}"]
     wait = _wait(after, runs) if more > 0 else ""
     left = gap(Fraction(after.makespan), Fraction(bound))
-    parts.append(f"gap {show_gap(left)}" if left else "as short as the bound: nothing is shorter")
+    parts.append(f"gap {show_gap(left)}" if left else "at the bound, so no schedule is shorter")
     moved = [
         pin for pin in sorted(pins) if pin not in runs and before.starts[pin[1], pin[0]] != after.starts[pin[1], pin[0]]
     ]
@@ -34,27 +33,27 @@ def effect(before: Schedule, after: Schedule, bound: int, runs: Collection[Run] 
 
 
 def completed(before: Schedule, completion: Completion) -> str:
-    """How much shorter the rest became around the pins, and what is proved of that."""
+    """Return the effect of a completion around the pins, and what is proved about it."""
     after = completion.report.solution
     assert after is not None
     message = effect(before, after, completion.report.makespan_bound)
     if completion.proved:
-        return f"{message} · proved: nothing that keeps the pins is shorter"
-    return f"{message} · nothing that keeps the pins is below {show_time(completion.bound, after.plan.time_unit)}"
+        return f"{message} · proved: no schedule with these pins is shorter"
+    return f"{message} · no schedule with these pins is below {show_time(completion.bound, after.plan.time_unit)}"
 
 
 def pinned(count: int) -> str:
-    """How many runs are pinned."""
+    """Return the number of pinned runs as text."""
     return f"{counted(count, 'run')} pinned"
 
 
 def _wait(schedule: Schedule, runs: Collection[Run]) -> str:
-    """The wait on the critical path that one of these runs takes part in; empty where there is none."""
+    """Return a wait on the critical path that involves one of these runs. Empty if there is none."""
     path = Obstacles.of(schedule).critical_path()
     named = [(int(schedule.block[link.row]), int(schedule.micro_batch[link.row])) for link in path]
     for link, late, early in zip(path, named, named[1:], strict=False):
         if (late in runs or early in runs) and link.obstacle.reason in (Reason.DEVICE, Reason.PARTNERS, Reason.MEMORY):
-            what = "room that it releases: " if link.obstacle.reason is Reason.MEMORY else ""
+            what = "memory released by " if link.obstacle.reason is Reason.MEMORY else ""
             return f"{_name(schedule, late)} now waits for {what}{_name(schedule, early)}"
     return next((f"{_name(schedule, run)} is on the critical path" for run in runs if run in named), "")
 

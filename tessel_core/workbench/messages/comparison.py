@@ -1,4 +1,4 @@
-"""A comparison as columns of numbers that people read, the same on every surface."""
+"""A comparison as columns of a table."""
 
 from __future__ import annotations
 
@@ -12,55 +12,56 @@ from tessel_core.units import many, show_memory, time_scale
 from tessel_core.workbench.messages.idle import MEANINGS
 
 WHY_NOT = "Why not"
-"""Heading of the last column, which is there where a pair has no schedule that keeps the rules."""
+"""Heading of the last column. It exists only if some pair has no valid schedule."""
 
 CHANCE = (
-    "Share of the draws in which it ends first, ties split, among schedules that fit and whose plans do equal work."
+    "Share of random draws in which the schedule ends first (ties are split), among schedules that fit in memory and "
+    "do equal work."
 )
 _TIME_PER = {
-    "micro-batch": "Makespan / micro-batches: warmup and cooldown count too.",
-    "sample": "Makespan / samples, of which all pairs have the same number.",
+    "micro-batch": "Makespan / micro-batches, so warmup and cooldown are included.",
+    "sample": "Makespan / samples. All pairs have the same number of samples.",
 }
 
-ROW_PIXELS, _MOST_LINES = 33, 11
-"""Height of a row in the app's font, and how many a table shows before it scrolls: the heading and ten more."""
+ROW_PIXELS, _MAX_LINES = 33, 11
+"""Height of a row in the app, and number of lines, heading included, that a table shows without scrolling."""
 
 Cell = float | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column under its heading, a value a pair."""
+    """One column of the table, with one value per pair."""
 
     heading: str
     help: str
     values: tuple[Cell, ...]
     format: str = ""
-    """How numbers are written, as in `format(value, ...)`; empty for text."""
+    """Format of the numbers, as in `format(value, ...)`. Empty for text."""
     brief: bool = True
-    """Whether it is among those that a narrow place shows."""
+    """Whether narrow tables show this column."""
 
     @property
     def printf(self) -> str:
-        """The same in C's words; empty for text."""
+        """The format in printf's syntax. Empty for text."""
         return f"%{self.format}" if self.format else ""
 
     def shown(self, row: int) -> str:
-        """A value as text."""
+        """Return the value in a row as text."""
         value = self.values[row]
         return "" if value is None else value if isinstance(value, str) else format(value, self.format)
 
 
 def table_pixels(rows: int) -> int:
-    """Height of the table of so many rows, of which those after the tenth scroll.
+    """Return the height of a table. Rows after the tenth scroll.
 
-    A page says it, since only then does all below stay where it is while the browser loads what draws a table.
+    A fixed height keeps the elements below in place while the browser loads the table.
     """
-    return min(rows + 1, _MOST_LINES) * ROW_PIXELS + 2
+    return min(rows + 1, _MAX_LINES) * ROW_PIXELS + 2
 
 
 def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...]:
-    """Columns, those that differ first and then the most important; those in which no pair has a value are left out."""
+    """Return the columns, those that differ between pairs first. Columns without any value are left out."""
     under = [row.jittered for row in rows]
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
@@ -70,58 +71,61 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     periods, least = [row.period for row in rows], [row.period_bound for row in rows]
     found = (
         Column("Pair", "Scheduler and plan.", tuple(map(_name, rows))),
-        Column("Outcome", "What was found, and what was proved to be the best.", tuple(row.outcome for row in rows)),
-        _times("Makespan", "First start to last end of all micro-batches.", ends, spans),
+        Column("Outcome", "What was found, and what is proved optimal.", tuple(row.outcome for row in rows)),
+        _times("Makespan", "Time from the first start to the last end, over all micro-batches.", ends, spans),
         _ratios(
             "Speed-up",
-            "How many times sooner than the reference it ends: above 1 is faster.",
+            "Makespan of the reference / makespan. Above 1 is faster.",
             [r.makespan_ratio for r in rows],
         ),
-        _times("p50", "Under jitter, half of all draws end by then.", _each(under, "p50"), spans),
-        _times("p95", "Under jitter, 95 % of all draws end by then.", _each(under, "p95"), spans),
+        _times("p50", "Under jitter, half of the draws end by this time.", _each(under, "p50"), spans),
+        _times("p95", "Under jitter, 95 % of the draws end by this time.", _each(under, "p95"), spans),
         Column("Chance to win (%)", CHANCE, tuple(_percent(each) for each in _each(under, "chance")), ".1f"),
-        _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
+        _detail(_times("Makespan bound", "Proved: no schedule ends before this time.", bounds, spans)),
         replace(_times(f"Time per {what}", _TIME_PER[what], each, beats), brief=what == "sample"),
         replace(
-            _times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats), brief=what != "sample"
+            _times(
+                "Least period", f"Least period found per {what}, even if the schedule does not keep it.", periods, beats
+            ),
+            brief=what != "sample",
         ),
         _detail(
             _ratios(
                 "Period speed-up",
-                "How many times shorter than the reference's: above 1 is faster.",
+                "Period of the reference / period. Above 1 is faster.",
                 [r.period_ratio for r in rows],
             )
         ),
-        _detail(_times("Period bound", "No schedule repeats faster, whatever it repeats.", least, beats)),
+        _detail(_times("Period bound", "Proved: no schedule has a shorter period.", least, beats)),
         _share("Idle", "idle", [row.idle for row in rows]),
         _detail(_share("Imbalance", "imbalance", [row.idle for row in rows])),
         _detail(_share("Bubble", "bubble", [row.idle for row in rows])),
         _detail(_share("Open", "open", [row.idle for row in rows])),
         _detail(_share("Steady idle", "idle", [row.steady_idle for row in rows])),
         _detail(_share("Steady bubble", "bubble", [row.steady_idle for row in rows])),
-        Column("Peak memory", "On the device that holds most.", tuple(map(_peak, rows))),
+        Column("Peak memory", "Largest memory that any device holds.", tuple(map(_peak, rows))),
         _detail(Column("Took (s)", "Wall time of the search.", tuple(row.wall_s for row in rows), ".2f")),
-        _detail(Column(WHY_NOT, "Why there is no schedule that keeps the rules.", tuple(r.why_none for r in rows))),
+        _detail(Column(WHY_NOT, "Why there is no valid schedule.", tuple(r.why_none for r in rows))),
     )
     shown = [column for column in found if any(value not in (None, "") for value in column.values)]
     return tuple(sorted(shown, key=lambda each: (not each.brief, len(set(each.values)) == 1 and each not in found[:2])))
 
 
 def work_notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    """A sentence on each plan that does other work than the reference's: their ratios compare that as well."""
+    """Return a sentence for each plan whose work differs from the reference's, because its ratios include that."""
     reference = next((row for row in rows if row.is_reference), None)
     if reference is None:
         return ()
     other = {row.plan: row.work / reference.work for row in rows if row.work != reference.work}
     return tuple(
         f"{plan} has {percent_of(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} work per {reference.each} than "
-        f"{reference.plan}, and its ratios count that too."
+        f"{reference.plan}. Its ratios include this difference."
         for plan, ratio in other.items()
     )
 
 
 def percent_of(share: Fraction) -> str:
-    """A share as people read it: three digits, and less than 0.01 % where they would be noise."""
+    """Return a share in percent with three digits, or "less than 0.01 %"."""
     return "less than 0.01 %" if share < Fraction(1, 10_000) else f"{float(100 * share):.3g} %"
 
 

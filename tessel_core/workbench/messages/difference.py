@@ -1,4 +1,4 @@
-"""The difference of two schedules in sentences, and as a table along both critical paths."""
+"""Difference of two schedules, in sentences and as a table along both critical paths."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.units import counted, many, show_time, time_scale
 from tessel_core.workbench.messages.comparison import Column
 
-_NAMED = 3
-"""As many pairs of blocks and blocks are named, and the rest are counted."""
+_MAX_NAMED = 3
+"""Number of blocks, or pairs of blocks, that a sentence names. Others are counted."""
 
 _ELEMENTS = {
     Element.DATA: "work whose output the next run needs",
@@ -21,32 +21,32 @@ _ELEMENTS = {
     Element.PARTNERS: "work before the next run on another device of its group",
     Element.LAST: "work of the last run",
     Element.COMMUNICATION: "waiting for communication",
-    Element.LATE: "waiting for no reason of its order",
+    Element.LATE: "waiting although it could start",
 }
 ALONG_THE_PATHS = (
-    "A critical path leads from the run that ends last to what it waits for, back to time 0. Of several that bind, the "
-    "first of data, communication, memory, device and partners is followed."
+    "The critical path leads from the run that ends last to the run that it waits for, and so on, back to time 0. If a "
+    "run waits for several reasons, the path follows the first of data, communication, memory, device and partners."
 )
 
 
 def difference_sentences(found: Difference, before: str, after: str) -> tuple[str, ...]:
-    """How the schedule called `after` differs from the one called `before`, the longest effect first."""
+    """Return sentences on how the schedule named `after` differs from the one named `before`, largest effect first."""
     sentences = (*_misfits((found.before, before), (found.after, after)), *_makespans(found, before, after))
     if not found.shift.size:
-        return (*sentences, "They have no run in common, so nothing is said of orders and moves.")
+        return (*sentences, "They have no run in common, so orders and start times cannot be compared.")
     return (*sentences, *_turned(found), *_shifts(found), *_blocks(found, before, after))
 
 
 def _misfits(*named: tuple[Schedule, str]) -> Iterator[str]:
-    """Which of them exceed the memory of a device."""
+    """Yield a sentence for each schedule that exceeds the memory of a device."""
     for schedule, name in named:
         if over := [d for d, excess in enumerate(MemoryProfile.of(schedule).excess) if excess]:
             on = _listed([schedule.plan.devices[d].name for d in over])
-            yield f"{name} does not fit the memory of {on}, so its times are those that it would have with more."
+            yield f"{name} does not fit in the memory of {on}. Its times assume that there is enough."
 
 
 def difference_columns(found: Difference) -> tuple[Column, ...]:
-    """What both critical paths spend their time on, the longest difference first, and the sum."""
+    """Return the time that both critical paths spend on each kind of element, largest difference first, and the sum."""
     before, after = found.paths
     longest = max(found.before.makespan, found.after.makespan)
     divisor, unit = time_scale(longest, found.after.plan.time_unit)
@@ -58,13 +58,13 @@ def difference_columns(found: Difference) -> tuple[Column, ...]:
         return Column(f"{title} ({many(unit)})", text, values, spec)
 
     def counts(title: str, amounts: Sequence[int]) -> Column:
-        return Column(title, "Runs, or waits, of the path.", (*map(float, amounts), float(sum(amounts))), ".0f")
+        return Column(title, "Number of runs or waits on the path.", (*map(float, amounts), float(sum(amounts))), ".0f")
 
     return (
         Column("Along the critical path", ALONG_THE_PATHS, names),
         times("Before", [before.ticks[each] for each in shown], "On the critical path of the first schedule."),
         times("After", [after.ticks[each] for each in shown], "On the critical path of the second schedule."),
-        times("Difference", [found.elements[each] for each in shown], "After - before.", "+.4g"),
+        times("Difference", [found.elements[each] for each in shown], "After minus before.", "+.4g"),
         counts("Number before", [before.runs[each] for each in shown]),
         counts("Number after", [after.runs[each] for each in shown]),
     )
@@ -91,14 +91,14 @@ def _makespans(found: Difference, before: str, after: str) -> Iterator[str]:
 
 def _turned(found: Difference) -> Iterator[str]:
     if not found.turned:
-        yield "No device runs neighbours in another order."
+        yield "Every device runs its blocks in the same order."
         return
     pairs, critical = sum(each.pairs for each in found.turned), sum(each.critical for each in found.turned)
     on = counted(len({each.device for each in found.turned}), "device")
-    named, rest = [_pair(found.after, each) for each in found.turned[:_NAMED]], len(found.turned) - _NAMED
+    named, rest = [_pair(found.after, each) for each in found.turned[:_MAX_NAMED]], len(found.turned) - _MAX_NAMED
     more = f"; {counted(rest, 'more pair')} of blocks" if rest > 0 else ""
     yield (
-        f"{counted(pairs, 'pair')} of neighbours on {on} turned around, {critical:,} of them on the critical path: "
+        f"{counted(pairs, 'pair')} of neighbouring runs on {on} changed order, {critical:,} on the critical path: "
         f"{'; '.join(named)}{more}."
     )
 
@@ -112,15 +112,15 @@ def _pair(after: Schedule, turned: Turned) -> str:
 def _shifts(found: Difference) -> Iterator[str]:
     shift, unit = found.shift, found.after.plan.time_unit
     if not shift.any():
-        yield "No run starts at another time."
+        yield "Every run starts at the same time."
         return
     most = int(np.abs(shift).argmax())
     run, by = _run(found.after, int(found.rows[1][most])), int(shift[most])
     earlier, later = int((shift < 0).sum()), int((shift > 0).sum())
     alone = [len(each.start) - len(shift) for each in (found.before, found.after)]
-    both = f"the {counted(len(shift), 'run')} that both have" if any(alone) else counted(len(shift), "run")
+    both = f"the {counted(len(shift), 'run')} in both schedules" if any(alone) else counted(len(shift), "run")
     yield (
-        f"{run} moves the furthest and starts {_moved_by(by, unit)}; of {both} {earlier:,} start earlier and "
+        f"{run} moves the furthest: it starts {_moved_by(by, unit)}. Of {both}, {earlier:,} start earlier and "
         f"{later:,} later."
     )
 
@@ -136,7 +136,7 @@ def _blocks(found: Difference, before: str, after: str) -> Iterator[str]:
         yield f"Blocks on other devices: {_listed(places)}."
     for plan, blocks, title in ((one, found.only_before, before), (other, found.only_after, after)):
         if blocks:
-            yield f"Blocks of {title} alone: {_listed([plan.blocks[b].name for b in blocks])}."
+            yield f"Blocks only in {title}: {_listed([plan.blocks[b].name for b in blocks])}."
 
 
 def _devices(plan: MicroBatchPlan, block: int) -> str:
@@ -144,8 +144,8 @@ def _devices(plan: MicroBatchPlan, block: int) -> str:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    rest = len(texts) - _NAMED
-    return f"{', '.join(texts[:_NAMED])}{f' and {rest} more' if rest > 0 else ''}"
+    rest = len(texts) - _MAX_NAMED
+    return f"{', '.join(texts[:_MAX_NAMED])}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def _run(schedule: Schedule, row: int) -> str:

@@ -1,4 +1,4 @@
-"""An operator graph in numbers, as it would be placed on the devices that are chosen."""
+"""Key numbers of an operator graph and of its placement on the chosen devices."""
 
 from __future__ import annotations
 
@@ -13,46 +13,58 @@ from tessel_core.units import show_flops, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.placing import Placing
 
-_MOST_IDEALS = 10_000
-"""Up to which they are counted: that takes less than 0.1 s on any graph of 2,000 operators, ten times as many 5 s."""
-_MOST_NUMBERS = 4
-"""Up to the times; a kind of device more is left out."""
+_MAX_IDEALS = 10_000
+"""Count at most this many ideals. This takes under 0.1 s for 2,000 operators; ten times as many ideals take 5 s."""
+_MAX_NUMBERS_WITH_TIMES = 4
+"""Times on further kinds of devices are left out beyond this many numbers."""
 
 
 def graph_numbers(placing: Placing) -> tuple[KeyNumber, ...]:
-    """The size of the graph, as people ask for it; there must be one."""
+    """Return the key numbers of the open graph, which must exist."""
     assert placing.graph is not None
     graph = placing.graph.graph
     backward = sum(each.backward for each in graph.operators)
     flops = [each.flops for each in graph.operators if each.flops is not None]
     numbers = [
-        KeyNumber("Operators", f"{len(graph.operators):,}", f"{backward:,} backward", "Vertices of the graph."),
+        KeyNumber(
+            "Operators", f"{len(graph.operators):,}", f"{backward:,} backward", "Number of operators in the graph."
+        ),
         KeyNumber("Edges", f"{len(graph.edges):,}", f"{len(graph.colocated):,} groups to place", _GROUPS),
     ]
     if flops:
         numbers.append(
-            KeyNumber("FLOPs", show_flops(sum(flops)), f"batch of {graph.batch_size}", "Of one micro-batch.")
+            KeyNumber(
+                "FLOPs",
+                show_flops(sum(flops)),
+                f"batch of {graph.batch_size}",
+                "Floating-point operations of one micro-batch.",
+            )
         )
     try:
         problem = placing.problem
-    except InputError:  # said where the placement is asked for; the graph's own numbers stand without
+    except InputError:  # the placement page shows the reason
         return (*numbers, *_held(graph))
-    times = _times(problem)[: _MOST_NUMBERS - len(numbers)]
+    times = _times(problem)[: _MAX_NUMBERS_WITH_TIMES - len(numbers)]
     return (*numbers, *times, *_held(graph), *_ideals(problem))
 
 
-_GROUPS = "Operators of one colour class, and a backward operator and its forward one, share a device: a group."
+_GROUPS = (
+    "A group is placed as a whole: operators of one colour class, or a forward operator and its backward operator."
+)
 
 
 def _times(problem: PlacementProblem) -> list[KeyNumber]:
-    """On each kind of device that there is, accelerators first."""
+    """Return the total time on each kind of device, accelerators first."""
     devices = sorted(problem.devices, key=lambda device: device.is_host)
     kinds = dict.fromkeys(device.kind for device in devices)
     unit, operators = problem.graph.time_unit, problem.graph.operators
     totals = {kind: sum(each.time_on(kind) or 0.0 for each in operators) for kind in kinds}
     return [
         KeyNumber(
-            f"Time on {kind}", show_time(total, unit), "one by one", "All operators, one after the other on one device."
+            f"Time on {kind}",
+            show_time(total, unit),
+            "one by one",
+            "Time of all operators, run one after the other on one device.",
         )
         for kind, total in totals.items()
     ]
@@ -64,30 +76,37 @@ def _held(graph: OperatorGraph) -> list[KeyNumber]:
     sizes = [each.size for each in graph.operators if each.size is not None]
     numbers = []
     if weights:
-        numbers.append(KeyNumber("Weights", show_memory(sum(weights), "B"), "", "Without their training state."))
+        numbers.append(
+            KeyNumber(
+                "Weights",
+                show_memory(sum(weights), "B"),
+                "",
+                "Bytes of weights, without gradients and optimizer state.",
+            )
+        )
     if kept:
-        numbers.append(KeyNumber("Activations", show_memory(sum(kept), "B"), "", "Kept for the backward pass."))
+        numbers.append(KeyNumber("Activations", show_memory(sum(kept), "B"), "", "Bytes kept for the backward pass."))
     if sizes:
-        numbers.append(KeyNumber("Memory", show_memory(sum(sizes), "B"), "", "All that the operators hold."))
+        numbers.append(KeyNumber("Memory", show_memory(sum(sizes), "B"), "", "Bytes that the operators hold in all."))
     return numbers
 
 
 def _ideals(problem: PlacementProblem) -> list[KeyNumber]:
-    """The number of ideals, of the problem without pins and objective; nothing where an operator has no device."""
+    """Return the number of ideals, without pins. Empty if an operator fits on no device."""
     try:
         count = _counted(replace(problem, allowances=(), objective=THROUGHPUT, contiguous=True))
     except InputError:
         return []
-    shown = f"> {_MOST_IDEALS:,}" if count is None else f"{count:,}"
+    shown = f"> {_MAX_IDEALS:,}" if count is None else f"{count:,}"
     return [KeyNumber("Ways to cut", shown, "where a stage can end", _IDEALS)]
 
 
 _IDEALS = (
-    "Sets of groups with all that they need (ideals): where a contiguous placement can be cut, and what its search "
-    "grows with."
+    "Number of ideals: sets of groups that contain all predecessors of their members. A contiguous placement can be "
+    "cut at each, and its search time grows with their number."
 )
 
 
 @lru_cache(maxsize=8)
 def _counted(problem: PlacementProblem) -> int | None:
-    return count_ideals(problem, _MOST_IDEALS)
+    return count_ideals(problem, _MAX_IDEALS)

@@ -1,4 +1,4 @@
-"""Idle time in sentences: one for every number, the same on every surface."""
+"""Idle time in words: the meaning of each number, and sentences about it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from tessel_core.inspection import Cause, IdleSplit
 from tessel_core.model import MicroBatchPlan
 
 MEANINGS = {
-    "idle": "Share of all devices' time in which they run nothing: 1 - mean work / length, the length being the "
-    "makespan, or the period per micro-batch in the steady state. It is imbalance + bubble.",
-    "imbalance": "(Most work - mean work) / length: what devices with less to do than the busiest stand idle. No order "
-    "removes it; another placement may.",
-    "bubble": "1 - most work / length: the idle share of the busiest device. It is unavoidable + open.",
+    "idle": "Share of all devices' time in which they run nothing: 1 - mean work / length. The length is the makespan, "
+    "or the period per micro-batch in the steady state. Idle = imbalance + bubble.",
+    "imbalance": "(Most work - mean work) / length: idle time because some devices have less work than the busiest. No "
+    "order removes it; another placement may.",
+    "bubble": "1 - most work / length: idle share of the busiest device. Bubble = unavoidable + open.",
     "unavoidable": "(Proved bound - most work) / length: no order of this placement removes it; another placement, "
     "more memory or another mesh may.",
     "open": "(Length - proved bound) / length: the most that another order of this placement could remove.",
 }
-"""Idle time by what could change it."""
+"""Meaning of each part of idle time, by the change that could remove it."""
 
 
 def meanings() -> str:
-    """All of them as one text."""
+    """Return all meanings as one text."""
     return " ".join(f"{name.capitalize()}: {text}" for name, text in MEANINGS.items())
 
 
 CAUSES_MEAN = {
-    Cause.WARMUP: "the device has run nothing yet",
-    Cause.COOLDOWN: "the device has run everything",
-    Cause.ORDER: "one of its runs could start",
-    Cause.MEMORY: "a run lacks only room",
-    Cause.PARTNERS: "a run lacks only the other devices of its group",
-    Cause.COMMUNICATION: "a run lacks only what is under way to it",
-    Cause.DATA: "every run waits for another to end",
+    Cause.WARMUP: "the device has not started its first run",
+    Cause.COOLDOWN: "the device has ended its last run",
+    Cause.ORDER: "a run could start",
+    Cause.MEMORY: "a run waits only for memory",
+    Cause.PARTNERS: "a run waits only for other devices of its group",
+    Cause.COMMUNICATION: "a run waits only for a transfer",
+    Cause.DATA: "every run waits for another run to end",
 }
-"""Idle time by what a device waits for: of these, the first that applies at a moment."""
+"""Meaning of each cause of idle time. The first one that applies at a moment counts."""
 
 
 def _by_cause(meanings: Mapping[Cause, str]) -> str:
@@ -45,39 +45,39 @@ def _by_cause(meanings: Mapping[Cause, str]) -> str:
 BY_CAUSE = _by_cause(CAUSES_MEAN)
 
 PROGRAM_MEANINGS = (
-    "Idle: share of all devices' time in which they do not compute, whether they communicate or not: 1 - mean work / "
-    "length, the work of a device being the time in which it computes. It is imbalance + bubble. "
+    "Idle: share of all devices' time in which they do not compute: 1 - mean work / length. The work of a device is "
+    "the time in which it computes. Idle = imbalance + bubble. "
     f"Imbalance: {MEANINGS['imbalance']} "
-    "Bubble: 1 - most work / length: the idle share of the busiest device; no bound of it is known for a program."
+    "Bubble: 1 - most work / length: idle share of the busiest device. No bound on it is known for a program."
 )
 PROGRAM_BY_CAUSE = _by_cause(
     {
         **{cause: CAUSES_MEAN[cause] for cause in (Cause.WARMUP, Cause.COOLDOWN)},
-        Cause.COMMUNICATION: "the device communicates, and does not compute meanwhile",
-        Cause.DATA: "it does neither, and waits",
+        Cause.COMMUNICATION: "the device communicates and does not compute",
+        Cause.DATA: "the device does neither",
     }
 )
-"""The same of a program, whose devices have a stream for computing and one for communication."""
+"""Meaning of each cause for a program, whose devices compute and communicate on separate streams."""
 
-_LITTLE = 0.005
+_MIN_REPORTED_SHARE = 0.005
 _ROUNDING = Fraction(1, 10**9)
-"""Shares that are less come from the rounding of simulated times."""
+"""Smaller shares are rounding errors of simulated times."""
 
 
 def percent(share: Fraction) -> str:
-    """A share as people read it, never 0.0% where it is more."""
+    """Return a share in percent. A positive share is never shown as 0.0%."""
     return "<0.1%" if _ROUNDING < share < Fraction(1, 2000) else f"{float(share):.1%}"
 
 
 def imbalance_and_bubble(split: IdleSplit) -> str:
-    """The two parts of idle time, beside their sum."""
+    """Return the two parts of idle time as text."""
     return f"imbalance {percent(split.imbalance)} + bubble {percent(split.bubble)}"
 
 
 def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
-    """The devices that limit every order, and those that do least, where imbalance is most of the idle time.
+    """Return a sentence on the busiest and the least busy devices, if most of the idle time is imbalance.
 
-    Empty where it is not: then another order, or more memory, matters more.
+    Otherwise empty, because then another order or more memory matters more.
     """
     if 2 * split.imbalance <= split.idle or not split.imbalance:
         return ""
@@ -87,7 +87,7 @@ def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
     times = f"{float(max(split.work) / mean):.2g}"
     does = "does" if len(split.busiest) == 1 else "do"
     share = float(min(split.work) / mean)
-    little = "nothing" if not share else "almost nothing" if share < _LITTLE else f"{share:.2g} times"
+    little = "nothing" if not share else "almost nothing" if share < _MIN_REPORTED_SHARE else f"{share:.2g} times"
     return (
         f"Most of the idle time is imbalance, which no order removes: {busy} {does} {times} times the mean work, "
         f"{idle} {little}. Another placement may remove it."
@@ -95,6 +95,6 @@ def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
 
 
 def _named(plan: MicroBatchPlan, devices: tuple[int, ...] | list[int]) -> str:
-    """Up to two devices by name, more by number."""
+    """Return up to two names of devices, or the number of more."""
     names = [plan.devices[d].name for d in devices]
     return " and ".join(names) if len(names) <= 2 else f"{len(names)} devices"

@@ -1,4 +1,4 @@
-"""A placement in words, numbers and table rows: what was found, what was proved, and which rule it breaks."""
+"""A placement in words: verdict, key numbers, table rows, and broken rules."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tessel_core.workbench.messages.schedule import KeyNumber, fullest, sentence
 from tessel_core.workbench.outcome import PlacerAnswer
 from tessel_core.workbench.placing import Placing
 
-_MOST_TOLD = 3
-"""Broken rules that are spelled out; of more, their number."""
+_MAX_LISTED_RULES = 3
+"""Number of broken rules that are spelled out. Others are counted."""
 SAME = 1e-9
-"""Loads that differ by less, relatively, are sums of the same floats in another order."""
+"""Relative difference below which two loads are equal: they may be sums of the same floats in another order."""
 
 
 class Tone(StrEnum):
-    """How good the news is."""
+    """How good a verdict is."""
 
     PROVED = "proved"
     FOUND = "found"
@@ -51,24 +51,27 @@ class Verdict:
 
 
 def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
-    """The referee's violations and the broken pins, in words."""
+    """Return the violations of rules and pins, in words."""
     broken = placing.problem.violations(placement)
     return tuple(f"{each.where[0].upper()}{each.where[1:]}: {each.why}" for each in broken)
 
 
 def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLoads) -> Verdict:
-    """The verdict on the present placement."""
+    """Return the verdict on the current placement."""
     broken = broken_rules(placing, placement)
     if broken:
-        more = len(broken) - _MOST_TOLD
-        text = ". ".join(broken[:_MOST_TOLD]) + (f". And {more:,} more broken rules" if more > 0 else "")
+        more = len(broken) - _MAX_LISTED_RULES
+        text = ". ".join(broken[:_MAX_LISTED_RULES]) + (f". {more:,} more rules are broken" if more > 0 else "")
         return Verdict(Tone.BROKEN, f"{text}.")
     unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
     if reached is None:
-        return Verdict(Tone.FOUND, "A latency needs to know what runs together on each device; a placer decides that.")
+        return Verdict(
+            Tone.FOUND,
+            "Press Place to get the latency. Only a placer decides which operators run together on each device.",
+        )
     lead = f"{TITLES[placing.objective]} {show_time(reached, unit)}"
     if bound is not None and reached <= bound * (1 + SAME):
-        return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller one.")
+        return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller value.")
     limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {show_gap(_gap(bound, reached))})"
     how = "by hand" if placing.by_hand else "not proved optimal"
     reason = "" if placing.outcome is None or placing.by_hand else sentence(placing.outcome.reason)
@@ -80,11 +83,11 @@ TITLES = {
     FORWARD_BACKWARD: "Largest forward and largest backward load together",
     LATENCY: "Latency of one sample",
 }
-"""The objectives in words."""
+"""Titles of the objectives."""
 
 
 def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> float | None:
-    """The objective's value in the graph's unit; None for a latency of what waits for itself."""
+    """Return the objective's value in the graph's unit. None for the latency of subgraphs that wait in a circle."""
     if placing.objective != LATENCY:
         return OBJECTIVES[placing.objective](loads)
     try:
@@ -94,14 +97,14 @@ def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> floa
 
 
 def outcome_verdict(outcome: PlacerAnswer) -> Verdict | None:
-    """Why a placer's last answer holds no placement; None where it holds one."""
+    """Return a verdict on a placer's answer without a placement. None if it has one."""
     if outcome.objective is not None:
         return None
     title = find_placer(outcome.placer).title
     if outcome.status is Status.INFEASIBLE:
         text = "infeasible"
     else:
-        lead = "cancelled" if outcome.status is Status.CANCELLED else "the time limit came"
+        lead = "cancelled" if outcome.status is Status.CANCELLED else "the time limit was reached"
         text = f"{lead} before a placement was found"
     return Verdict(Tone.BROKEN, f"{title}: {text}. {sentence(outcome.reason)}".rstrip())
 
@@ -112,17 +115,17 @@ def _kind(placing: Placing) -> str:
     if placing.layout is not None:
         shape = "a V" if placing.layout.shape is LayoutShape.V else "a loop"
         return f"layout of {placing.layout.stages_per_device} stages per device in {shape}{pinned}"
-    replicated = " with replicas of stages or without" if placing.replicas is not None else ""
+    replicated = " with or without replicated stages" if placing.replicas is not None else ""
     return f"contiguous placement{replicated}{apart}{pinned}" if placing.contiguous else f"placement{pinned}"
 
 
 def known_bound(placing: Placing) -> float | None:
-    """The bound that a placer has proved for the present problem, in the graph's unit."""
+    """Return the bound that a placer has proved for the current problem, in the graph's unit. None if there is none."""
     return None if placing.outcome is None else placing.outcome.bound
 
 
 def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> tuple[KeyNumber, ...]:
-    """The numbers that people compare placements by."""
+    """Return the key numbers of a placement."""
     unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
     busiest = max(range(len(loads.load)), key=loads.load.__getitem__)
     limits = [device.memory_capacity for device in placement.devices]
@@ -137,35 +140,35 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             show_time(loads.largest, unit),
             f"on {placement.devices[busiest].name}, "
             + (f"transfers {show_time(loads.transfers[busiest], unit)}" if blocking else "transfers overlap"),
-            "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
+            "Time per sample on the busiest device. No schedule of this placement has a shorter period.",
         ),
         *_objective_number(placing, reached, unit),
         *_replicas_number(placement, loads),
         KeyNumber(
             "Bound",
             "none yet" if bound is None else show_time(bound, unit),
-            "no placer has answered" if bound is None or reached is None else f"gap {show_gap(_gap(bound, reached))}",
-            f"{TITLES[placing.objective]}: what no placement of this problem can get below, as a placer has proved.",
+            "not searched yet" if bound is None or reached is None else f"gap {show_gap(_gap(bound, reached))}",
+            f"{TITLES[placing.objective]}: proved by a placer, no placement of this problem is below this.",
         ),
         KeyNumber(
             "Fullest device",
             show_memory(loads.memory[tightest], "B"),
             f"on {placement.devices[tightest].name}, {capacity}",
-            "What the device closest to its capacity holds: weights, their training state, and activations.",
+            "Memory of the device closest to its capacity: weights, gradients, optimizer state and activations.",
         ),
         KeyNumber(
             "Devices used",
             f"{used} of {len(placement.devices)}",
             f"{show_time(sum(loads.transfers) if blocking else _overlapped(placement), unit)} of "
             f"{'transfers in all' if blocking else 'overlapped transfers'}",
-            "Devices that have any operator. Transfers load their sender once and each receiver once; overlapped, they "
-            "load none and are lags in the schedule.",
+            "Devices with at least one operator. A blocking transfer loads its sender once and each receiver once. An "
+            "overlapped transfer loads no device and becomes a lag in the schedule.",
         ),
     )
 
 
 def _replicas_number(placement: Placement, loads: PlacementLoads) -> tuple[KeyNumber, ...]:
-    """How many devices share stages, where any do."""
+    """Return the number of devices per replicated stage. Empty if no stage is replicated."""
     if not placement.replicated:
         return ()
     stages = " + ".join(str(len(devices)) for devices in sorted(placement.replicated))
@@ -174,19 +177,19 @@ def _replicas_number(placement: Placement, loads: PlacementLoads) -> tuple[KeyNu
             "Replicas",
             stages,
             f"reductions up to {show_time(max(loads.reduction), placement.graph.time_unit)}",
-            "Devices of each replicated stage: each takes an equal part of every micro-batch. In training they reduce "
-            "their gradients; shown is what that adds to a device's time per micro-batch.",
+            "Devices of each replicated stage. Each processes an equal part of every micro-batch. Below: the largest "
+            "time per micro-batch that reducing gradients adds to a device.",
         ),
     )
 
 
 def _overlapped(placement: Placement) -> float:
-    """What all transfers take on their links, each receiver's counted once."""
+    """Return the total time of all transfers on their links, counted once per receiver."""
     return sum(each.seconds_at(device) for each in crossings(placement) for device in each.receivers)
 
 
 def _objective_number(placing: Placing, reached: float | None, unit: str) -> tuple[KeyNumber, ...]:
-    """The objective's value, where that is not the largest load."""
+    """Return the value of the objective, unless it is the largest load."""
     if placing.objective == THROUGHPUT:
         return ()
     label = "Latency" if placing.objective == LATENCY else "Forward + backward"
@@ -194,7 +197,7 @@ def _objective_number(placing: Placing, reached: float | None, unit: str) -> tup
 
 
 def move_effect(before: Placing, after: Placing) -> str:
-    """What a move did to the objective, and how far that is from the bound, in one line; both are placed."""
+    """Return the effect of a move on the objective, and the gap to the bound, in one line. Both must be placed."""
     one, other = (each.placement for each in (before, after))
     assert one is not None
     assert other is not None
@@ -223,7 +226,7 @@ OPERATOR_COLUMNS = ("operator", "kind", "time", "memory", "device", "pinned")
 
 
 def placed_rows(placing: Placing, placement: Placement, shown: Sequence[int]) -> tuple[Row, ...]:
-    """A row an operator: what it is, what it costs where it is, and whether it is held there."""
+    """Return one row per operator: name, kind, time and memory on its device, and whether it is pinned."""
     pinned = {pin.operator for pin in placing.pins}
     return tuple(_placed_row(placement, i, placement.graph.operators[i].name in pinned) for i in shown)
 
@@ -245,7 +248,7 @@ def _placed_row(placement: Placement, i: int, pinned: bool) -> Row:
 
 
 def with_rows(placing: Placing, graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> Placing:
-    """After edits of the columns `device` and `pinned` of `placed_rows`; InputError as for moves."""
+    """Return the placement after edits of the columns `device` and `pinned`. Raises InputError as moves do."""
     placement = placing.placement
     assert placement is not None
     for row, cells in edits.changed.items():
@@ -268,7 +271,7 @@ PLACER_COLUMNS = ("placer", "objective", "against the best", "bound", "gap", "st
 
 
 def placer_rows(reports: Sequence[tuple[str, PlacementReport | None, str]], unit: str) -> tuple[Row, ...]:
-    """A row a placer: (name, its report or None, why there is none)."""
+    """Return one row per placer. `reports` has its name, its report or None, and why there is none."""
     known = [float(report.objective) for _, report, _ in reports if report and report.objective is not None]
     best = min(known, default=None)
     return tuple(_placer_row(name, report, why, best, unit) for name, report, why in reports)
@@ -277,7 +280,7 @@ def placer_rows(reports: Sequence[tuple[str, PlacementReport | None, str]], unit
 def _placer_row(name: str, report: PlacementReport | None, why: str, best: float | None, unit: str) -> Row:
     title = find_placer(name).title
     if report is None:
-        return dict(zip(PLACER_COLUMNS, (title, *[None] * 6, why or "waits"), strict=True))
+        return dict(zip(PLACER_COLUMNS, (title, *[None] * 6, why or "waiting"), strict=True))
     load = None if report.objective is None else float(report.objective)
     cells = (
         title,

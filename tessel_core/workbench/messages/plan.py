@@ -1,4 +1,4 @@
-"""Plans of placements in words: the period that their schedules can reach, and what a joint search found."""
+"""Plans of placements in words: the bound on their period, and the results of a joint search."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from tessel_core.workbench.messages.placement import Tone, Verdict
 from tessel_core.workbench.messages.schedule import KeyNumber, sentence
 from tessel_core.workbench.placing import Placing
 
-_MOST_BLOCKS = 128
-"""The largest plan that is bounded while a person waits: a bound takes a flow per device."""
+_MAX_BLOCKS = 128
+"""Largest plan whose bound is computed while the user waits. The bound needs one maximum flow per device."""
 
 
 def period_number(placing: Placing, placement: Placement, *, split_weights: bool = False) -> KeyNumber:
-    """The proved bound on the period of the placement's plan; a dash and the reason where it is no plan."""
+    """Return the proved bound on the period of the placement's plan, or a dash and the reason if there is no plan."""
     try:
         plan, bound = _bounded(placement, PlanOptions(split_weights))
     except InputError as error:
         return KeyNumber(_PERIOD, "–", "no plan", sentence(str(error)))
     if bound is None:
-        why = f"The plan has {len(plan.blocks):,} blocks; this is computed at once for up to {_MOST_BLOCKS}."
+        why = f"The plan has {len(plan.blocks):,} blocks. The bound is shown for up to {_MAX_BLOCKS} blocks."
         return KeyNumber(_PERIOD, "–", "too many blocks", why)
-    beside = "work binds" if bound == plan.busiest_work else "memory binds"
+    beside = "limited by work" if bound == plan.busiest_work else "limited by memory"
     return KeyNumber(_PERIOD, show_time(float(bound), plan.time_unit), beside, _PERIOD_HELP)
 
 
 _PERIOD = "Period at least"
 _PERIOD_HELP = (
-    "Per micro-batch, whatever the schedule. Work: the busiest device. Memory: what a micro-batch must hold on a "
-    "device for how long, over what the device can hold (Little's law)."
+    "Lower bound on the period per micro-batch of every schedule. By work: the work of the busiest device. By memory: "
+    "memory × time that a micro-batch needs on a device, divided by the device's memory (Little's law)."
 )
 
 
 @lru_cache(maxsize=16)
 def _bounded(placement: Placement, options: PlanOptions) -> tuple[MicroBatchPlan, Fraction | None]:
     plan = plan_of(placement, options)
-    return plan, period_bound(plan) if len(plan.blocks) <= _MOST_BLOCKS else None
+    return plan, period_bound(plan) if len(plan.blocks) <= _MAX_BLOCKS else None
 
 
 JOINT_COLUMNS = (
@@ -53,9 +53,9 @@ JOINT_COLUMNS = (
 
 
 def joint_rows(entries: Sequence[JointEntry], unit: str) -> tuple[Row, ...]:
-    """A row an entry, the best first, of entries as they came, the first being the placement of least load.
+    """Return one row per entry, the best first. The first of `entries` must be the placement of least load.
 
-    `unit` is the graph's, of loads; all else is in nanoseconds.
+    Loads are in `unit`, the graph's time unit. All other times are in nanoseconds.
     """
     return tuple(_row(each, entries[0], place, unit) for place, each in enumerate(ranked(entries), start=1))
 
@@ -76,16 +76,18 @@ def _row(entry: JointEntry, first: JointEntry, place: int, unit: str) -> Row:
 
 
 def joint_verdict(report: JointReport) -> Verdict:
-    """The results and proofs of a joint search."""
+    """Return the result of a joint search and what is proved about it."""
     best = report.best
     if best is None or best.period is None:
-        why = report.placement.reason or "no placement near the best has a schedule that repeats"
+        why = report.placement.reason or "no placement that was tried has a repeating schedule"
         return Verdict(Tone.BROKEN, sentence(why))
     lead = f"Period {show_time(float(best.period), 'ns')} per micro-batch"
     if report.proved:
-        return Verdict(Tone.PROVED, f"{lead}, proved: no placement of this kind has a shorter one with any schedule.")
+        return Verdict(
+            Tone.PROVED, f"{lead}, proved optimal: no placement of this kind has a shorter period with any schedule."
+        )
     if report.bound is None:
-        return Verdict(Tone.FOUND, f"{lead}, not proved to be the least.")
+        return Verdict(Tone.FOUND, f"{lead}, not proved optimal.")
     gap = float(1 - report.bound / best.period)
-    limit = f"no placement of this kind has one below {show_time(float(report.bound), 'ns')}, whatever its schedule"
+    limit = f"no placement of this kind has a period below {show_time(float(report.bound), 'ns')} with any schedule"
     return Verdict(Tone.FOUND, f"{lead}: {limit} (gap {show_gap(gap)}).")

@@ -1,4 +1,4 @@
-"""What each change of a plan would bring, in rows."""
+"""Gain from each change of a plan, as rows of a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tessel_core.model import ScheduleReport
 from tessel_core.units import show_time
 
 ABOUT = (
-    "Each change is made alone, and its plan scheduled anew. *At most* is what its proved bound leaves to any order; a "
-    "dash stands where nothing is known yet."
+    "Each change is made alone, and its plan is scheduled again. *At most* is the largest gain that the proved bound "
+    "of the changed plan allows. A dash means not known yet."
 )
 
 
 def price_rows(base: ScheduleReport, found: Mapping[str, ScheduleReport | None]) -> list[dict[str, str]]:
-    """A row a change, those that save most first: what it does to the makespan, and what it could save at most."""
+    """Return one row per change, largest gain first: the makespan, the gain, and an upper bound on the gain."""
     assert base.drawable is not None
     length, unit = base.makespan or 0, base.drawable.plan.time_unit
     known = {name: each for name, each in found.items() if each is not None}

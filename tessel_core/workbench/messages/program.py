@@ -1,4 +1,4 @@
-"""Time and idle time of a simulated program: key numbers and sentences."""
+"""Key numbers and sentences about the time and idle time of a simulated program."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tessel_core.workbench.messages.schedule import KeyNumber
 
 
 def pace(latency: float, batch: int) -> str:
-    """The time of a step of so many samples, and of one of them."""
-    return f"{show_time(latency, 's')} a step, {show_time(latency / batch, 's')} a sample"
+    """Return the time per step and per sample as text. `batch` is the number of samples per step."""
+    return f"{show_time(latency, 's')} per step, {show_time(latency / batch, 's')} per sample"
 
 
 def idle_sentence(idle: ProgramIdle) -> str:
-    """Idle time with both of its splits."""
-    whole = f"Devices idle {percent(idle.split.idle)} of the time ({imbalance_and_bubble(idle.split)})"
+    """Return a sentence on idle time with both of its splits."""
+    whole = f"Devices are idle {percent(idle.split.idle)} of the time ({imbalance_and_bubble(idle.split)})"
     shares = {cause: percent(share) for cause, share in idle.causes.shares.items()}
     causes = ", ".join(f"{cause} {share}" for cause, share in shares.items() if share != percent(Fraction(0)))
     return f"{whole}: {causes}." if causes else f"{whole}."
 
 
 def program_numbers(latency: float, idle: ProgramIdle, batch: int | None = None) -> tuple[KeyNumber, ...]:
-    """The headline of a program, with the time of a sample where a step's number of samples is known."""
+    """Return the key numbers of a program, with the time per sample if the samples per step are known."""
     found = [KeyNumber("Idle", percent(idle.split.idle), imbalance_and_bubble(idle.split), PROGRAM_MEANINGS)]
     if batch is not None:
-        about = f"Time of a step / its {batch:,} samples, over all replicas."
+        about = f"Time of a step / {batch:,} samples of all replicas."
         found.append(KeyNumber("Time per sample", show_time(latency / batch, "s"), "", about))
     return tuple(found)

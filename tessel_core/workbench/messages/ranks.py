@@ -1,4 +1,4 @@
-"""Which devices form the process groups of a strategy, and which links they use."""
+"""Process groups of a strategy in words, with their devices and links."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tessel_core.model import DeviceMesh
 from tessel_core.strategies.ranks import CUT_DIMENSIONS, Ranks
 from tessel_core.units import counted, show_memory
 
-_LISTED = 8
-"""Devices of a group that are named; of a larger one the first and the last."""
+_MAX_LISTED = 8
+"""Largest group whose devices are all named. Of a larger group, the first two and the last are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,20 @@ class DimensionGroups:
 
     dimension: str
     groups: str
-    """How many there are, and of how many devices."""
+    """Number of groups, and of devices per group."""
     devices: str
     """The devices of the first group."""
     links: str
-    """How the groups lie and what carries their traffic."""
+    """Whether groups span nodes, and the bandwidth of their links."""
 
     @property
     def sentence(self) -> str:
-        """All of it: "tensor: 8 groups of 8 devices (gpu0, gpu1, …), inside a node, 300 GB/s"."""
+        """One line, such as "tensor: 8 groups of 8 devices (first: gpu0, gpu1, …), inside a node, 300 GB/s"."""
         return f"{self.dimension}: {self.groups} (first: {self.devices}), {self.links}"
 
 
 def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
-    """The groups of each dimension that is cut, in the rank order, on the first devices of a mesh."""
+    """Return the groups of each dimension that is cut, in rank order. They use the first devices of the mesh."""
     found = []
     named = ("tensor", "context", "expert", "data", "pipeline")
     for dimension in sorted((name for name in named if getattr(ranks, name) > 1), key=(*ranks.order, *named).index):
@@ -49,7 +49,7 @@ def groups_of(ranks: Ranks, mesh: DeviceMesh) -> list[DimensionGroups]:
 
 
 def group_names(ranks: Ranks, mesh: DeviceMesh) -> dict[str, list[list[str]]]:
-    """Per dimension, the names of the devices of each group; of context and experts where they are shared."""
+    """Return the device names of each group, by dimension. Context and expert are included only if they are cut."""
     return {
         dimension: [[mesh.devices[worker - 1].name for worker in group] for group in ranks.groups(dimension)]
         for dimension in (*CUT_DIMENSIONS, *(name for name in ("context", "expert") if getattr(ranks, name) > 1))
@@ -58,11 +58,11 @@ def group_names(ranks: Ranks, mesh: DeviceMesh) -> dict[str, list[list[str]]]:
 
 def _named(mesh: DeviceMesh, group: Sequence[int]) -> str:
     names = [mesh.devices[each].name for each in group]
-    return ", ".join(names) if len(names) <= _LISTED else f"{names[0]}, {names[1]} … {names[-1]}"
+    return ", ".join(names) if len(names) <= _MAX_LISTED else f"{names[0]}, {names[1]} … {names[-1]}"
 
 
 def _links(mesh: DeviceMesh, group: tuple[int, ...], *, chain: bool) -> str:
-    """Of a chain each hop is a transfer of its own; other groups communicate all together."""
+    """Return the links of a group. A `chain` sends between neighbours; other groups communicate all together."""
     wires = wires_of(mesh, group)
     if wires.between is None:
         return f"inside a node, {_rate(wires.inside.bandwidth if wires.inside else math.inf)}"

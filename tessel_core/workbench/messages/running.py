@@ -1,4 +1,4 @@
-"""A run in sentences and rows, the same on every surface."""
+"""A run of a schedule in sentences, key numbers and table rows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tessel_core.workbench.messages.timeline import PLACE, About
 from tessel_core.workbench.running import RunQuestion, RunReport
 
 WORST = 5
-"""Blocks that are named."""
+"""Number of blocks that are listed."""
 PREDICTED = "Predicted"
-"""With what the names of columns begin that are empty where nothing was predicted."""
+"""First word of the columns that are empty without a prediction."""
 DEVICE_COLUMNS = ("Device", "Idle", f"{PREDICTED} idle", "Peak memory", f"{PREDICTED} peak")
 BLOCK_COLUMNS = ("Block", "Lasts", PREDICTED)
 
 
 def progress_sentence(question: RunQuestion, parts: Collection[tuple[int, Sequence[Timed]]]) -> str:
-    """How far a run has come, from what was delivered."""
+    """Return the progress of a run, from the parts delivered so far."""
     if not parts:
         return "Starting the processes"
     done, total = len(question.latest(parts)), sum(map(len, question.schedule.plan.blocks_on))
@@ -30,14 +30,14 @@ def progress_sentence(question: RunQuestion, parts: Collection[tuple[int, Sequen
 
 
 def run_title(report: RunReport) -> str:
-    """What ran."""
+    """Return the plan, the size and the kind of blocks of a run, in one line."""
     schedule = report.run.schedule
     batches, ranks = counted(schedule.micro_batches, "micro-batch"), counted(len(schedule.plan.devices), "rank")
     return f"{schedule.plan.name}: {batches} on {ranks}, {BLOCKS[report.run.engine]}"
 
 
 def equality_sentence(report: RunReport) -> str:
-    """Whether ranks and one process compute the same; empty of stand-ins."""
+    """Return whether the ranks compute the same values as one process. Empty for stand-ins."""
     found, equal = report.equality, report.run.equal
     if equal is None:
         return ""
@@ -51,7 +51,7 @@ def equality_sentence(report: RunReport) -> str:
 
 
 def makespan_sentence(report: RunReport) -> str:
-    """How long it took, beside what was predicted."""
+    """Return the measured makespan, compared with the predicted one."""
     lasted = f"It took {show_time(report.run.makespan_ns, 'ns')}"
     if report.prediction is None or report.ratio is None:
         return f"{lasted}."
@@ -60,14 +60,14 @@ def makespan_sentence(report: RunReport) -> str:
 
 
 def again_sentence(first: RunReport, second: RunReport) -> str:
-    """What another search with measured durations was worth."""
+    """Return the gain of a second search that used measured durations."""
     before, after = first.run.makespan_ns, second.run.makespan_ns
     lasted = f"{show_time(after, 'ns')} instead of {show_time(before, 'ns')}, {after / before:.3f} times as long"
-    return f"Searched again with what was measured, it takes {lasted}."
+    return f"After a second search with measured durations it takes {lasted}."
 
 
 def device_rows(report: RunReport) -> list[tuple[str, ...]]:
-    """Per device, under `DEVICE_COLUMNS`; empty where nothing was predicted."""
+    """Return one row per device, with the cells of `DEVICE_COLUMNS`. Predicted cells are empty without a prediction."""
     run, prediction = report.run, report.prediction
     rows = list[tuple[str, ...]]()
     for d, device in enumerate(run.schedule.plan.devices):
@@ -78,7 +78,7 @@ def device_rows(report: RunReport) -> list[tuple[str, ...]]:
 
 
 def block_rows(report: RunReport) -> list[tuple[str, ...]]:
-    """All blocks under `BLOCK_COLUMNS`, those that differ most from what was predicted first."""
+    """Return one row per block, with the cells of `BLOCK_COLUMNS`, largest difference from the prediction first."""
     names = [block.name for block in report.run.schedule.plan.blocks]
     found = report.worst_blocks or [(name, None, ns) for name, ns in zip(names, report.run.block_ns, strict=True)]
     return [
@@ -88,7 +88,7 @@ def block_rows(report: RunReport) -> list[tuple[str, ...]]:
 
 
 def run_numbers(report: RunReport) -> tuple[KeyNumber, ...]:
-    """The headline of a run."""
+    """Return the key numbers of a run."""
     run, prediction = report.run, report.prediction
     idle, peak = sum(run.idle) / len(run.idle), max(run.peak_bytes)
     fullest = run.schedule.plan.devices[run.peak_bytes.index(peak)].name
@@ -98,13 +98,22 @@ def run_numbers(report: RunReport) -> tuple[KeyNumber, ...]:
         beside["idle"] = f"predicted {_percent(sum(prediction.idle) / len(prediction.idle))}"
     found = [
         KeyNumber(
-            "Makespan", show_time(run.makespan_ns, "ns"), beside["makespan"], "From the common start to the last end."
+            "Makespan",
+            show_time(run.makespan_ns, "ns"),
+            beside["makespan"],
+            "Time from the common start to the last end.",
         ),
         KeyNumber(
-            "Idle", _percent(idle), beside["idle"], "Mean over the devices of the time in which they run no block."
+            "Idle",
+            _percent(idle),
+            beside["idle"],
+            "Share of the time in which a device runs no block, mean over devices.",
         ),
         KeyNumber(
-            "Fullest device", show_memory(peak, "B"), f"on {fullest}", "The most that its blocks held at a time."
+            "Fullest device",
+            show_memory(peak, "B"),
+            f"on {fullest}",
+            "Largest memory that the blocks of a device held at one time.",
         ),
     ]
     if prediction is not None:
@@ -112,16 +121,21 @@ def run_numbers(report: RunReport) -> tuple[KeyNumber, ...]:
     if run.losses:
         mean = sum(run.losses) / len(run.losses)
         found.append(
-            KeyNumber("Loss", f"{mean:.4g}", f"mean of {len(run.losses):,}", "Of the micro-batches, before any update.")
+            KeyNumber(
+                "Loss",
+                f"{mean:.4g}",
+                f"mean of {len(run.losses):,}",
+                "Mean loss of the micro-batches, before any update of the weights.",
+            )
         )
     return tuple(found)
 
 
-_RATIO = "The makespan that was measured over the one that was predicted."
+_RATIO = "Measured makespan / predicted makespan."
 
 
 def about_run(report: RunReport, of_measured: bool, place: str) -> About:
-    """How a run of a block differs from what was predicted; nothing of other places."""
+    """Return how a run of a block differs from its prediction. Empty for other places."""
     match, prediction = re.fullmatch(PLACE, place), report.prediction
     if match is None or match["block"] is None or prediction is None or not of_measured:
         return About()

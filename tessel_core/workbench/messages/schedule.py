@@ -1,4 +1,4 @@
-"""A report in words and numbers, the same on every surface: claims stand beside the bound that proves them."""
+"""A report on a schedule in words and key numbers. Each claim comes with the bound that proves it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.workbench.messages.idle import imbalance_and_bubble, meanings, 
 
 @dataclass(frozen=True, slots=True)
 class KeyNumber:
-    """One number that people compare schedules by, with what it is held against."""
+    """One key number, with a second line for comparison and a help text."""
 
     label: str
     value: str
@@ -24,23 +24,23 @@ class KeyNumber:
 
     @property
     def pixels(self) -> int:
-        """A width that suits all of it, known before anything is drawn; letters are 14, 30 and 13 pixels high."""
+        """Width in pixels that fits all three lines, whose letters are 14, 30 and 13 pixels high."""
         return max(34 + 13 * len(self.label) // 2, 13 * len(self.value), 22 + 13 * len(self.beside) // 2)
 
 
 def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
-    """How many times sooner `faster` ends; None where either has no schedule."""
+    """Return the makespan of `slower` over that of `faster`. None if either has no schedule."""
     if slower.makespan is None or not faster.makespan:
         return None
     return slower.makespan / faster.makespan
 
 
 def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """The results and proofs for `plan`, for the other objective too, and the devices that limit it, in sentences."""
+    """Return the results and proofs for both objectives, and the devices that limit the schedule, in sentences."""
     if report.status is Status.INFEASIBLE:
         return f"{_infeasible(report, plan)} {limiting_devices(report)}".rstrip()
     if report.solution is None:
-        lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit came"
+        lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit was reached"
         return _with_reason(f"{lead} before a schedule was found.", report)
     lead = _proved(report, report.solution) if report.status is Status.PROVED_OPTIMAL else _found(report, plan)
     text = _with_reason(" ".join([lead, *_the_other(report, report.solution)]), report)
@@ -48,7 +48,7 @@ def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def in_brief(report: ScheduleReport) -> str:
-    """Length, idle time and proof of a report, in one line."""
+    """Return makespan, idle time and proof of a report, in one line."""
     drawn, (split, _) = report.drawable, IdleSplit.of_report(report)
     if drawn is None or split is None or report.makespan is None:
         return "no schedule was found"
@@ -59,13 +59,13 @@ def in_brief(report: ScheduleReport) -> str:
 
 
 def limiting_devices(report: ScheduleReport) -> str:
-    """Where imbalance is most of the idle time: which devices limit, in one or two sentences; else empty."""
+    """Return which devices limit the schedule, if most of the idle time is imbalance. Otherwise empty."""
     split, _ = IdleSplit.of_report(report)
     return "" if split is None or report.drawable is None else who_limits(split, report.drawable.plan)
 
 
 def _found(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """The objective, and how much better another order could be."""
+    """Return the objective, and the most that another order could gain."""
     lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
     found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
     limit = "" if report.bound is None else f": {_at_most(report, plan)}"
@@ -74,7 +74,7 @@ def _found(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """How far the bound lets other orders be below the objective, in digits that tell the two apart."""
+    """Return the most that another order could gain. The bound is left out if it looks equal to the objective."""
     assert report.bound is not None
     limit = _objective(report, plan, report.bound)
     if report.objective is None or report.gap is None:
@@ -85,7 +85,7 @@ def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
-    """Results beside the objective asked: whether the other is proved, and the price of keeping a repetend."""
+    """Yield sentences on the other objective: whether it is proved, and the cost of keeping a repetend."""
     if report.shortest is None:
         return
     of_period = report.objective_name == PERIOD
@@ -100,7 +100,7 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     if kept is not None and report.kept_period != report.period_per_micro_batch:
         each = show_time(kept.period / kept.unroll, solution.plan.time_unit)
         yield (
-            f"The least period found repeats only every {report.unroll} micro-batches; the steady schedule takes "
+            f"The least period found needs a repetend of {report.unroll} micro-batches. The steady schedule takes "
             f"{each} per micro-batch."
         )
     if kept is not None and kept.unroll > 1:
@@ -111,7 +111,7 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     if steady:
         yield f"The steady schedule {' and '.join(steady)}."
     elif report.steady is None and of_period:
-        yield f"This is the shortest schedule: {_micro_batches(solution)} too few to repeat."
+        yield f"This is the shortest schedule, because {_micro_batches(solution)} too few to repeat."
 
 
 def _micro_batches(solution: Schedule) -> str:
@@ -122,7 +122,7 @@ def _proved(report: ScheduleReport, solution: Schedule) -> str:
     assert report.bound is not None
     limit = _objective(report, solution.plan, report.bound)
     if report.objective_name == PERIOD:
-        return f"Period proved optimal: no order of this placement, whatever it repeats, is faster than {limit}."
+        return f"Period proved optimal: no schedule of this placement is faster than {limit}."
     what = counted(solution.micro_batches, "micro-batch")
     return f"Makespan proved optimal: no order of this placement ends {what} before {limit}."
 
@@ -141,7 +141,7 @@ def _objective(report: ScheduleReport, plan: MicroBatchPlan, amount: Fraction) -
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital and one full stop; nothing of nothing."""
+    """Return `text` with a capital letter and one full stop. Empty text stays empty."""
     return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
@@ -150,7 +150,7 @@ def _with_reason(text: str, report: ScheduleReport) -> str:
 
 
 def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
-    """The numbers of a drawable report; empty where there is nothing to measure."""
+    """Return the key numbers of a report. Empty if it has no schedule to draw."""
     drawn, makespan, peaks = report.drawable, report.makespan, report.peak_memory
     if drawn is None or makespan is None or peaks is None:
         return ()
@@ -166,21 +166,21 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Time per micro-batch",
             show_time(float(drawn.time_per_micro_batch), unit),
             _steadiest(report, drawn, fits=fits),
-            "The period per micro-batch of the repeated stretch (repetend) of the schedule, or makespan / "
-            "micro-batches where it repeats none. No schedule, whatever it repeats, is faster than the bound.",
+            "Period per micro-batch of the repeating part (repetend) of the schedule, or makespan / micro-batches if "
+            "nothing repeats. No schedule is faster than the bound.",
         ),
         KeyNumber(
             "Makespan",
             show_time(makespan, unit),
             f"bound {show_time(report.makespan_bound, unit)}{_gap(makespan if fits else None, report.makespan_bound)}",
-            f"Time from the first start to the last end of {counted(drawn.micro_batches, 'micro-batch')}. Proved where "
-            "it meets the bound.",
+            f"Time from the first start to the last end of {counted(drawn.micro_batches, 'micro-batch')}. It is proved "
+            "optimal if it meets the bound.",
         ),
         KeyNumber(
             "Idle in the steady state",
             "none" if steady is None else percent(steady.idle),
             "nothing repeats" if steady is None else imbalance_and_bubble(steady),
-            f"The same of the infinite repetition of the steadiest state found. {meanings()}",
+            f"Idle time if the repetend with the least period found repeats for ever. {meanings()}",
         ),
         KeyNumber(
             "Fullest device",
@@ -188,32 +188,32 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             f"on {drawn.plan.devices[tightest].name}, unlimited"
             if capacity is None
             else f"on {drawn.plan.devices[tightest].name}, of {show_memory(capacity, memory_unit)}",
-            "Most that the device closest to its capacity ever holds, static memory included.",
+            "Peak memory of the device closest to its capacity, static memory included.",
         ),
         KeyNumber(
             "Took",
             f"{report.wall_s:.2f} s",
             _parts(report),
-            "Wall time, proof included; of the two-phase search: of the repeated stretch (repetend), and the rest.",
+            "Wall time, proof included. For the two-phase search: time for the repetend + time for the rest.",
         ),
     )
 
 
 def _steadiest(report: ScheduleReport, drawn: Schedule, *, fits: bool) -> str:
-    """The bound, or the steadiest state where the schedule keeps another one or none."""
+    """Return the bound on the period, or the least period found if the schedule does not keep it."""
     unit, least = drawn.plan.time_unit, report.period_per_micro_batch
     if least is None:
         return "makespan / micro-batches"
     gap = _gap(least if fits else None, report.period_bound)
     if drawn.repetend is not None and drawn.time_per_micro_batch == least:
         return f"bound {show_time(float(report.period_bound), unit)}{gap}"
-    return f"steadiest {show_time(float(least), unit)}{gap}"
+    return f"least period {show_time(float(least), unit)}{gap}"
 
 
 def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
-    """Proved, or how far from it: what a reader cannot see where both are rounded alike.
+    """Return whether a value meets its bound, or its gap to it. Rounded numbers do not always show this.
 
-    Nothing without a value, as of an order that does not fit the memory: bounds speak of those that do.
+    Empty without a value, as for an order that does not fit in memory: bounds hold only for those that do.
     """
     if value is None:
         return ""
@@ -221,7 +221,7 @@ def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
 
 
 def fullest(held: Sequence[float], capacities: Sequence[float | None]) -> int:
-    """The device closest to its capacity; with unlimited devices only, the one that holds most."""
+    """Return the device closest to its capacity, or the one that holds most if all are unlimited."""
     largest = max((capacity for capacity in capacities if capacity), default=1.0)
     return max(range(len(held)), key=lambda d: held[d] / (capacities[d] or largest))
 

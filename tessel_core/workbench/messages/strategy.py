@@ -1,4 +1,4 @@
-"""Bottlenecks of a strategy, in plain sentences with figures from its trace."""
+"""Sentences about the bottlenecks of a strategy, with figures from its trace."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tessel_core.strategies.ranks import Ranks
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.program import idle_sentence
 
-_SHARES = 3
-_LITTLE = 0.005
-"""Shares of a step that are not worth a word."""
+_MAX_MEMORY_PARTS = 3
+_MIN_REPORTED_SHARE = 0.005
+"""Smaller shares of a step are not mentioned."""
 
 
 def explain(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> tuple[str, ...]:
-    """How much is idle, which stage works most, which waits most and for what, what fills the memory, in turn."""
+    """Return sentences on idle time, the busiest stage, the stage that waits most and its reason, and memory."""
     stages = _stages(trace, ranks)
     busiest = max(range(len(stages)), key=lambda stage: stages[stage].computing)
     step = show_time(trace.latency * 1e9, "ns")
     busy = stages[busiest]
     alone = busy.communicating - busy.both
     clauses = [f"computes for {_share(busy.computing, trace)} of the {step}"]
-    if alone > _LITTLE * trace.latency:
+    if alone > _MIN_REPORTED_SHARE * trace.latency:
         clauses.append(f"only communicates for {_share(alone, trace)}")
-    if busy.neither > _LITTLE * trace.latency:
-        clauses.append(f"does nothing for {_share(busy.neither, trace)}")
-    name = f"Stage {busiest} works most" if len(stages) > 1 else "Every device"
+    if busy.neither > _MIN_REPORTED_SHARE * trace.latency:
+        clauses.append(f"does neither for {_share(busy.neither, trace)}")
+    name = f"Stage {busiest} has the most work" if len(stages) > 1 else "Every device"
     found = [f"{name}{': it' if len(stages) > 1 else ''} {_listed(clauses)}."]
     waits = _waits(trace, min(stages, key=lambda each: each.computing).device, ranks)
     idle = idle_of(trace)
@@ -36,9 +36,9 @@ def explain(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> tuple[str, ...]:
 
 
 def bottleneck(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> str:
-    """The two sentences that a card has room for: what holds it up, and what fills its memory."""
+    """Return two sentences for a card: the main reason for waiting, and the largest part of memory."""
     idlest = min(_stages(trace, ranks), key=lambda each: each.computing)
-    waits = _waits(trace, idlest.device, ranks) or "It waits for nothing: every device computes all the time."
+    waits = _waits(trace, idlest.device, ranks) or "No device waits: all compute all the time."
     i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
     shares = list(memory_parts(trace, trace.devices[i]).items())
     if not shares:
@@ -51,16 +51,16 @@ def bottleneck(trace: Trace, ranks: Ranks, mesh: DeviceMesh) -> str:
 
 
 def _stages(trace: Trace, ranks: Ranks) -> list[DeviceTime]:
-    """For each stage, the times of its first device."""
+    """Return the times of each stage's first device."""
     times = {each.device: each for each in device_times(trace)}
     return [times[ranks.worker(0, 0, place)] for place in range(ranks.pipeline)]
 
 
 def _waits(trace: Trace, worker: int, ranks: Ranks) -> str:
-    """A sentence on the waits of a stage's device; empty where it hardly waits."""
+    """Return a sentence on why a stage's device waits. Empty if it hardly waits."""
     reasons = why_waiting(trace, worker, by_micro_batch=False)
     total = sum(each.seconds for each in reasons)
-    if total <= _LITTLE * trace.latency:
+    if total <= _MIN_REPORTED_SHARE * trace.latency:
         return ""
     who = f"Stage {ranks.coordinate(worker, 'pipeline')}" if ranks.pipeline > 1 else "Every device"
     worst = reasons[0]
@@ -70,7 +70,7 @@ def _waits(trace: Trace, worker: int, ranks: Ranks) -> str:
 
 
 def _memory(trace: Trace, mesh: DeviceMesh) -> str:
-    """A sentence on the device that holds most."""
+    """Return a sentence on the device that holds most memory."""
     i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
     worker, peak = trace.devices[i], trace.peak_memory[i]
     if not peak:
@@ -79,9 +79,12 @@ def _memory(trace: Trace, mesh: DeviceMesh) -> str:
     capacity = device.memory_capacity
     of_all = "" if capacity is None else f" of {show_memory(capacity, 'B')}"
     shares = _listed(
-        [f"{what} {_percent(amount / peak)}" for what, amount in list(memory_parts(trace, worker).items())[:_SHARES]]
+        [
+            f"{what} {_percent(amount / peak)}"
+            for what, amount in list(memory_parts(trace, worker).items())[:_MAX_MEMORY_PARTS]
+        ]
     )
-    full = "Memory does not do" if capacity is not None and peak > capacity else "Memory"
+    full = "Memory is too small" if capacity is not None and peak > capacity else "Memory"
     return f"{full}: {device.name} holds {show_memory(peak, 'B')}{of_all} at its peak: {shares}."
 
 
@@ -90,8 +93,8 @@ def _share(seconds: float, trace: Trace) -> str:
 
 
 def _percent(share: float) -> str:
-    """Never 0 % of something that is there."""
-    return "less than 1%" if 0 < share < _LITTLE else f"{share:.0%}"
+    """Return a share in percent. A positive share is never shown as 0%."""
+    return "less than 1%" if 0 < share < _MIN_REPORTED_SHARE else f"{share:.0%}"
 
 
 def _listed(clauses: list[str]) -> str:

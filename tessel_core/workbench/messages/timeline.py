@@ -1,4 +1,4 @@
-"""What a schedule answers about a run, a hole or a range that somebody points at."""
+"""Text about the selected run, gap or time range of a schedule."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ from tessel_core.workbench.messages.as_written import wait_sentence
 from tessel_core.workbench.messages.idle import CAUSES_MEAN, percent
 
 Run = tuple[int, int]
-"""A block's number and a micro-batch."""
+"""Index of a block, and a micro-batch."""
 Part = str | Run
-"""A piece of a text; a run stands for its name, which leads there."""
+"""Piece of a text. A run is shown as its name, which links to it."""
 Line = tuple[str, tuple[Part, ...]]
-"""A name, and what there is to say under it."""
+"""Heading, and the pieces of its text."""
 
 PLACE = (
     r"(?P<block>\d{1,7})\.(?P<micro_batch>\d{1,7})"
     r"|g(?P<device>\d{1,7})\.(?P<moment>\d{1,16})"
     r"|r(?P<begin>\d{1,16})-(?P<end>\d{1,16})"
 )
-"""A run as 3.17, a hole on the device g2 at a moment as g2.718, a range as r120-480."""
-_LINKS = 5
-"""Of a chain, as many are named."""
-_DRAWN = 20_000
-"""Of a chain, as many are drawn."""
-_TIMED = 50_000
-"""Runs of a schedule up to which slack and savings come within a glance."""
+"""Pattern of a place: run 3.17 (block, micro-batch), gap g2.718 (device 2 at tick 718), or range r120-480."""
+_MAX_NAMED = 5
+"""Number of runs of a chain that are named."""
+_MAX_DRAWN = 20_000
+"""Number of runs of a chain that are drawn."""
+_MAX_TIMED_RUNS = 50_000
+"""Largest schedule for which slack and savings are computed. In larger ones this is too slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Lines about a place, the chain of runs that leads to it, last first, and the runs that it lets start."""
+    """Text about a place, the chain of runs that leads to it, the nearest first, and the runs that wait for it."""
 
     lines: tuple[Line, ...] = ()
     chain: tuple[Run, ...] = ()
     after: tuple[Run, ...] = ()
-    """Only of a simulation; of a schedule the browser knows them."""
+    """Given only for a simulation. For a schedule, the browser finds them itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The place that a question names; else why there is none."""
+    """Place that a user's search has found, or why there is none."""
 
     place: str = ""
     complaint: str = ""
 
 
 def about(schedule: Schedule, place: str, waits: Sequence[ReceiveWait] = ()) -> About:
-    """What there is to say about a place, written as in `PLACE`; nothing where the schedule has no such place.
+    """Return the text about a place as in `PLACE`. Empty if the schedule has no such place.
 
-    `waits` are holes whose receives are known.
+    `waits` has the gaps whose receives are known.
     """
     match = re.fullmatch(PLACE, place)
     if match is None:
@@ -84,7 +84,7 @@ def about(schedule: Schedule, place: str, waits: Sequence[ReceiveWait] = ()) -> 
 
 
 def find_place(schedule: Schedule, text: str) -> Finding:
-    """The place that a few words such as "B3 of 17", "longest hole on gpu2" or "peak of gpu5" name."""
+    """Return the place named by words such as "B3 of 17", "longest hole on gpu2" or "peak of gpu5"."""
     try:
         found = find(schedule, text, _holes(schedule))
     except InputError as error:
@@ -100,15 +100,15 @@ def find_place(schedule: Schedule, text: str) -> Finding:
 
 
 SAVINGS = (
-    "How much shorter the makespan gets if all runs of one block take 10% less time, every device keeping its order. "
-    "Every start is computed anew, so a block on the critical path may save little where another path is as long."
+    "Reduction of the makespan if all runs of one block take 10% less time and every device keeps its order. All "
+    "starts are computed again, so a block on the critical path may save little if another path is almost as long."
 )
 
 
 @lru_cache(maxsize=2)
 def savings(schedule: Schedule) -> tuple[Fraction, ...]:
-    """Ticks by which each block alone, 10% faster, shortens the makespan in this order; none above `_TIMED` runs."""
-    return _order(schedule).savings() if len(schedule.start) <= _TIMED else ()
+    """Return the ticks that each block saves if it alone is 10% faster. Empty above `_MAX_TIMED_RUNS` runs."""
+    return _order(schedule).savings() if len(schedule.start) <= _MAX_TIMED_RUNS else ()
 
 
 def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
@@ -119,34 +119,34 @@ def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
     last = row == int(schedule.end.argmax())
     chain = obstacles.critical_path() if last else obstacles.chain(row)
     lines: list[Line] = [("Critical path" if last else "Why not earlier", _why(schedule, obstacles, chain))]
-    if len(schedule.start) <= _TIMED:
+    if len(schedule.start) <= _MAX_TIMED_RUNS:
         slack = int(_order(schedule).slack[row])
-        later = f"It could start {show_time(slack, unit)} later" if slack else "None: a later start is a later end"
+        later = f"It could start {show_time(slack, unit)} later" if slack else "None: a later start delays the end"
         lines.append(("Slack", (f"{later}, in this order.",)))
         saved = float(savings(schedule)[block])
         name, share = schedule.plan.blocks[block].name, saved / max(1, schedule.makespan)
         shorter = f"The schedule would be {show_time(saved, unit)} ({share:.1%}) shorter"
         what = shorter if saved else "Nothing would change"
         lines.append((f"All \u2068{name}\u2069 10% faster", (f"{what}, in this order.",)))
-    return About(tuple(lines), tuple(_run(schedule, link.row) for link in chain[:_DRAWN]))
+    return About(tuple(lines), tuple(_run(schedule, link.row) for link in chain[:_MAX_DRAWN]))
 
 
 def _why(schedule: Schedule, obstacles: Obstacles, chain: Sequence[Link]) -> tuple[Part, ...]:
-    """The chain of obstacles, the nearest named one by one."""
+    """Return the chain of obstacles as text. The nearest ones are named."""
     parts: list[Part] = []
-    for link in chain[:_LINKS]:
+    for link in chain[:_MAX_NAMED]:
         text, run = _obstacle(schedule, obstacles, link)
         parts += [f"{', which' if parts else 'It'} {text}", *([] if run is None else [run])]
-    rest = len(chain) - _LINKS
+    rest = len(chain) - _MAX_NAMED
     if rest > 0:
         last = chain[-1].obstacle.reason
-        end = "to one that could start earlier" if last is Reason.COULD else "to time 0"
+        end = "to a run that could start earlier" if last is Reason.COULD else "to time 0"
         parts.append(f", and so on through {rest:,} more, back {end}")
     return (*parts, ".")
 
 
 def _obstacle(schedule: Schedule, obstacles: Obstacles, link: Link) -> tuple[str, Run | None]:
-    """What a run waits for, as the end of a sentence, and the run that it waits for."""
+    """Return why a run waits, as the end of a sentence, and the run that it waits for."""
     obstacle, plan = link.obstacle, schedule.plan
     if obstacle.reason is Reason.COULD:
         earliest = show_time(int(obstacles.earliest[link.row]), plan.time_unit)
@@ -157,7 +157,7 @@ def _obstacle(schedule: Schedule, obstacles: Obstacles, link: Link) -> tuple[str
     text = {
         Reason.DATA: "needs the output of ",
         Reason.COMMUNICATION: "waits for the transfer from ",
-        Reason.MEMORY: f"has no room on {where} before the end of ",
+        Reason.MEMORY: f"does not fit in the memory of {where} before the end of ",
         Reason.DEVICE: f"waits until {where} has run ",
         Reason.PARTNERS: f"waits for {where} of its group, which runs ",
     }[obstacle.reason]
@@ -175,16 +175,16 @@ def _about_hole(schedule: Schedule, device: int, moment: int, waits: Sequence[Re
         lines.append(("Receives", (f"{said[0].upper()}{said[1:]}.",)))
     filler = _holes(schedule).filler(hole)
     if filler is not None:
-        cost = "and disturbs nothing" if filler.undisturbed else "but what follows would have to move"
+        cost = "and no other run has to move" if filler.undisturbed else "but later runs would have to move"
         at = show_time(filler.moment, schedule.plan.time_unit)
         lines.append(("What could fill it", (_run(schedule, filler.row), f" could start at {at}, {cost}.")))
     else:
-        lines.append(("What could fill it", ("Nothing: no run could start in it.",)))
+        lines.append(("What could fill it", ("Nothing: no run could start in this gap.",)))
     return About(tuple(lines))
 
 
 def _causes_of(schedule: Schedule, hole: Hole) -> str:
-    """Each cause with what it means, the longest first."""
+    """Return each cause of a gap with its meaning, the longest first."""
     ticks: dict[Cause, int] = {}
     for piece in hole.pieces:
         ticks[piece.cause] = ticks.get(piece.cause, 0) + piece.end - piece.start
@@ -206,7 +206,7 @@ def _about_range(schedule: Schedule, begin: int, end: int) -> About:
             total[cause] += ticks
     idle = sum(total.values())
     if not idle:
-        return About((("Idle by cause", ("Every device works all the time.",)),))
+        return About((("Idle by cause", ("No device is idle.",)),))
     shares = "; ".join(f"{c} {percent(Fraction(ticks, whole))}" for c, ticks in total.items() if ticks)
     peaks = ", ".join(
         f"{device.name} {show_memory(each.peak_memory, schedule.plan.memory_unit)}"

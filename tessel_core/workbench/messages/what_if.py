@@ -1,4 +1,4 @@
-"""Which schedule wins, in sentences and in the cells of a map."""
+"""The winning schedule of *What if*, in sentences and as cells of a map."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tessel_core.scheduling import Comparison
 from tessel_core.units import show_time
 from tessel_core.workbench.messages.comparison import percent_of
 
-_NAMED = 3
-"""Pairs of which a sentence gives the names; of more it counts the others."""
+_MAX_NAMED = 3
+"""Number of pairs that a sentence names. Others are counted."""
 
 
 def winner_line(labels: Sequence[str], found: Standing, time_unit: str, *, so_far: bool = False) -> str:
-    """Who wins, with how long it takes and how much earlier it ends than the next; or that nobody does.
+    """Return the winner, its makespan, and its lead over the next schedule.
 
-    `so_far`: others are not answered yet.
+    With `so_far`, some schedules have no answer yet.
     """
     if found.makespan is None:
         return "No schedule fits." if found.misfits and not so_far else "No schedule that fits is known yet."
@@ -34,33 +34,33 @@ def winner_line(labels: Sequence[str], found: Standing, time_unit: str, *, so_fa
 
 
 def standing_notes(comparison: Comparison, found: Standing) -> tuple[str, ...]:
-    """What the winner was not held against, and what its lead counts too; `comparison` is before any change."""
+    """Return notes on schedules that do not compete, and on unequal work. `comparison` has the unchanged plans."""
     labels, notes = comparison.labels(), list[str]()
     if found.misfits:
-        notes.append(f"Out, since memory does not suffice: {_names(labels, found.misfits)}.")
+        notes.append(f"Does not fit in memory: {_names(labels, found.misfits)}.")
     if found.without:
         notes.append(f"Without a schedule: {_names(labels, found.without)}.")
     if found.apart:
-        notes.append(f"Not compared, since a micro-batch has other work: {_names(labels, found.apart)}.")
+        notes.append(f"Not compared, because a micro-batch has other work: {_names(labels, found.apart)}.")
     if found.undecided:
-        notes.append(f"A longer search could still change it: {_names(labels, found.undecided)}.")
+        notes.append(f"A longer search could change the winner: {_names(labels, found.undecided)}.")
     return (*notes, *_works(comparison, found))
 
 
 def waiting_note(labels: Sequence[str], waiting: Sequence[int], *, begun: bool) -> str:
-    """What is not answered at these values yet: it is searched, or will be once the sliders rest."""
+    """Return which schedules have no answer at these values yet. Their search runs, or starts when the sliders rest."""
     if begun:
-        return f"Still searched: {_names(labels, waiting)}."
-    return f"Pale, as before, and searched anew when the sliders rest: {_names(labels, waiting)}."
+        return f"Searching: {_names(labels, waiting)}."
+    return f"Shown pale from before, searched again when the sliders rest: {_names(labels, waiting)}."
 
 
 def left_out_note(labels: Sequence[str], made: Sequence[int]) -> str:
-    """Which rows do not follow the sliders: a schedule that was made by hand has no other answer."""
-    return f"Left out, because a schedule made by hand belongs to the plan as it is: {_names(labels, made)}."
+    """Return which rows do not follow the sliders, because they were changed by hand."""
+    return f"Left out, because a schedule changed by hand fits only its own plan: {_names(labels, made)}."
 
 
 def _works(comparison: Comparison, found: Standing) -> list[str]:
-    """A line on each plan that the sentence holds against the winner's and that does other work per sample."""
+    """Return a note for each compared plan whose work per sample differs from the winner's."""
     if not comparison.per_sample or not found.winners:
         return []
     first, *others = (
@@ -69,7 +69,7 @@ def _works(comparison: Comparison, found: Standing) -> list[str]:
     ratios = {each.name: _work(each) / _work(first) for each in others}
     return [
         f"{name} has {percent_of(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} work per sample than {first.name}, "
-        "which counts too."
+        "and the lead includes this."
         for name, ratio in ratios.items()
         if ratio != 1
     ]
@@ -80,7 +80,7 @@ def _work(plan: MicroBatchPlan) -> Fraction:
 
 
 def map_caption(shown: Sequence[Slider], of: WhichWins) -> str:
-    """What its two sides are, and what else is other than the plans say."""
+    """Return the titles of the map's two sides, and the other changed values."""
     titles = {each.field: each.title for each in shown}
     sides = f"{titles[of.across.field]} from left to right, {_inside(titles[of.down.field])} from top to bottom"
     others = [
@@ -92,29 +92,30 @@ def map_caption(shown: Sequence[Slider], of: WhichWins) -> str:
 
 
 def _inside(title: str) -> str:
-    """A title within a sentence."""
+    """Return a title for use inside a sentence."""
     return title[:1].lower() + title[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class CellText:
-    """A cell of the map as people read it."""
+    """Text of a cell of the map."""
 
     who: str
-    """The winner by its scheduler; empty where nobody wins."""
+    """Scheduler of the winner. Empty if no schedule wins."""
     how: str
-    """How long it takes, with a question mark where a longer search could change it."""
+    """Makespan of the winner, with a question mark if a longer search could change the winner."""
     about: str
+    """Full text for the tooltip."""
 
 
 def side(shown: Sequence[Slider], axis: Axis) -> tuple[str, list[str]]:
-    """The title of one side of the map, and what its values mean."""
+    """Return the title of one side of the map, and the texts of its values."""
     slider = next(each for each in shown if each.field == axis.field)
     return slider.title, [slider.texts[slider.stops.index(value)] for value in axis.values]
 
 
 def cell_text(comparison: Comparison, shown: Sequence[Slider], of: WhichWins, cell: Cell) -> CellText:
-    """What stands in a cell of the map; `comparison` is before any change."""
+    """Return the text of a cell of the map. `comparison` has the unchanged plans."""
     found, pairs = cell.standing, comparison.pairs
     (across, columns), (down, rows) = (side(shown, axis) for axis in (of.across, of.down))
     place = f"{across} {columns[cell.column]}, {_inside(down)} {rows[cell.row]}"
@@ -130,10 +131,10 @@ def cell_text(comparison: Comparison, shown: Sequence[Slider], of: WhichWins, ce
 
 
 def _names(labels: Sequence[str], positions: Sequence[int]) -> str:
-    return _listed([labels[i] for i in positions], most=_NAMED)
+    return _listed([labels[i] for i in positions], most=_MAX_NAMED)
 
 
-def _listed(names: Sequence[str], most: int = _NAMED) -> str:
-    """Names with "and" before the last; beyond so many they are counted."""
+def _listed(names: Sequence[str], most: int = _MAX_NAMED) -> str:
+    """Return names joined with "; " and "and". Names beyond `most` are counted."""
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     return "; ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1]

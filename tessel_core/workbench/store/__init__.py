@@ -1,7 +1,7 @@
-"""Saved work: workspaces with their history, and answers by question, in one SQLite file of the person's own.
+"""Saved work of one user: workspaces with their history, and answers by question, in one SQLite file.
 
-A store that cannot be used (read-only, damaged, of another version, another program's) is never written to: a store in
-memory takes its place until the process ends, and says so.
+A file that cannot be used (read-only, damaged, another version, another program) is never written to. A store in
+memory replaces it until the process ends, and says why.
 """
 
 from tessel_core.workbench.store.database import StoreError

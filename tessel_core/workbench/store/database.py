@@ -1,4 +1,4 @@
-"""The SQLite file: opened only where it is ours and sound, changed in whole transactions, its trouble said in words."""
+"""The SQLite file. It is opened only if it is valid, changed only in transactions, and reports errors in words."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pathlib import Path
 from tessel_core.errors import InputError
 
 PATIENCE_S = 2.0
-"""How long a writer waits for another one."""
+"""Time that a writer waits for another writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of a file of ours, and its marks among SQLite files."""
+    """Tables of the file, and the ids by which it is recognised."""
 
     application: int
-    """SQLite's `application_id`: whose file it is."""
+    """SQLite's `application_id`, which names the program of the file."""
     version: int
-    """SQLite's `user_version`: of the tables."""
+    """SQLite's `user_version`, the version of the tables."""
     tables: str
-    """Statements that make them."""
+    """SQL statements that create the tables."""
 
 
 SAVED_WORK = Schema(
@@ -52,9 +52,9 @@ CREATE TABLE answer (digest TEXT PRIMARY KEY, kept_at REAL NOT NULL, document BL
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "it is read-only",
-    sqlite3.SQLITE_BUSY: "another program holds it locked",
+    sqlite3.SQLITE_BUSY: "another program has locked it",
     sqlite3.SQLITE_CORRUPT: "it is damaged",
-    sqlite3.SQLITE_NOTADB: "it is damaged, or no store at all",
+    sqlite3.SQLITE_NOTADB: "it is damaged, or not a store",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
     sqlite3.SQLITE_PERM: "access to it is denied",
@@ -63,11 +63,11 @@ _REASONS = {
 
 
 class StoreError(InputError):
-    """The store cannot be used as it is; what it holds was not changed."""
+    """The store cannot be used. Its content was not changed."""
 
 
 class Database:
-    """One connection that all threads of the process share, one at a time; processes wait for each other."""
+    """One connection that the threads of the process share, one at a time. Processes wait for each other."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
         self._connection = connection
@@ -75,11 +75,11 @@ class Database:
         self._identity = _identity(path)
         self._lock = threading.RLock()
         self.trouble = ""
-        """Why the latest change could not be kept; empty once one could."""
+        """Why the latest change was not saved. Empty if it was."""
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Ask; every statement sees a consistent state."""
+        """Give the connection for reading. Every statement sees a consistent state. Raises StoreError."""
         with self._lock:
             try:
                 yield self._connection
@@ -88,9 +88,9 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it is kept, on disk before this returns, or nothing.
+        """Give the connection for one transaction. It is on disk when this returns.
 
-        Raises StoreError when nothing was kept, with the reason.
+        Raises StoreError with the reason if nothing was saved.
         """
         with self.reading() as connection:
             with self._transaction():
@@ -115,21 +115,21 @@ class Database:
         return found
 
     def close(self) -> None:
+        """Close the connection."""
         with self._lock:
             self._connection.close()
 
 
 def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
-    """The store at `path`, made where there is none.
+    """Open the store at `path`, or create it.
 
-    Raises StoreError when it cannot be used: no place to write, read-only, damaged, of another version, or not a store
-    of ours.
+    Raises StoreError if it cannot be used: not writable, damaged, another version, or another program's file.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = _connect(str(path))
     except OSError as error:
-        raise StoreError(str(path), f"its folder cannot be made: {error.strerror}") from None
+        raise StoreError(str(path), f"its folder cannot be created: {error.strerror}") from None
     except sqlite3.Error as error:
         raise StoreError(str(path), reason(error)) from None
     try:
@@ -145,7 +145,7 @@ def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
 
 
 def open_in_memory(path: Path) -> Database:
-    """A store that ends with the process, beginning with what the one at `path` holds, if that can be read."""
+    """Open a store in memory. It starts with the content of the store at `path`, if that can be read."""
     connection = _connect(":memory:")
     with suppress(sqlite3.Error, OSError, StoreError), tempfile.TemporaryDirectory() as folder:
         _copy(path, Path(folder), connection)
@@ -155,7 +155,7 @@ def open_in_memory(path: Path) -> Database:
 
 
 def reason(error: sqlite3.Error) -> str:
-    """Why SQLite could not, in a few words."""
+    """Return the reason of an SQLite error in a few words."""
     code = getattr(error, "sqlite_errorcode", None)
     return str(error) if code is None else _REASONS.get(code & 0xFF, str(error))
 
@@ -167,8 +167,8 @@ def _connect(name: str) -> sqlite3.Connection:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
-    """True for a file that is still empty; StoreError unless it is that or ours, of the known version and sound."""
-    connection.execute("BEGIN")  # one consistent state: another process may be making the store meanwhile
+    """Return whether the file is empty. Raises StoreError if it is not a valid store of the known version either."""
+    connection.execute("BEGIN")  # one consistent state, because another process may be creating the store
     try:
         application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
         tables = _tables(connection)
@@ -179,7 +179,7 @@ def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bo
     if application != schema.application:
         raise StoreError(str(path), "it belongs to another program")
     if version != schema.version:
-        raise StoreError(str(path), f"it is of version {version}, and only version {schema.version} is known here")
+        raise StoreError(str(path), f"it has version {version}, but this program reads only version {schema.version}")
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
     return False
@@ -194,9 +194,9 @@ def _tables(connection: sqlite3.Connection) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Readers and a writer side by side, and every commit on disk before it returns.
+    """Allow readers beside a writer, and put every commit on disk before it returns.
 
-    SQLite does not wait when it changes the journal, so several processes that begin at once take turns here.
+    SQLite does not wait for a lock when it changes the journal mode, so this loop waits.
     """
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -211,10 +211,10 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _create(connection: sqlite3.Connection, schema: Schema) -> None:
-    """The tables, whole or not at all; another process may have been first."""
+    """Create the tables in one transaction, unless another process has already done so."""
     connection.execute("BEGIN IMMEDIATE")
     if not _tables(connection):
-        for statement in filter(str.strip, schema.tables.split(";")):  # a script would end the transaction first
+        for statement in filter(str.strip, schema.tables.split(";")):  # `executescript` would end the transaction
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.application}")
         connection.execute(f"PRAGMA user_version = {schema.version}")
@@ -222,9 +222,9 @@ def _create(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def _probe(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Raise where nothing can be written; a writer at work is no reason.
+    """Raise sqlite3.OperationalError if the file is not writable. A busy writer is no error.
 
-    Beginning to write does not tell: SQLite lets that pass on a file that it may only read.
+    Beginning a transaction is not enough, because SQLite allows that on a read-only file.
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -238,7 +238,7 @@ def _probe(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
-    """Read by way of a copy: SQLite may want to write beside a file even to read it."""
+    """Read the store through a copy, because SQLite may write files beside a store even to read it."""
     for name in (path.name, f"{path.name}-wal"):
         with suppress(FileNotFoundError):
             shutil.copyfile(path.with_name(name), folder / name)
@@ -249,7 +249,7 @@ def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
-    """Which file lies at `path`; None where there is none."""
+    """Return device and inode of the file at `path`. None if there is none."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Parts of a workspace that revisions share, each stored once by digest; all text is stored compressed."""
+"""Parts of a workspace that revisions share. Each is stored once, compressed, by digest."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from tessel_core.formats.workspace_file import WorkspaceFile
 
 
 def pack(text: str) -> bytes:
-    """`text`, compressed: a tenth of it or less for documents of ours."""
+    """Return compressed text, typically a tenth of its size."""
     return zlib.compress(text.encode())
 
 
 def unpack(packed: bytes, name: str) -> bytes:
-    """The bytes of the text; InputError, `name` first, where they are damaged or too many."""
+    """Return the bytes of a compressed text. Raises InputError, with `name`, if it is damaged or too large."""
     try:
         reader = zlib.decompressobj()
         found = reader.decompress(packed, LARGEST_FILE)
     except zlib.error:
         raise InputError(name, "is damaged") from None
     if not reader.eof:
-        raise InputError(name, f"is cut short, or has more than the {LARGEST_FILE:,} bytes that are read")
+        raise InputError(name, f"is cut short, or is larger than the limit of {LARGEST_FILE:,} bytes")
     return found
 
 
 Part = tuple[str | None, Callable[[], str]]
-"""A digest, None where there is no such part, and what makes the text."""
+"""Digest of a part, None if there is no such part, and a function that returns its text."""
 
 
 def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
-    """Schedule, graph and mesh; text is only made of what is not kept yet, since a graph may have megabytes."""
+    """Return schedule, graph and mesh. Their text, which can have megabytes, is made only if it is not stored yet."""
     opened, graph, mesh = work.opened, work.graph, work.mesh
     return (
         (_digest(opened), lambda: "" if opened is None else schedule_file_text(opened)),
@@ -48,14 +48,14 @@ def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
 
 
 def without_parts(work: WorkspaceFile) -> WorkspaceFile:
-    """The rest of it."""
+    """Return the workspace without schedule, graph and mesh."""
     return replace(work, opened=None, graph=None, mesh=None)
 
 
 def with_parts(
     work: WorkspaceFile, schedule: bytes | None, graph: bytes | None, mesh: bytes | None, *, name: str
 ) -> WorkspaceFile:
-    """The whole again, from packed parts; InputError, `name` first, where one is damaged."""
+    """Return the workspace with its compressed parts. Raises InputError, with `name`, if one is damaged."""
     return replace(
         work,
         opened=None if schedule is None else read_schedule(unpack(schedule, name), name),
@@ -66,13 +66,13 @@ def with_parts(
 
 @lru_cache(maxsize=4)
 def _digest(schedule: ScheduleFile | None) -> str | None:
-    """A long schedule is not spelled out again for every edit beside it."""
+    """Return the digest of a schedule. It is cached, because most edits do not change the schedule."""
     return None if schedule is None else hashlib.sha256(schedule_file_text(schedule).encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
 def _graph(packed: bytes, name: str) -> GraphFile:
-    """Undo goes from revision to revision, most of which have the same graph."""
+    """Read a graph. It is cached, because most revisions have the same graph."""
     return read_graph(unpack(packed, name), name)
 
 

@@ -1,4 +1,4 @@
-"""The store of this process: on disk where that can be, else in memory, with the reason."""
+"""The store of this process: on disk, or in memory if the file cannot be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _NAME = "tessel-explorer"
 def data_folder(
     environment: Mapping[str, str] = os.environ, platform: str = sys.platform, home: Path | None = None
 ) -> Path:
-    """`TESSEL_DATA` where it is set, else the place that the system has for such things; it may not exist yet.
+    """Return the folder of the store: `TESSEL_DATA` if it is set, or else the system's folder for user data.
+
+    The folder may not exist yet.
 
     >>> data_folder({}, "linux", Path("/home/ada")).as_posix()
     '/home/ada/.local/share/tessel-explorer'
@@ -35,23 +37,23 @@ def data_folder(
     if platform == "win32":
         return Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local") / _NAME
     shared = environment.get("XDG_DATA_HOME", "")
-    # A relative path there is to be ignored [XDG Base Directory Specification 0.8].
+    # The specification says to ignore a relative path [XDG Base Directory Specification 0.8].
     return (Path(shared) if os.path.isabs(shared) else home / ".local" / "share") / _NAME
 
 
 MOST_BYTES = 64 * 1000 * 1000
-"""The most that all answers may take, packed; the oldest go first."""
+"""Limit for all compressed answers. The oldest are deleted first."""
 
 
 class Answers:
-    """Documents by digest; every method may raise StoreError."""
+    """Stored answers by digest. Every method may raise StoreError."""
 
     def __init__(self, database: Database, most_bytes: int = MOST_BYTES) -> None:
         self._database = database
         self._most_bytes = most_bytes
 
     def keep(self, digest: str, document: str) -> None:
-        """Keep an answer, in place of an earlier one to the same question; not one that is larger than all may be."""
+        """Store an answer. It replaces an earlier one to the same question. An answer above the limit is not stored."""
         packed = pack(document)
         if len(packed) > self._most_bytes:
             return
@@ -61,7 +63,7 @@ class Answers:
             self._make_room(connection)
 
     def find(self, digest: str) -> bytes | None:
-        """The document kept under `digest`; InputError where it is damaged."""
+        """Return the document stored under `digest`, or None. Raises InputError if it is damaged."""
         with self._database.reading() as connection:
             row = connection.execute("SELECT document FROM answer WHERE digest = ?", (digest,)).fetchone()
         return None if row is None else unpack(row[0], f"answer {digest[:8]}")
@@ -80,22 +82,22 @@ FILE_NAME = "tessel.sqlite3"
 
 @dataclass(frozen=True)
 class Store:
-    """Everything that is kept for one person."""
+    """Workspaces and answers of one user."""
 
     database: Database
     workspaces: Workspaces
     answers: Answers
     refused: str = ""
-    """Why this store is in memory and ends with the process; empty for one on disk."""
+    """Why this store is only in memory. Empty for a store on disk."""
 
     @property
     def trouble(self) -> str:
-        """Why the latest change is not on disk, in one sentence without its full stop; empty where it is."""
+        """Why the latest change is not on disk, as a sentence without a full stop. Empty if it is."""
         return self.refused or self.database.trouble
 
 
 def open_store(folder: Path) -> Store:
-    """The store in `folder`, made where there is none; in memory where it cannot be used."""
+    """Open or create the store in `folder`. If it cannot be used, open one in memory."""
     path = folder / FILE_NAME
     try:
         database, refused = open_on_disk(path), ""
@@ -109,6 +111,6 @@ _opened = lru_cache(open_store)
 
 
 def find_store() -> Store:
-    """The store of whoever runs this process, opened once."""
+    """Return the store of the user who runs this process. It is opened once."""
     with _LOCK:
         return _opened(data_folder())

@@ -1,7 +1,7 @@
-"""Workspaces by token, each with its history, so that nothing that was kept is overwritten.
+"""Workspaces by token, each with its history, so that saved work is never overwritten.
 
-A history is a tree of revisions that are only ever added: undo and redo move along it.  A writer names the revision
-that it began from; if another one has moved on meanwhile, what this one has becomes a workspace of its own.
+A history is a tree of revisions. Saving adds one; undo and redo move along the tree. A writer names the revision that
+it started from. If another writer has moved the workspace on, the work is saved as a separate workspace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts
 
 MOST_REVISIONS = 200
 MOST_BYTES = 16 * 1000 * 1000
-"""The most that one workspace's history may take, packed, each graph counted once; the oldest revisions go first."""
+"""Limit for the compressed history of a workspace, each graph counted once. The oldest revisions are deleted first."""
 
 _SECOND = " (forked)"
 
@@ -48,34 +48,34 @@ WHERE r.token = ? AND r.number = ?
 
 @dataclass(frozen=True, slots=True)
 class SavedWorkspace:
-    """A workspace as the store knows it."""
+    """Entry of a workspace in the store."""
 
     token: str
     name: str
     revision: int
     saved_at: float
-    """Seconds since 1970."""
+    """Time of the latest change, in seconds since 1970."""
     can_undo: bool
     can_redo: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two writers began from one revision: both states are kept."""
+    """Result of saving after another writer has changed the same revision. Both states are saved."""
 
     mine: SavedWorkspace
-    """The workspace that now holds what this writer has."""
+    """The workspace that now holds this writer's work."""
     other: SavedWorkspace | None
-    """The state that the other writer left; None where the workspace was deleted."""
+    """The other writer's workspace. None if it was deleted."""
 
 
 def new_token() -> str:
-    """A name for a workspace that nobody else has chosen."""
+    """Return a new random token for a workspace."""
     return secrets.token_urlsafe(9)
 
 
 class Workspaces:
-    """The workspaces in the store; every method may raise StoreError."""
+    """Workspaces in the store. Every method may raise StoreError."""
 
     def __init__(self, database: Database, most_revisions: int = MOST_REVISIONS, most_bytes: int = MOST_BYTES) -> None:
         self._database = database
@@ -83,9 +83,9 @@ class Workspaces:
         self._most_bytes = most_bytes
 
     def create(self, work: WorkspaceFile, token: str = "") -> SavedWorkspace:
-        """Keep a workspace that is not kept yet, under its own name and token or the nearest that are free.
+        """Save a new workspace under its name and token, or under the nearest free ones.
 
-        Asked again, after an end that nobody heard of, it does nothing again.
+        A repeated call with the same state does nothing, for callers that did not learn of the first one's success.
         """
         with self._database.writing() as connection:
             there = _find(connection, token)
@@ -98,9 +98,9 @@ class Workspaces:
             return made
 
     def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> SavedWorkspace | Conflict:
-        """Keep the next state of the workspace, made from revision `base`; its name stays as the store has it.
+        """Save the next state of a workspace, made from revision `base`. The store's name of it stays.
 
-        `step`: undo goes back to `base`; otherwise the new state takes its place in the history.
+        With `step`, undo returns to `base`. Otherwise the new state replaces `base` in the history.
         """
         with self._database.writing() as connection:
             other = _find(connection, token)
@@ -118,11 +118,11 @@ class Workspaces:
             return _present(connection, token)
 
     def undo(self, token: str, base: int) -> SavedWorkspace | None:
-        """Go back one step, if `base` is still where the workspace is; where it is then, None where it is gone."""
+        """Undo one step if `base` is still the current revision. Return the current state, None if it was deleted."""
         return self._move(token, base, _PARENT)
 
     def redo(self, token: str, base: int) -> SavedWorkspace | None:
-        """Take back the latest undo, if `base` is still where the workspace is."""
+        """Redo one step if `base` is still the current revision. Return the current state, None if it was deleted."""
         return self._move(token, base, "SELECT MAX(number) FROM revision WHERE token = ? AND parent = ?")
 
     def _move(self, token: str, base: int, target: str) -> SavedWorkspace | None:
@@ -136,27 +136,27 @@ class Workspaces:
             return _find(connection, token)
 
     def find(self, token: str) -> SavedWorkspace | None:
-        """Where the workspace is now; None where there is none."""
+        """Return the entry of a workspace. None if there is none."""
         with self._database.reading() as connection:
             return _find(connection, token)
 
     def load(self, token: str) -> tuple[SavedWorkspace, WorkspaceFile] | None:
-        """The workspace as it is now; None where there is none.
+        """Return a workspace and its content. None if there is none.
 
-        Raises InputError when its document cannot be read.
+        Raises InputError if its document cannot be read.
         """
         with self._database.reading() as connection:
             kept = _find(connection, token)
             return None if kept is None else (kept, _document(connection, kept))
 
     def all(self) -> tuple[SavedWorkspace, ...]:
-        """Every workspace, the latest first."""
+        """Return all workspaces, the latest first."""
         with self._database.reading() as connection:
             rows = connection.execute(f"{_KEPT} ORDER BY w.saved_at DESC, w.rowid DESC").fetchall()
         return tuple(_kept(row) for row in rows)
 
     def rename(self, token: str, name: str) -> SavedWorkspace | None:
-        """Give the workspace another name; None where it is gone, InputError for a name that is none or is taken."""
+        """Rename a workspace. Return None if it was deleted. Raises InputError if the name is invalid or taken."""
         name = name.strip()
         check_name(name)
         with self._database.writing() as connection:
@@ -167,13 +167,13 @@ class Workspaces:
             return _find(connection, token)
 
     def delete(self, token: str) -> None:
-        """Forget the workspace and its history."""
+        """Delete a workspace and its history."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM workspace WHERE token = ?", (token,))
             _forget_parts(connection)
 
     def _prune(self, connection: sqlite3.Connection, token: str) -> None:
-        """Keep the newest revisions, as many as may be; the present one is the newest when this is called."""
+        """Delete revisions beyond the limits. The current revision is the newest one when this is called."""
         rows = connection.execute(_SIZES, (token,)).fetchall()
         room, counted = self._most_bytes, set[str]()
         for position, (number, size, graph, graph_size) in enumerate(rows):
@@ -197,7 +197,7 @@ def _create(connection: sqlite3.Connection, token: str, work: WorkspaceFile, nam
 def _sibling(
     connection: sqlite3.Connection, token: str, base: int, other: SavedWorkspace | None, work: WorkspaceFile
 ) -> SavedWorkspace:
-    """A workspace for the writer who came second; it can undo to where the two parted."""
+    """Create a workspace for the second writer. Its undo returns to the common revision."""
     if other is None:
         return _create(connection, token, work, work.name)
     name = other.name[: LONGEST_NAME - 30].removesuffix(_SECOND) + _SECOND
@@ -211,7 +211,7 @@ def _sibling(
 
 
 def _append(connection: sqlite3.Connection, token: str, parent: int | None, work: WorkspaceFile) -> int:
-    """Add a revision and make it the present one."""
+    """Add a revision and make it the current one."""
     (last,) = connection.execute("SELECT MAX(number) FROM revision WHERE token = ?", (token,)).fetchone()
     number, parts = (last or 0) + 1, parts_of(work)
     for digest, text in parts:
@@ -226,7 +226,7 @@ def _append(connection: sqlite3.Connection, token: str, parent: int | None, work
 
 
 def _says(connection: sqlite3.Connection, kept: SavedWorkspace, work: WorkspaceFile) -> bool:
-    """Whether the workspace is already in this state; its name apart, which has no revisions."""
+    """Return whether the workspace is already in this state. The name does not count, because it has no history."""
     document, *digests = connection.execute(
         "SELECT document, schedule, graph, mesh FROM revision WHERE token = ? AND number = ?",
         (kept.token, kept.revision),
@@ -235,16 +235,16 @@ def _says(connection: sqlite3.Connection, kept: SavedWorkspace, work: WorkspaceF
 
 
 def _packed(work: WorkspaceFile) -> bytes:
-    """The state without its name and its parts, which are kept beside it."""
+    """Return the compressed state without its name and its parts, which are stored separately."""
     return pack(workspace_text(replace(without_parts(work), name="unnamed")))
 
 
 def _document(connection: sqlite3.Connection, kept: SavedWorkspace) -> WorkspaceFile:
-    """The state of the workspace at its revision; InputError where that is forgotten or damaged."""
+    """Return the content of a workspace at its revision. Raises InputError if that was deleted or is damaged."""
     name = f"workspace {kept.name}"
     row = connection.execute(_WHOLE, (kept.token, kept.revision)).fetchone()
     if row is None:
-        raise InputError(name, "has forgotten this revision")
+        raise InputError(name, "no longer has this revision")
     document, *parts = row
     work = read_workspace(unpack(document, name), name)
     return replace(with_parts(work, *parts, name=name), name=kept.name)
@@ -257,7 +257,7 @@ def _find(connection: sqlite3.Connection, token: str) -> SavedWorkspace | None:
 
 def _present(connection: sqlite3.Connection, token: str) -> SavedWorkspace:
     found = _find(connection, token)
-    assert found is not None, "it was written in this transaction"
+    assert found is not None, "this transaction has written it"
     return found
 
 
@@ -267,7 +267,7 @@ def _kept(row: tuple[str, str, int, float, int, int]) -> SavedWorkspace:
 
 
 def _free_name(connection: sqlite3.Connection, wanted: str) -> str:
-    """`wanted`, or the first of "wanted 2", "wanted 3" … that no workspace has."""
+    """Return `wanted`, or the first of "wanted 2", "wanted 3" … that no workspace has."""
     taken = {name for (name,) in connection.execute("SELECT name FROM workspace")}
     names = (wanted if n == 1 else f"{wanted[: LONGEST_NAME - 10]} {n}" for n in count(1))
     return next(name for name in names if name not in taken)
