@@ -38,6 +38,10 @@ class Looked:
     """Whether a second stands for one step of an abstract unit."""
     ranks: Ranks | None = None
     """How a strategy numbers the devices; None for other programs."""
+    costs_note: str = "Its time is counted as DistIR's code does."
+    """How the times came about where they are not `by_mesh`."""
+    notes: tuple[str, ...] = ()
+    """Sentences below the title about what is shown."""
 
     @property
     def priced(self) -> DeviceMesh | None:

@@ -205,7 +205,7 @@ def _closely(looked: Looked, number: int) -> None:
         _runs(looked, number)
         st.markdown(literal(formula(trace.program, op, costs)))
         if not looked.by_mesh:
-            st.caption("Its time is counted as DistIR's code does.")
+            st.caption(looked.costs_note)
     with before:
         st.markdown("**What it waited for**", help=f"0 s between them: that one held it up. {_CLICK}")
         _neighbours(looked, key_before, found_before, "It begins with what is there from the start.")

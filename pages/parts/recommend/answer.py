@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.shared.contents import go_to
-from pages.shared.session import session, workspace
+from pages.parts.recommend.moves import open_in
 from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import button, download, file_name, literal, verdict
+from pages.shared.widgets import download, file_name, literal, verdict
 from tessel_core.exports.launch import LAUNCHERS, Job
 from tessel_core.inspection import IdleSplit
-from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.strategies.closely import Look, look_at
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
@@ -113,6 +110,7 @@ def _closely(question: Question, chosen: Candidate, name: str) -> None:
                 st.metric(part.capitalize(), show_memory(amount, "B"))
     with files:
         _files(question, chosen, name)
+        open_in(question, chosen.strategy, known.plan, name)
     if known.plan is not None and known.schedule is not None:
         _timeline(known, chosen)
 
@@ -136,22 +134,10 @@ def _files(question: Question, chosen: Candidate, name: str) -> None:
 
 
 def _timeline(known: Look, chosen: Candidate) -> None:
-    """The schedule of the pipeline, and the ways on."""
-    plan, schedule, strategy = known.plan, known.schedule, chosen.strategy
-    assert plan is not None
+    """The schedule of the pipeline."""
+    schedule, strategy = known.schedule, chosen.strategy
     assert schedule is not None
     idle = IdleSplit.of(schedule)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        words = f"idle {float(idle.idle):.1%} of the time, imbalance {float(idle.imbalance):.1%}"
-        st.markdown(f"**Timeline of the pipeline** :gray[{literal(f'{strategy.schedule}, {words}')}]", width="stretch")
-        opens = button("Search a better order", icon=":material/view_timeline:", help=_SEARCH)
+    words = f"idle {float(idle.idle):.1%} of the time, imbalance {float(idle.imbalance):.1%}"
+    st.markdown(f"**Timeline of the pipeline** :gray[{literal(f'{strategy.schedule}, {words}')}]")
     small_timeline(((strategy.schedule, schedule),), "recommend")
-    if opens:
-        tab = session()
-        tab.open_plan(plan, "a recommendation")
-        config = find_scheduler(DEFAULT_SCHEDULER).config()
-        tab.change(replace(workspace().asking(DEFAULT_SCHEDULER, strategy.micro_batches, config)))
-        go_to("schedule")
-
-
-_SEARCH = "Open the stages on Schedule, where Tessel's search finds a shorter order or proves that there is none."
