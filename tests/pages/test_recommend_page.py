@@ -97,6 +97,20 @@ def test_what_one_stage_cannot_open_says_why() -> None:
     assert "Program" not in off
 
 
+def test_idle_time_stands_by_cause_beside_the_timeline() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    assert "Idle time by cause, per device" in texts(tab)
+    assert "The pipeline is idle" in texts(tab)
+
+
+def test_prices_are_worked_out_when_asked() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    assert "half the bandwidth" not in texts(tab)
+    tab.press("Work it out")
+    tab.wait(lambda: "more memory per GPU" in texts(tab))
+    assert all(clause in texts(tab) for clause in ("half the bandwidth", "one layer moved", "twice as large"))
+
+
 def test_a_range_that_is_none_is_one_sentence() -> None:
     tab = App("recommend")
     next(each for each in tab.test.text_input if each.label == "ZeRO").set_value("all")

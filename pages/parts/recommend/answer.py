@@ -9,16 +9,20 @@ import pandas as pd
 import streamlit as st
 
 from pages.parts.recommend.moves import open_in
+from pages.parts.recommend.prices import prices
 from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import download, file_name, literal, verdict
+from pages.shared.widgets import download, file_name, literal, picture, verdict
+from tessel_core.charts.device_bars import cause_chart
 from tessel_core.exports.launch import LAUNCHERS, Job
-from tessel_core.inspection import IdleSplit
+from tessel_core.inspection import idle_causes
+from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.strategies.closely import Look, look_at
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.jobs import Run
-from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
+from tessel_core.workbench.messages.idle import BY_CAUSE
+from tessel_core.workbench.messages.recommendation import idle_sentence, proof_sentences, refusal
 
 _SHOWN = 12
 
@@ -99,7 +103,7 @@ def _look(question: Question, chosen: Candidate) -> Look:
 
 
 def _closely(question: Question, chosen: Candidate, name: str) -> None:
-    """The memory by part, the timeline and the files."""
+    """The memory by part, the files, the ways on, the timeline and the price tags."""
     known = _look(question, chosen)
     memory, files = st.columns([7, 5], gap="large")
     with memory:
@@ -111,8 +115,11 @@ def _closely(question: Question, chosen: Candidate, name: str) -> None:
     with files:
         _files(question, chosen, name)
         open_in(question, chosen.strategy, known.plan, name)
-    if known.plan is not None and known.schedule is not None:
-        _timeline(known, chosen)
+    if known.plan is None or known.schedule is None:
+        st.caption("The strategy has one stage and no pipeline. *Program* shows what the GPUs wait for.")
+    else:
+        _timeline(known.plan, known.schedule, chosen)
+    prices(question, chosen)
 
 
 def _files(question: Question, chosen: Candidate, name: str) -> None:
@@ -133,11 +140,13 @@ def _files(question: Question, chosen: Candidate, name: str) -> None:
         st.caption(literal(f"{note}."))
 
 
-def _timeline(known: Look, chosen: Candidate) -> None:
-    """The schedule of the pipeline."""
-    schedule, strategy = known.schedule, chosen.strategy
-    assert schedule is not None
-    idle = IdleSplit.of(schedule)
-    words = f"idle {float(idle.idle):.1%} of the time, imbalance {float(idle.imbalance):.1%}"
-    st.markdown(f"**Timeline of the pipeline** :gray[{literal(f'{strategy.schedule}, {words}')}]")
-    small_timeline(((strategy.schedule, schedule),), "recommend")
+def _timeline(plan: MicroBatchPlan, schedule: Schedule, chosen: Candidate) -> None:
+    """The schedule of the pipeline, and beside it the idle time of each device by cause."""
+    idle, causes = st.columns([7, 5], gap="large")
+    with idle:
+        st.markdown("**Timeline of the pipeline**")
+        small_timeline(((chosen.strategy.schedule, schedule),), "recommend")
+        st.caption(literal(idle_sentence(schedule)))
+    with causes:
+        st.markdown("**Idle time by cause, per device**", help=BY_CAUSE)
+        picture(cause_chart(idle_causes(schedule), plan), "recommend-causes")

@@ -1,9 +1,15 @@
-"""A recommendation in plain sentences: what was proved, and why nothing fits."""
+"""A recommendation in plain sentences: what was proved, why nothing fits, what is idle, and what would be faster."""
 
 from __future__ import annotations
 
-from tessel_core.strategies.recommendation import Recommendation
+from collections.abc import Sequence
+
+from tessel_core.inspection import Cause, IdleSplit, idle_causes
+from tessel_core.model import Schedule
+from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
+from tessel_core.strategies.recommendation import Candidate, Recommendation
 from tessel_core.units import counted, show_memory, show_time
+from tessel_core.workbench.messages.idle import percent
 
 
 def proof_sentences(found: Recommendation) -> tuple[str, ...]:
@@ -37,3 +43,48 @@ def refusal(found: Recommendation) -> tuple[str, ...]:
         lines.append(f"The closest is {strategy.summary}. {short}.")
     lines += [f"{number:,}: {reason}." for reason, number in list(found.infeasible.items())[:4]]
     return tuple(lines)
+
+
+def idle_sentence(schedule: Schedule) -> str:
+    """How much of the pipeline's time is idle, and for which causes, the largest first."""
+    shares = sorted(idle_causes(schedule).shares.items(), key=lambda pair: -pair[1])
+    causes = [f"{_CAUSES[cause]} {percent(share)}" for cause, share in shares if share]
+    idle = percent(IdleSplit.of(schedule).idle)
+    return f"The pipeline is idle {idle} of the time: {', '.join(causes)}." if causes else "The pipeline is never idle."
+
+
+_CAUSES = {
+    Cause.WARMUP: "warmup",
+    Cause.COOLDOWN: "cooldown",
+    Cause.ORDER: "runs that could start earlier",
+    Cause.MEMORY: "waits for memory",
+    Cause.PARTNERS: "waits for other devices of a group",
+    Cause.COMMUNICATION: "waits for transfers",
+    Cause.DATA: "waits for other stages",
+}
+
+
+def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
+    """What each change does to the step of `base`, one sentence each."""
+    return tuple(_price(base, tag) for tag in tags)
+
+
+def _price(base: Candidate, tag: PriceTag) -> str:
+    after = tag.candidate
+    step = f"{show_time(after.outcome.latency, 's')} ({_difference(base, after)})"
+    if tag.kind == MORE_MEMORY_CHANGE:
+        if after.strategy == base.strategy:
+            return f"With {tag.change}, this strategy stays the fastest."
+        return f"With {tag.change}, the fastest strategy takes {step}: {after.strategy.summary}."
+    if after.outcome.reason:
+        needs = f"it needs {show_memory(after.peak, 'B')}, more than a GPU has"
+        return f"With {tag.change}, a step would take {step}, but {needs}."
+    best = ", the best such move," if tag.kind == LAYER else ""
+    return f"With {tag.change}{best or ','} a step takes {step}."
+
+
+def _difference(base: Candidate, after: Candidate) -> str:
+    """How much longer or shorter the second step is, to a tenth of a percent."""
+    more = after.outcome.latency / base.outcome.latency - 1
+    shown = f"{abs(more):.1%}"
+    return "as long" if shown == "0.0%" else f"{shown} {'more' if more > 0 else 'less'}"
