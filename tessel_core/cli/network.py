@@ -158,7 +158,7 @@ class AskedNetwork:
         str,
         typer.Argument(
             help=f"A family ({', '.join(FAMILIES)}), a preset that `tessel graph` lists, or a file: a Hugging Face "
-            "config, a program's text, or ONNX; of tessel run also a schedule, a plan or a sample."
+            "config, a program's text, or ONNX; of tessel run also a schedule, a plan, a sample or a toy script."
         ),
     ]
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None

@@ -1,4 +1,4 @@
-"""A strategy as settings of a framework: torchtitan, Megatron-LM or DeepSpeed.
+"""A strategy as settings of a framework: torchtitan, Megatron-LM or DeepSpeed; or as a toy for PyTorch alone.
 
 Field and option names are those of torchtitan's `torchtitan/config/configs.py` (August 2026), Megatron-LM's
 `megatron/training/arguments.py` and DeepSpeed's configuration JSON.  What a framework cannot do is left out and named.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from tessel_core.exports.toy import toy_left_out, toy_objection, toy_script
 from tessel_core.formats.megatron_layout import layout_text
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
@@ -262,6 +263,12 @@ def _deepspeed(job: Job) -> Launch:
     return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
 
 
+def _toy(job: Job) -> Launch:
+    """A script that trains a small network of the same structure on processes of one machine."""
+    title = f"{job.name} on {job.strategy.devices} devices: {job.strategy.summary}"
+    return Launch(toy_script(title, job.strategy, job.layers), tuple(toy_left_out(job.strategy)))
+
+
 def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zeros: tuple[int, ...]) -> Iterator[str]:
     """What the framework does in another way than was simulated."""
     strategy = job.strategy
@@ -281,4 +288,5 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "torchtitan": Launcher("torchtitan configuration", ".py", _titan, _titan_objection),
     "megatron": Launcher("Megatron-LM arguments", ".txt", _megatron, _megatron_objection),
     "deepspeed": Launcher("DeepSpeed config", ".json", _deepspeed, _deepspeed_objection),
+    "torch": Launcher("PyTorch toy", ".py", _toy, lambda job: toy_objection(job.strategy)),
 }
