@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from tessel_core.exports.pytorch_csv import lies_in_loops, objection_of_pytorch, pytorch_csv
+from tessel_core.exports.stages import stages_of
 from tessel_core.exports.toy import toy_left_out, toy_objection, toy_script
 from tessel_core.formats.megatron_layout import layout_text
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.ir.transforms.pipeline import layers_of_stages
+from tessel_core.model import Schedule
 from tessel_core.strategies.families import Family, Spec, Value
+from tessel_core.strategies.orders import stage_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
 from tessel_core.strategies.strategy import Strategy
 
@@ -30,6 +34,8 @@ class Job:
     family: Family
     spec: Spec
     strategy: Strategy
+    searched: Schedule | None = None
+    """The order of the stages that a search found; None for the strategy's own."""
 
     @property
     def sizes(self) -> Mapping[str, Value]:
@@ -80,12 +86,34 @@ _TITAN_RECOMPUTING = {Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FUL
 
 
 def _titan_objection(job: Job) -> str:
-    strategy = job.strategy
-    if strategy.pipeline > 1 and strategy.schedule not in _TITAN_ORDERS:
-        return f"torchtitan has no schedule {strategy.schedule}; export the schedule as a PyTorch CSV instead"
     if job.family.tokens(job.spec) is None:
         return "torchtitan trains networks of tokens"
-    return ""
+    if job.strategy.pipeline > 1 and job.strategy.form.copies > 1:
+        return f"{job.strategy.schedule} runs two copies of the network, and torchtitan runs one"
+    order = _titan_csv_order(job)
+    if order is None:
+        return ""
+    return objection_of_pytorch(order) or ("" if _titan_layout(order) else "torchtitan lays stages out in loops and Vs")
+
+
+def _titan_csv_order(job: Job) -> Schedule | None:
+    """The order that torchtitan reads from a CSV; None where it has the order itself, or there is no pipeline."""
+    strategy = job.strategy
+    if strategy.pipeline == 1:
+        return None
+    if job.searched is None and strategy.schedule in _TITAN_ORDERS:
+        return None
+    shape = strategy.pipeline, strategy.micro_batches, True, strategy.stages_per_device
+    return job.searched or stage_order(strategy.schedule, *shape)
+
+
+def _titan_layout(order: Schedule) -> str:
+    """The schedule of torchtitan that lays stages out as in this order; empty where none does."""
+    stages, ranks = stages_of(order.plan), len(order.plan.devices)
+    if lies_in_loops(stages, ranks):
+        return "1F1B" if len(stages) == ranks else "Interleaved1F1B"
+    v = [*range(ranks), *reversed(range(ranks))]
+    return "ZBVZeroBubble" if [stage.device for stage in stages] == v else ""
 
 
 def _titan(job: Job) -> Launch:
@@ -98,14 +126,35 @@ def _titan(job: Job) -> Launch:
     policy = _TITAN_RECOMPUTING.get(job.strategy.recompute, "").removesuffix(".Config()")
     imports = f"from torchtitan.distributed.activation_checkpoint import {policy}\n" if policy else ""
     lines = [f"    config.{name} = {value}" for name, value in fields.items()]
+    order = _titan_csv_order(job)
+    needs, carried = ("import os\nimport tempfile\nfrom pathlib import Path\n\n", _TITAN_CSV) if order else ("", "")
     text = (
         f'"""{job.name} on {job.strategy.devices} devices: {job.strategy.summary}."""\n\n'
-        f"{imports}from torchtitan.models.{model}.config_registry import {function} as base\n\n\n"
+        f"{needs}{imports}from torchtitan.models.{model}.config_registry import {function} as base\n\n\n"
         "def recommended():\n"
         '    """The configuration for `python -m torchtitan.train --module recommended --config recommended`."""\n'
-        "    config = base()\n" + "\n".join(lines) + "\n    return config\n"
+        "    config = base()\n"
+        + "\n".join(lines)
+        + "\n    return config\n"
+        + carried.replace("ORDER", "" if order is None else pytorch_csv(order).strip())
     )
     return Launch(text, tuple(left_out))
+
+
+_TITAN_CSV = '''
+
+SCHEDULE = """
+ORDER
+"""
+
+
+def schedule_file():
+    """Write the order of the stages to a file of this process; returns its path."""
+    path = Path(tempfile.gettempdir()) / f"recommended-{os.getpid()}.csv"
+    path.write_text(SCHEDULE.lstrip())
+    return str(path)
+'''
+"""What a configuration carries whose order torchtitan does not have."""
 
 
 def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
@@ -114,6 +163,8 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "training.max_context_length", tokens
     yield "training.num_tokens_per_microbatch_per_dp_rank", job.rows * tokens
     yield "training.num_tokens_per_train_step", job.spec.batch * tokens
+    if strategy.pipeline > 1 or strategy.expert > 1:
+        yield "training.disable_cuda_graphs", True  # torchtitan captures neither pipelines nor exchanges of experts
     yield "parallelism.data_parallel_replicate_degree", 1 if sharded else strategy.data
     yield "parallelism.data_parallel_shard_degree", strategy.data if sharded else 1
     if sharded:
@@ -125,7 +176,11 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "parallelism.expert_parallel_degree", strategy.expert
     yield "parallelism.pipeline_parallel_degree", strategy.pipeline
     if strategy.pipeline > 1:
-        yield "parallelism.pipeline_parallel_schedule", repr(_TITAN_ORDERS[strategy.schedule])
+        order = _titan_csv_order(job)
+        named = _TITAN_ORDERS[strategy.schedule] if order is None else _titan_layout(order)
+        yield "parallelism.pipeline_parallel_schedule", repr(named)
+        if order is not None:
+            yield "parallelism.pipeline_parallel_schedule_csv", "schedule_file()"
         yield "parallelism.num_pp_microbatches", strategy.micro_batches
         yield "parallelism.module_fqns_per_model_part", _module_names(job.layers)
     recompute = _TITAN_RECOMPUTING.get(strategy.recompute)
@@ -157,6 +212,8 @@ def _megatron_objection(job: Job) -> str:
 def _megatron(job: Job) -> Launch:
     """Arguments of `pretrain_gpt.py`, one to a line."""
     left_out = list(_left_out(job, "Megatron-LM", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
+    if job.strategy.zero > 1:
+        left_out.append("Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: leave that variable unset")
     if job.sizes.get("latent"):
         left_out.append("sizes of latent attention are for you to add (--multi-latent-attention)")
     words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in _megatron_arguments(job)]
@@ -190,6 +247,7 @@ def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
     if strategy.zero > 1:
         yield "use-megatron-fsdp", True
         yield "data-parallel-sharding-strategy", _MEGATRON_SHARDING[strategy.zero]
+        yield "ckpt-format", "fsdp_dtensor"  # Megatron-FSDP refuses every other format of checkpoints
     if strategy.data > 1:
         yield "overlap-grad-reduce", True
     if strategy.grad_dtype == "fp32":
@@ -260,6 +318,10 @@ def _deepspeed(job: Job) -> Launch:
     left_out = list(_left_out(job, "DeepSpeed", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
     if strategy.recompute != Recompute.NONE:
         left_out.append("recomputation is switched on in the model's code, not in DeepSpeed's config")
+    if strategy.expert > 1:
+        left_out.append(
+            "expert parallelism is set in the model's code (`ep_size` of its MoE layers), not in DeepSpeed's config"
+        )
     return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
 
 
