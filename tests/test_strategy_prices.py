@@ -11,6 +11,7 @@ from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.exports.recommendation import recommendation_document
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import Connection, DeviceMesh, Link
+from tessel_core.scheduling import solve_schedule
 from tessel_core.strategies.block_engine import BlockEngine
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.closely import look_at
@@ -19,7 +20,7 @@ from tessel_core.strategies.naming import preset_network
 from tessel_core.strategies.price_tags import PriceTag, price_tags, scaled_links, scaled_memory
 from tessel_core.strategies.recommendation import Candidate, Question, SearchRanges, recommend
 from tessel_core.strategies.strategy import Strategy
-from tessel_core.workbench.messages.recommendation import idle_sentence, price_sentences
+from tessel_core.workbench.messages.recommendation import idle_sentence, order_sentence, price_sentences
 
 MESH = uniform_mesh("h100", 2, 4).with_capacity(16 * 10**9)
 
@@ -135,3 +136,20 @@ def test_idle_time_is_said_by_cause(base: Candidate) -> None:
     causes = recommendation_document(found, None, schedule)["idle_causes"]
     assert isinstance(causes, dict)
     assert sum(causes.values()) == pytest.approx(idle)
+
+
+def test_a_searched_order_is_held_against_the_named_one(base: Candidate) -> None:
+    look = look_at(question(), base)
+    assert look.plan is not None
+    assert look.schedule is not None
+    report = solve_schedule("gpipe", look.plan, base.strategy.micro_batches)
+    slower = report.drawable
+    assert slower is not None
+    optimal = replace(solve_schedule("1f1b", look.plan, base.strategy.micro_batches), makespan_bound=1)
+    said = order_sentence("gpipe", slower, optimal)
+    assert said.startswith("In the order that was searched, the pipeline takes ")
+    assert "shorter than gpipe. No order of these stages within memory takes less than 1 ns." in said
+    same = order_sentence("1f1b", look.schedule, optimal)
+    assert same.startswith("The search found no shorter order than 1f1b. ")
+    proved = replace(optimal, makespan_bound=look.schedule.makespan)
+    assert order_sentence("1f1b", look.schedule, proved).endswith("No order of these stages within memory is shorter.")

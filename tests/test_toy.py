@@ -108,14 +108,17 @@ def test_a_toy_has_the_degrees_and_the_layers_of_its_strategy() -> None:
     assert [known[name] for name in ("DATA", "TENSOR", "PIPELINE", "MICRO_BATCHES")] == [2, 4, 2, 8]
     assert known["LAYERS"] == [41, 39]
     assert str(known["ORDER"]).split()[1].startswith("1F0,1B0,1F1,1B1")
-    assert written.left_out == ("the toy leaves out ZeRO-1, recomputation, which `tessel run` takes as options",)
+    assert written.left_out == ("PyTorch's toy leaves out ZeRO-1, recomputation, which `tessel run` takes as options",)
 
 
 def test_a_large_strategy_has_a_smaller_toy_that_says_so() -> None:
     strategy = Strategy(16, 4, 2, 64, "1f1b")
     known = constants(toy_script("a network", strategy, (1, 1)))
     assert (known["DATA"], known["MICRO_BATCHES"]) == (4, 8)
-    assert list(toy_left_out(strategy)) == ["the toy has 4 of the 16 replicas", "the toy has 8 of the 64 micro-batches"]
+    assert list(toy_left_out(strategy)) == [
+        "PyTorch's toy has 4 of the 16 replicas",
+        "PyTorch's toy has 8 of the 64 micro-batches",
+    ]
 
 
 def test_a_network_in_two_copies_has_no_toy() -> None:

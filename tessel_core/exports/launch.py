@@ -215,7 +215,7 @@ def _megatron(job: Job) -> Launch:
     if job.strategy.zero > 1:
         left_out.append("Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: leave that variable unset")
     if job.sizes.get("latent"):
-        left_out.append("sizes of latent attention are for you to add (--multi-latent-attention)")
+        left_out.append("Megatron-LM leaves the sizes of latent attention to you (--multi-latent-attention)")
     words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in _megatron_arguments(job)]
     return Launch(" \\\n".join(words) + "\n", tuple(left_out))
 
@@ -317,23 +317,24 @@ def _deepspeed(job: Job) -> Launch:
         config["data_types"] = {"grad_accum_dtype": strategy.grad_dtype}
     left_out = list(_left_out(job, "DeepSpeed", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
     if strategy.recompute != Recompute.NONE:
-        left_out.append("recomputation is switched on in the model's code, not in DeepSpeed's config")
+        left_out.append("DeepSpeed's config has no recomputation: the model's code switches it on")
     if strategy.expert > 1:
-        left_out.append(
-            "expert parallelism is set in the model's code (`ep_size` of its MoE layers), not in DeepSpeed's config"
-        )
+        left_out.append("DeepSpeed's config has no expert parallelism: the model's code sets it (`ep_size`)")
     return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
 
 
 def _toy(job: Job) -> Launch:
     """A script that trains a small network of the same structure on processes of one machine."""
     title = f"{job.name} on {job.strategy.devices} devices: {job.strategy.summary}"
-    return Launch(toy_script(title, job.strategy, job.layers), tuple(toy_left_out(job.strategy)))
+    searched = _searched(job, "PyTorch's toy")
+    return Launch(toy_script(title, job.strategy, job.layers), (*searched, *toy_left_out(job.strategy)))
 
 
 def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zeros: tuple[int, ...]) -> Iterator[str]:
     """What the framework does in another way than was simulated."""
     strategy = job.strategy
+    if framework != "torchtitan":
+        yield from _searched(job, framework)
     if strategy.context > 1 and strategy.context_method not in contexts:
         yield f"{framework} chooses how context parallelism meets itself; {strategy.context_method} was simulated"
     if strategy.zero not in zeros:
@@ -344,6 +345,12 @@ def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zer
         yield f"{framework} has kernels of its own; torch.compile was simulated"
     if strategy.fp8 and framework != "Megatron-LM":
         yield f"FP8 is switched on in {framework}'s model, not in these settings"
+
+
+def _searched(job: Job, framework: str) -> Iterator[str]:
+    """What is said of a framework that runs published orders alone."""
+    if job.searched is not None:
+        yield f"{framework} runs {job.strategy.schedule}, and not the order that was searched"
 
 
 LAUNCHERS: Mapping[str, Launcher] = {

@@ -51,15 +51,15 @@ def toy_left_out(strategy: Strategy) -> Iterator[str]:
     """What the toy does otherwise than the strategy, a clause each."""
     data, micro_batches = _small(strategy)
     if data < strategy.data:
-        yield f"the toy has {data} of the {strategy.data} replicas"
+        yield f"PyTorch's toy has {data} of the {strategy.data} replicas"
     if micro_batches < strategy.micro_batches:
-        yield f"the toy has {micro_batches} of the {strategy.micro_batches} micro-batches"
+        yield f"PyTorch's toy has {micro_batches} of the {strategy.micro_batches} micro-batches"
     ways = [f"ZeRO-{strategy.zero}"] if strategy.zero else []
     ways += ["context parallelism"] * (strategy.context > 1) + ["expert parallelism"] * (strategy.expert > 1)
     ways += ["sequence parallelism"] * (strategy.sequence_parallel and strategy.tensor > 1)
     ways += ["recomputation"] * (str(strategy.recompute) != "none")
     if ways:
-        yield f"the toy leaves out {', '.join(ways)}, which `tessel run` takes as options"
+        yield f"PyTorch's toy leaves out {', '.join(ways)}, which `tessel run` takes as options"
 
 
 def _small(strategy: Strategy) -> tuple[int, int]:

@@ -9,20 +9,16 @@ import pandas as pd
 import streamlit as st
 
 from pages.parts.recommend.moves import open_in
+from pages.parts.recommend.order import shorter_order, timelines
 from pages.parts.recommend.prices import prices
-from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import download, file_name, literal, picture, verdict
-from tessel_core.charts.device_bars import cause_chart
+from pages.shared.widgets import download, file_name, literal, verdict
 from tessel_core.exports.launch import LAUNCHERS, Job
-from tessel_core.inspection import idle_causes
-from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.strategies.closely import Look, look_at
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.jobs import Run
-from tessel_core.workbench.messages.idle import BY_CAUSE
-from tessel_core.workbench.messages.recommendation import idle_sentence, proof_sentences, refusal
+from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
 
 _SHOWN = 12
 
@@ -105,6 +101,7 @@ def _look(question: Question, chosen: Candidate) -> Look:
 def _closely(question: Question, chosen: Candidate, name: str) -> None:
     """The memory by part, the files, the ways on, the timeline and the price tags."""
     known = _look(question, chosen)
+    searched = shorter_order(known.plan, known.schedule, chosen.strategy)
     memory, files = st.columns([7, 5], gap="large")
     with memory:
         stage = f", at stage {known.fullest}" if chosen.strategy.pipeline > 1 else ""
@@ -112,20 +109,19 @@ def _closely(question: Question, chosen: Candidate, name: str) -> None:
         with st.container(horizontal=True):
             for part, amount in known.memory_parts.items():
                 st.metric(part.capitalize(), show_memory(amount, "B"))
-    with files:
-        _files(question, chosen, name)
         open_in(question, chosen.strategy, known.plan, name)
+    with files:
+        _files(Job(name, question.family, question.spec, chosen.strategy, searched))
     if known.plan is None or known.schedule is None:
         st.caption("The strategy has one stage and no pipeline. *Program* shows what the GPUs wait for.")
     else:
-        _timeline(known.plan, known.schedule, chosen)
+        timelines(known.plan, known.schedule, chosen.strategy)
     prices(question, chosen)
 
 
-def _files(question: Question, chosen: Candidate, name: str) -> None:
+def _files(job: Job) -> None:
     """Settings for each framework that can run the strategy; the others say why they cannot."""
     st.markdown("**Ready to launch**")
-    job = Job(name, question.family, question.spec, chosen.strategy)
     notes = list[str]()
     with st.container(horizontal=True):
         for key, launcher in LAUNCHERS.items():
@@ -135,18 +131,5 @@ def _files(question: Question, chosen: Candidate, name: str) -> None:
                 continue
             launch = launcher.write(job)
             notes += launch.left_out
-            download(launcher.title, launch.text, f"{file_name(name)}-{key}{launcher.suffix}", "text/plain")
-    for note in dict.fromkeys(notes):
-        st.caption(literal(f"{note}."))
-
-
-def _timeline(plan: MicroBatchPlan, schedule: Schedule, chosen: Candidate) -> None:
-    """The schedule of the pipeline, and beside it the idle time of each device by cause."""
-    idle, causes = st.columns([7, 5], gap="large")
-    with idle:
-        st.markdown("**Timeline of the pipeline**")
-        small_timeline(((chosen.strategy.schedule, schedule),), "recommend")
-        st.caption(literal(idle_sentence(schedule)))
-    with causes:
-        st.markdown("**Idle time by cause, per device**", help=BY_CAUSE)
-        picture(cause_chart(idle_causes(schedule), plan), "recommend-causes")
+            download(launcher.title, launch.text, f"{file_name(job.name)}-{key}{launcher.suffix}", "text/plain")
+    st.caption("  \n".join(literal(f"{note}.") for note in dict.fromkeys(notes)))

@@ -31,8 +31,7 @@ def prices(question: Question, chosen: Candidate) -> None:
     elif run.result is None:
         st.error(literal(run.complaint), icon=":material/error:")
     else:
-        for line in price_sentences(chosen, run.result):
-            st.markdown(literal(f"- {line}"))
+        st.markdown("\n".join(f"- {literal(line)}" for line in price_sentences(chosen, run.result)))
 
 
 def _progress(run: Run[Any]) -> None:

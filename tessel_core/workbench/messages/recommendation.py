@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessel_core.inspection import Cause, IdleSplit, idle_causes
-from tessel_core.model import Schedule
+from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
 from tessel_core.strategies.recommendation import Candidate, Recommendation
 from tessel_core.units import counted, show_memory, show_time
@@ -62,6 +62,25 @@ _CAUSES = {
     Cause.COMMUNICATION: "waits for transfers",
     Cause.DATA: "waits for other stages",
 }
+
+
+def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
+    """What a search found for the stages of a pipeline beside the order `own`, and what it proved.
+
+    `report` is about the makespan.
+    """
+    unit, found = own.plan.time_unit, report.solution
+    if found is None or found.makespan >= own.makespan:
+        said = f"The search found no shorter order than {named}"
+        shortest = own.makespan
+    else:
+        shorter = f"{1 - found.makespan / own.makespan:.1%} shorter than {named}"
+        said = f"In the order that was searched, the pipeline takes {show_time(found.makespan, unit)}, {shorter}"
+        shortest = found.makespan
+    bound = min(report.makespan_bound, shortest)
+    if bound == shortest:
+        return f"{said}. No order of these stages within memory is shorter."
+    return f"{said}. No order of these stages within memory takes less than {show_time(bound, unit)}."
 
 
 def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
