@@ -31,7 +31,7 @@ def test_a_short_program_has_all_devices_and_micro_batches() -> None:
     found = strategy_program(asked, strategy)
     assert found.trace.devices == tuple(range(1, 17))
     assert found.ranks is not None
-    assert (found.samples, found.notes) == (16, ())
+    assert (found.samples, found.notes) == (16, (f"{strategy.summary}.",))
 
 
 def test_a_long_program_has_one_device_for_each_place() -> None:

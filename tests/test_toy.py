@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ CASES = {
     "replicas": (Strategy(4, 1, 1, 2, zero=3), (2,)),
     "interleaved": (Strategy(1, 1, 2, 4, "interleaved", stages_per_device=2), (1, 2, 1, 1)),
     "split backward": (Strategy(1, 2, 2, 4, "zb-h1"), (1, 1)),
+    "deep": (Strategy(1, 1, 2, 4, "1f1b", layout=(41, 39)), (41, 39)),
     "v": (Strategy(2, 1, 2, 4, "zb-v", stages_per_device=2), (1, 1, 1, 1)),
 }
 
@@ -55,6 +57,8 @@ def test_a_toy_agrees_with_one_process(case: tuple[Strategy, tuple[int, ...]], t
     *ranks, verdict = sorted(ended.stdout.splitlines(), key=lambda line: line.startswith("all ranks agree"))
     assert verdict.startswith("all ranks agree with one process, whose losses are ")
     assert len(ranks) == strategy.devices
+    first, *_, last = map(float, re.findall(r"\d+\.\d{6}", verdict))
+    assert last < first, "it learns"
     assert sum("no losses" not in line for line in ranks) == strategy.data * strategy.tensor
 
 

@@ -18,6 +18,7 @@ from tessel_core.strategies.families import Family, GptWork, NetworkWork, Spec
 from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.recommendation import Question as Asked
 from tessel_core.strategies.strategy import Semantics, Strategy, count_operations, simulate_places, simulate_strategy
+from tessel_core.units import counted
 from tessel_core.workbench.placing import Placing
 
 MAX_OPERATIONS = 30_000
@@ -41,7 +42,7 @@ class StrategyProgram:
     samples: int
     """Samples of the simulated step."""
     notes: tuple[str, ...]
-    """What was left out so that the program is small enough, one sentence each."""
+    """The strategy, and what was left out so that the program is small enough, one sentence each."""
 
 
 def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX_OPERATIONS) -> StrategyProgram:
@@ -54,17 +55,24 @@ def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX
     count = count_operations(family, spec, strategy)
     if count <= max_operations and strategy.devices <= _MAX_DEVICES:
         found = simulate_strategy(family, spec, strategy, mesh)
-        title = f"{found.program.name} D/H/P/K {strategy}"
-        return StrategyProgram(title, found.trace, mesh, found.ranks, spec.batch, ())
+        title = _title(found.program.name, strategy)
+        return StrategyProgram(title, found.trace, mesh, found.ranks, spec.batch, (f"{strategy.summary}.",))
     kept = _micro_batches_within(max_operations, count, strategy)
     short = replace(strategy, micro_batches=kept)
     samples = spec.batch // strategy.micro_batches * kept
     trace = simulate_places(family, family.with_batch(spec, samples), short, mesh)
-    notes = [f"One GPU stands for the {strategy.devices // strategy.pipeline} that run the same stages."]
+    notes = [
+        f"{strategy.summary}.",
+        f"One GPU stands for the {strategy.devices // strategy.pipeline} that run the same stages.",
+    ]
     if kept < strategy.micro_batches:
         notes.append(f"The program has {kept} of the {strategy.micro_batches} micro-batches.")
-    title = f"{trace.program.name} D/H/P/K {short}"
+    title = _title(trace.program.name, short)
     return StrategyProgram(title, trace, _sub_mesh(mesh, strategy, tensor=1), None, samples, tuple(notes))
+
+
+def _title(name: str, strategy: Strategy) -> str:
+    return f"{name} D/H/P/K {strategy.data}/{strategy.tensor}/{strategy.pipeline}/{strategy.micro_batches}"
 
 
 def _micro_batches_within(max_operations: int, count: int, strategy: Strategy) -> int:
@@ -134,7 +142,7 @@ def _sub_mesh(mesh: DeviceMesh, strategy: Strategy, *, tensor: int) -> DeviceMes
         return mesh
     names = {device.name for device in devices}
     connections = tuple(each for each in mesh.connections if names.issuperset(each.between))
-    return replace(mesh, name=f"{mesh.name}, {len(devices)} GPUs", devices=devices, connections=connections)
+    return replace(mesh, name=counted(len(devices), "GPU"), devices=devices, connections=connections)
 
 
 def _layer_graph(family: Family, spec: Spec, strategy: Strategy, name: str) -> OperatorGraph:
