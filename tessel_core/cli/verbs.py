@@ -44,7 +44,7 @@ VERBS: dict[str, Verb] = {
     "compare": Verb("schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
     "profile": Verb("profile", "Measure a list of PyTorch modules, and plan them as pipeline stages."),
     "simulate": Verb("simulate", "Time and live memory of a network under a strategy, or of a program."),
-    "run": Verb("run", "Run a network under a strategy, a program or a schedule on processes of this machine."),
+    "run": Verb("run", "Run a network under a strategy, a program, a schedule or a toy on processes of this machine."),
     "export": Verb("export", "Export a schedule as a report, a picture, a trace or a table."),
     "sweep": Verb("sweep", "Many questions at once, the best answers first."),
 }
