@@ -78,6 +78,11 @@ GRAMMAR: dict[str, Any] = {
     **dict.fromkeys(("num-layers", "hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings"), int),
     **dict.fromkeys(("ffn-hidden-size", "num-query-groups", "padded-vocab-size", "rotary-base"), int),
     **dict.fromkeys(("num-experts", "moe-router-topk", "moe-ffn-hidden-size"), int),
+    **dict.fromkeys(("kv-channels", "kv-lora-rank", "q-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim"), int),
+    **dict.fromkeys(("v-head-dim", "moe-shared-expert-intermediate-size"), int),
+    **dict.fromkeys(("add-qkv-bias", "qk-layernorm", "multi-latent-attention"), FLAG),
+    "moe-router-score-function": ("softmax", "sigmoid", "sqrtsoftplus"),
+    "moe-layer-freq": str,
     **dict.fromkeys(("micro-batch-size", "global-batch-size", "recompute-num-layers"), int),
     **dict.fromkeys(("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"), int),
     **dict.fromkeys(("expert-model-parallel-size", "expert-tensor-parallel-size"), int),
@@ -126,6 +131,18 @@ def test_megatron_arguments_are_of_its_grammar(asked: Job) -> None:
     # Megatron-FSDP asserts both.
     assert found.use_megatron_fsdp == (found.data_parallel_sharding_strategy is not None)
     assert found.use_megatron_fsdp == (found.ckpt_format == "fsdp_dtensor")
+
+
+def test_megatron_gets_every_size_of_attention_and_experts() -> None:
+    """Of Qwen3, whose heads are wider than its hidden size, and of DeepSeek-V3."""
+    qwen = megatron_parser().parse_args(megatron_words(job(*STRATEGIES["experts in a pipeline"])))
+    assert (qwen.kv_channels, qwen.num_query_groups, qwen.qk_layernorm) == (128, 4, True)
+    deepseek = megatron_parser().parse_args(megatron_words(job(*STRATEGIES["latent"])))
+    assert (deepseek.kv_lora_rank, deepseek.q_lora_rank, deepseek.v_head_dim) == (512, 1536, 128)
+    assert (deepseek.qk_head_dim, deepseek.qk_pos_emb_head_dim) == (128, 64)
+    assert (deepseek.moe_shared_expert_intermediate_size, deepseek.moe_router_score_function) == (2048, "sigmoid")
+    assert deepseek.moe_layer_freq == "([0]*3+[1]*58)"
+    assert not deepseek.group_query_attention
 
 
 def test_the_grammar_refuses_what_is_none() -> None:

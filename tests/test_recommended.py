@@ -19,7 +19,7 @@ MESH = uniform_mesh("h100", 2, 8)
 
 
 def question(name: str, batch: int, **sizes: int) -> Question:
-    """A small network in training on 16 GPUs."""
+    """Ask about a small network in training on 16 GPUs."""
     found = preset_network(name)
     assert found is not None
     family, said = found

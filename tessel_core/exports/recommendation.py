@@ -24,7 +24,7 @@ def recommendation_document(
     schedule: Schedule | None = None,
     prices: Sequence[PriceTag] = (),
 ) -> dict[str, object]:
-    """The answer.
+    """Return the answer as one document.
 
     `half` is the answer for half of the devices.  `schedule` and `prices` are those of the fastest strategy; a strategy
     of one stage has no schedule.
@@ -48,7 +48,7 @@ def recommendation_document(
 
 
 def _price(question: Question, tag: PriceTag) -> dict[str, object]:
-    """The change, whether the strategy after it fits, and that strategy."""
+    """Return the change, the strategy after it, and whether that fits."""
     fits = not tag.candidate.outcome.reason
     return {"kind": tag.kind, "change": tag.change, "fits": fits, "strategy": _strategy(question, tag.candidate)}
 

@@ -126,7 +126,7 @@ class BlockTable:
         self._remembered: dict[Hashable, Any] = {}
 
     def with_memory_of(self, mesh: DeviceMesh) -> BlockTable:
-        """The same blocks on a mesh that differs in the memory of its devices alone."""
+        """Return a table with the same blocks on a mesh that differs only in the memory of its devices."""
         found = copy(self)
         found.mesh, found._remembered = mesh, {}
         return found

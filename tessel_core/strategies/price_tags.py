@@ -1,4 +1,4 @@
-"""What would make a recommended strategy faster: each change is made alone and timed by blocks."""
+"""Price what could make a recommended strategy faster: each change is made alone and timed by blocks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tessel_core.strategies.recommendation import Candidate, Question, Recommend
 from tessel_core.strategies.strategy import Semantics, Strategy, why_not
 
 MORE_MEMORY = 1.1
-"""How many times the memory of a device the re-ranked search has."""
+"""Factor on the memory of each device in the search that is repeated."""
 LINK_SPEEDS = (0.5, 2.0)
-"""How many times as fast links are tried."""
+"""Factors on the bandwidth of links."""
 MORE_MEMORY_CHANGE, LINKS, LAYER, MICRO_BATCH = "memory", "links", "layer", "micro-batch"
 
 
@@ -35,13 +35,13 @@ class PriceTag:
 
 @dataclass(frozen=True)
 class PriceQuestion:
-    """What each change of the cluster or of a strategy would bring; an equal question has an equal answer."""
+    """Ask what each change of the cluster or of a strategy brings; equal questions have equal answers."""
 
     asked: Question
     candidate: Candidate
 
     def solve(self, control: Control) -> tuple[PriceTag, ...]:
-        """Price every change; a stop keeps those that are known."""
+        """Price every change; if stopped, return the changes priced so far."""
         return price_tags(self.asked, self.candidate, control)
 
 
@@ -50,8 +50,8 @@ def price_tags(
 ) -> tuple[PriceTag, ...]:
     """Price other links, a moved layer and larger micro-batches for the strategy, and more memory for all strategies.
 
-    `table` has the blocks of the question's search where they are still there.  More memory takes a search of all
-    ranges again and comes last.  A stop keeps the tags so far.
+    `table` holds the blocks of the question's search, if they are still there.  More memory needs another search of all
+    ranges and comes last.  If stopped, return the tags so far.
     """
     table = table or BlockTable(asked.family, asked.spec, asked.mesh)
     found = list[PriceTag]()
@@ -71,7 +71,7 @@ def _tags(asked: Question, candidate: Candidate, control: Control, table: BlockT
 
 
 def _other_links(asked: Question, strategy: Strategy) -> Iterator[PriceTag]:
-    """Links between nodes, or within the only node, of half and of twice the bandwidth."""
+    """Yield half and twice the bandwidth between nodes, or within the node if there is one."""
     if strategy.devices == 1:
         return
     several = len({device.node for device in asked.mesh.devices[: strategy.devices]}) > 1
@@ -85,7 +85,7 @@ def _other_links(asked: Question, strategy: Strategy) -> Iterator[PriceTag]:
 
 
 def _moved_layer(asked: Question, strategy: Strategy, table: BlockTable) -> Iterator[PriceTag]:
-    """The fastest layout that fits with one layer moved to a neighbouring stage."""
+    """Yield the fastest layout that fits after one layer has moved to a neighbouring stage."""
     layers = list(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))
     ways = [(s, t) for s in range(len(layers)) for t in (s - 1, s + 1) if 0 <= t < len(layers) and layers[s] > 1]
     moved = list[Strategy]()
@@ -105,7 +105,7 @@ def _moved_layer(asked: Question, strategy: Strategy, table: BlockTable) -> Iter
 
 
 def _larger_micro_batches(asked: Question, strategy: Strategy, table: BlockTable) -> Iterator[PriceTag]:
-    """Micro-batches of twice as many samples, half as many of them."""
+    """Yield half as many micro-batches of twice as many samples."""
     half, odd = divmod(strategy.micro_batches, 2)
     if odd:
         return
@@ -117,7 +117,7 @@ def _larger_micro_batches(asked: Question, strategy: Strategy, table: BlockTable
 
 
 def _more_memory(asked: Question, control: Control, table: BlockTable) -> Iterator[PriceTag]:
-    """The fastest strategy of all ranges if every device had more memory."""
+    """Yield the fastest strategy of all ranges on devices with more memory."""
     mesh = scaled_memory(asked.mesh, MORE_MEMORY)
     if mesh == asked.mesh:
         return
@@ -127,7 +127,7 @@ def _more_memory(asked: Question, control: Control, table: BlockTable) -> Iterat
 
 
 def scaled_memory(mesh: DeviceMesh, factor: float) -> DeviceMesh:
-    """The mesh with the memory of every device multiplied, rounded to bytes."""
+    """Return the mesh with the memory of every device multiplied and rounded to bytes."""
 
     def scaled(device: Device) -> Device:
         if device.memory_capacity is None:
@@ -138,7 +138,7 @@ def scaled_memory(mesh: DeviceMesh, factor: float) -> DeviceMesh:
 
 
 def scaled_links(mesh: DeviceMesh, factor: float, *, between_nodes: bool) -> DeviceMesh:
-    """The mesh with the bandwidth of its links between nodes multiplied, or of those within nodes."""
+    """Return the mesh with the bandwidth of its links between nodes, or of those within nodes, multiplied."""
     node = {device.name: device.node for device in mesh.devices}
 
     def scaled(link: Link | None) -> Link | None:

@@ -1,4 +1,4 @@
-"""A recommended strategy on other pages: its program, its stages under several schedules, and its placement."""
+"""Make of a recommended strategy what other pages open: a program, schedules to compare, and a placement problem."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX
     """Simulate the strategy operation by operation, on as much of the cluster as `max_operations` allows.
 
     A program that is too long is simulated on one device for each place of the pipeline, with fewer micro-batches if
-    need be.  Raises InputError where the strategy cannot be.
+    need be.  Raises InputError if the network cannot be cut like this.
     """
     family, spec, mesh = asked.family, asked.spec, asked.mesh
     count = count_operations(family, spec, strategy)
@@ -76,9 +76,10 @@ def _title(name: str, strategy: Strategy) -> str:
 
 
 def _micro_batches_within(max_operations: int, count: int, strategy: Strategy) -> int:
-    """Number of micro-batches of one replica whose operations on one device per stage are few enough; at least 1.
+    """Return how many micro-batches one replica may have within so many operations on one device per stage.
 
-    It is a multiple of the number of pipeline devices, as interleaved orders need.
+    `count` is the number of operations of all devices.  The answer is a multiple of the number of pipeline devices, as
+    interleaved orders need, and at least 1.
     """
     of_one = count * strategy.pipeline // strategy.devices // strategy.micro_batches
     kept = max(1, max_operations // max(1, of_one))
@@ -87,7 +88,7 @@ def _micro_batches_within(max_operations: int, count: int, strategy: Strategy) -
 
 
 def stage_comparison(plan: MicroBatchPlan, strategy: Strategy) -> Comparison:
-    """The stages under the strategy's own order, 1F1B, GPipe and the search, as far as these suit the plan."""
+    """Return the stages under the strategy's own order, 1F1B, GPipe and the search, as far as these suit the plan."""
     names = dict.fromkeys((strategy.schedule, ONE_F_ONE_B, GPIPE, DEFAULT_SCHEDULER))
     suitable = [name for name in names if not SCHEDULERS[name].objection(plan)]
     pairs = (Question(name, plan, strategy.micro_batches, SCHEDULERS[name].config()) for name in suitable)
@@ -95,7 +96,7 @@ def stage_comparison(plan: MicroBatchPlan, strategy: Strategy) -> Comparison:
 
 
 def why_not_placed(strategy: Strategy) -> str:
-    """Why no placement problem is that of the strategy, as one sentence; empty where one is."""
+    """Return why the strategy has no placement problem, as one sentence; empty if it has one."""
     for degree, name in ((strategy.context, "context"), (strategy.expert, "expert")):
         if degree > 1:
             return f"A placement knows no {name} parallelism."
@@ -103,7 +104,7 @@ def why_not_placed(strategy: Strategy) -> str:
 
 
 def placement_note(strategy: Strategy) -> str:
-    """What a placement leaves out of the strategy, as one sentence; empty where that is nothing."""
+    """Return what a placement leaves out of the strategy, as one sentence; empty if it leaves out nothing."""
     left_out = [f"ZeRO-{strategy.zero}"] if strategy.zero else []
     left_out += ["sequence parallelism"] * (strategy.sequence_parallel and strategy.tensor > 1)
     left_out += ["FP8"] * strategy.fp8 + ["torch.compile"] * strategy.compiled
@@ -115,9 +116,9 @@ def placement_note(strategy: Strategy) -> str:
 
 
 def strategy_placing(asked: Asked, strategy: Strategy, name: str) -> Placing:
-    """The placement problem of one replica: the network by layers, in groups of its tensor-parallel devices.
+    """Return the placement problem of one replica: its layers, on groups of its tensor-parallel devices.
 
-    Raises InputError where `why_not_placed` has a reason, and where the network has no graph.
+    Raises InputError if `why_not_placed` has a reason, or the network has no graph.
     """
     reason = why_not_placed(strategy)
     if reason:
@@ -134,7 +135,7 @@ def strategy_placing(asked: Asked, strategy: Strategy, name: str) -> Placing:
 
 
 def _sub_mesh(mesh: DeviceMesh, strategy: Strategy, *, tensor: int) -> DeviceMesh:
-    """The devices of the first replica, the first `tensor` ranks at each place of the pipeline, in this order."""
+    """Return the devices of the first replica: the first `tensor` ranks at each place of the pipeline, in order."""
     ranks = strategy.ranks(Semantics.DEFAULT)
     workers = [ranks.worker(0, rank, place) for place in range(strategy.pipeline) for rank in range(tensor)]
     devices = tuple(mesh.devices[worker - 1] for worker in workers)
@@ -146,7 +147,7 @@ def _sub_mesh(mesh: DeviceMesh, strategy: Strategy, *, tensor: int) -> DeviceMes
 
 
 def _layer_graph(family: Family, spec: Spec, strategy: Strategy, name: str) -> OperatorGraph:
-    """The training graph of a micro-batch, one operator for each layer and pass."""
+    """Return the training graph of one micro-batch, with one operator for each layer and pass."""
     return build_graph(
         family.name,
         replace(
@@ -162,7 +163,7 @@ def _layer_graph(family: Family, spec: Spec, strategy: Strategy, name: str) -> O
 
 
 def _graph_spec(family: Family, spec: Spec) -> GraphSpec:
-    """The sizes of the network as its graph is asked for."""
+    """Return the options from which `build_graph` makes the graph of the network."""
     if isinstance(spec, NetworkWork):
         return spec.options
     known = GRAPHS.find(family.name).spec

@@ -1,4 +1,4 @@
-"""The answer of the page Recommend: the fastest strategy, the others on the front, and what one of them is made of."""
+"""Show the answer of the page Recommend: the fastest strategy, the Pareto front, and one strategy closely."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SHOWN = 12
 
 
 def show_progress(run: Run[Any]) -> None:
-    """How far a search is, and the best step so far."""
+    """Show how far a search is, and the best step so far."""
     news = run.progress
     best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"
     st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'begins')}{literal(best)}")
 
 
 def show_answer(found: Recommendation, name: str) -> None:
-    """Everything about a recommendation."""
+    """Show a recommendation, or why nothing fits."""
     if found.best is None:
         first, *rest = refusal(found)
         st.warning(literal(first), icon=":material/block:")
@@ -52,7 +52,7 @@ def show_answer(found: Recommendation, name: str) -> None:
 
 
 def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
-    """The front as a table; the chosen row, at first the fastest."""
+    """Draw the front as a table, and return the candidate of the chosen row, at first the fastest."""
     st.markdown("**Faster or leaner: no configuration is both**")
     rows = pd.DataFrame([_row(each) for each in front])
     key = f"recommend-front-{len(front)}-{front[0].strategy}"
@@ -62,7 +62,7 @@ def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
 
 
 def _row(each: Candidate) -> dict[str, object]:
-    """A line of the table."""
+    """Return one row of the table."""
     strategy = each.strategy
     degrees = {"data": strategy.data, "tensor": strategy.tensor, "context": strategy.context, "expert": strategy.expert}
     stages = f"{strategy.pipeline}" + (f" x {strategy.stages_per_device}" if strategy.stages_per_device > 1 else "")
@@ -78,7 +78,7 @@ def _row(each: Candidate) -> dict[str, object]:
 
 
 def _figures(question: Question, chosen: Candidate, *, fastest: bool) -> None:
-    """What a step takes, and the strategy in words."""
+    """Show the key numbers of a step, and the strategy in words."""
     strategy, seconds = chosen.strategy, chosen.outcome.latency
     rates = step_rates(question.family, question.spec, strategy, question.mesh, seconds)
     st.markdown("**The fastest strategy**" if fastest else "**The chosen strategy**")
@@ -99,7 +99,7 @@ def _look(question: Question, chosen: Candidate) -> Look:
 
 
 def _closely(question: Question, chosen: Candidate, name: str) -> None:
-    """The memory by part, the files, the ways on, the timeline and the price tags."""
+    """Show memory by part, launch files, links to other pages, the timeline and the price tags."""
     known = _look(question, chosen)
     searched = shorter_order(known.plan, known.schedule, chosen.strategy)
     memory, files = st.columns([7, 5], gap="large")
@@ -120,7 +120,7 @@ def _closely(question: Question, chosen: Candidate, name: str) -> None:
 
 
 def _files(job: Job) -> None:
-    """Settings for each framework that can run the strategy; the others say why they cannot."""
+    """Offer a launch file for each framework that can run the strategy; the other buttons say why not."""
     st.markdown("**Ready to launch**")
     notes = list[str]()
     with st.container(horizontal=True):

@@ -1,4 +1,4 @@
-"""Ways on from a recommended strategy: its placement, its schedule, its program, and its stages compared."""
+"""Open a recommended strategy on other pages: Placement, Schedule, Program and Compare."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tessel_core.workbench.recommended import (
 
 
 def open_in(question: Question, strategy: Strategy, plan: MicroBatchPlan | None, name: str) -> None:
-    """A button for each page that the strategy opens on; one that cannot be pressed says why."""
+    """Draw a button for each page; a disabled one says why."""
     st.markdown("**Open this strategy on**")
     unplaced, one_stage = why_not_placed(strategy), _ONE_STAGE if plan is None else ""
     with st.container(horizontal=True):
@@ -50,7 +50,7 @@ def open_in(question: Question, strategy: Strategy, plan: MicroBatchPlan | None,
 
 
 def _opener(label: str, icon: str, about: str, objection: str = "") -> bool:
-    """The button of a page, with its key apart from those of other pages."""
+    """Draw the button of a page; True if it was pressed."""
     icon, about = f":material/{icon}:", literal(objection) or about
     return button(label, key=f"recommend-open-{label}", icon=icon, help=about, disabled=bool(objection))
 
@@ -98,4 +98,4 @@ def _open_program(question: Question, strategy: Strategy) -> None:
     go_to("program")
 
 
-_SLOWEST = "Its time is that of the slowest of the GPUs that do the same."
+_SLOWEST = "Its time is that of the slowest GPU that runs the same stages."

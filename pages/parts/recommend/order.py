@@ -1,4 +1,4 @@
-"""The order of a pipeline: the strategy's own, and beside it the one that Tessel's search finds when it is asked."""
+"""Show the strategy's own order of a pipeline, and the one that Tessel's search finds when asked."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SHOWN_AT_ONCE_S = 0.6
 
 
 def shorter_order(plan: MicroBatchPlan | None, own: Schedule | None, strategy: Strategy) -> Schedule | None:
-    """The order that was searched; None where nobody has asked for it yet, or it is not shorter than the strategy's."""
+    """Return the order that was searched; None if none was, or it is not shorter than the strategy's."""
     report = None if plan is None else _report(_question(plan, strategy))
     found = None if report is None else report.solution
     return found if found is not None and own is not None and found.makespan < own.makespan else None
 
 
 def timelines(plan: MicroBatchPlan, own: Schedule, strategy: Strategy) -> None:
-    """The strategy's order and the shorter one, and beside them the idle time of each device by cause."""
+    """Draw the strategy's order and the shorter one, and beside them the idle time of each device by cause."""
     found = shorter_order(plan, own, strategy)
     shown = own if found is None else found
     left, right = st.columns([7, 5], gap="large")
@@ -43,7 +43,7 @@ def timelines(plan: MicroBatchPlan, own: Schedule, strategy: Strategy) -> None:
 
 
 def _search(plan: MicroBatchPlan, own: Schedule, strategy: Strategy) -> None:
-    """The way to ask for a shorter order, or what was found."""
+    """Offer the search for a shorter order, or say what it found."""
     question = _question(plan, strategy)
     run, report = answer(question), _report(question)
     if run is None:
@@ -62,7 +62,7 @@ _SEARCH = "Tessel's search, up to 20 s. The torchtitan configuration carries the
 
 
 def _question(plan: MicroBatchPlan, strategy: Strategy) -> Question:
-    """The question that the page Schedule asks, too, for the shortest schedule."""
+    """Return the question for the shortest schedule, which the page Schedule asks too."""
     config = find_scheduler(DEFAULT_SCHEDULER).config()
     return Question(DEFAULT_SCHEDULER, plan, strategy.micro_batches, config).about(MAKESPAN)
 

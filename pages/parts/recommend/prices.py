@@ -1,4 +1,4 @@
-"""What would make the chosen strategy faster, worked out when somebody asks."""
+"""Show what would make the chosen strategy faster, once the reader asks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_AT_ONCE_S = 0.6
 
 
 def prices(question: Question, chosen: Candidate) -> None:
-    """The way to ask, then one sentence for each change."""
+    """Offer to work the changes out, then show one sentence for each."""
     st.markdown("**What would make it faster?**", help=_ABOUT)
     asked = PriceQuestion(question, chosen)
     run = answer(asked)
@@ -35,7 +35,7 @@ def prices(question: Question, chosen: Candidate) -> None:
 
 
 def _progress(run: Run[Any]) -> None:
-    """How many changes are priced, and how far the search with more memory is."""
+    """Show how many changes are priced, or how far the search with more memory is."""
     phase = run.progress.phase if run.progress else "begins"
     st.markdown(f":material/hourglass_top: {literal(phase)}")
 

@@ -1,4 +1,4 @@
-"""A recommendation in plain sentences: what was proved, why nothing fits, what is idle, and what would be faster."""
+"""Say in sentences what a search of strategies proved, why nothing fits, what is idle, and what would be faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessel_core.workbench.messages.idle import percent
 
 
 def proof_sentences(found: Recommendation) -> tuple[str, ...]:
-    """What is proved about the fastest strategy, and how the other configurations were judged."""
+    """Return what is proved about the fastest strategy, and how the other configurations were judged."""
     if found.best is None:
         return ()
     count = counted(found.configurations, "configuration")
@@ -32,7 +32,7 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
 
 
 def refusal(found: Recommendation) -> tuple[str, ...]:
-    """Why there is no strategy, and what comes closest."""
+    """Return why there is no strategy, and which one comes closest."""
     if found.best is not None:
         return ()
     lines = [f"No configuration of these ranges fits, of {found.configurations:,}."]
@@ -46,7 +46,7 @@ def refusal(found: Recommendation) -> tuple[str, ...]:
 
 
 def idle_sentence(schedule: Schedule) -> str:
-    """How much of the pipeline's time is idle, and for which causes, the largest first."""
+    """Return the idle share of the pipeline's time and its causes, the largest first."""
     shares = sorted(idle_causes(schedule).shares.items(), key=lambda pair: -pair[1])
     causes = [f"{_CAUSES[cause]} {percent(share)}" for cause, share in shares if share]
     idle = percent(IdleSplit.of(schedule).idle)
@@ -65,7 +65,7 @@ _CAUSES = {
 
 
 def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
-    """What a search found for the stages of a pipeline beside the order `own`, and what it proved.
+    """Return whether a search found a shorter order than `own`, which is called `named`, and what it proved.
 
     `report` is about the makespan.
     """
@@ -84,7 +84,7 @@ def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
 
 
 def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
-    """What each change does to the step of `base`, one sentence each."""
+    """Return what each change does to the step of `base`, one sentence each."""
     return tuple(_price(base, tag) for tag in tags)
 
 
@@ -103,7 +103,7 @@ def _price(base: Candidate, tag: PriceTag) -> str:
 
 
 def _difference(base: Candidate, after: Candidate) -> str:
-    """How much longer or shorter the second step is, to a tenth of a percent."""
+    """Return how much longer or shorter the second step is, to a tenth of a percent."""
     more = after.outcome.latency / base.outcome.latency - 1
     shown = f"{abs(more):.1%}"
     return "as long" if shown == "0.0%" else f"{shown} {'more' if more > 0 else 'less'}"
