@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from helpers.terminal import terminal
 
 from tessel_core.control import Control
 from tessel_core.costs.meshes import uniform_mesh
@@ -153,3 +156,19 @@ def test_a_searched_order_is_held_against_the_named_one(base: Candidate) -> None
     assert same.startswith("The search found no shorter order than 1f1b. ")
     proved = replace(optimal, makespan_bound=look.schedule.makespan)
     assert order_sentence("1f1b", look.schedule, proved).endswith("No order of these stages within memory is shorter.")
+
+
+def test_the_command_says_causes_and_prices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tessel = terminal(monkeypatch, capsys)
+    asked = ("recommend", "gpt2-small", "--mesh", "h100-8", "--global-batch", "16", "--pipeline", "4", "--prices")
+    code, said, _ = tessel(*asked)
+    assert code == 0
+    assert "The pipeline is idle " in said
+    assert sum(line.startswith("With ") for line in said.splitlines()) == 5
+    document = json.loads(tessel(*asked, "--json")[1])
+    assert [each["kind"] for each in document["prices"]] == ["links", "links", "layer", "micro-batch", "memory"]
+    assert all(each["strategy"]["pipeline"] == 4 for each in document["prices"])
+    assert 0 < sum(document["idle_causes"].values()) < 1
