@@ -1,4 +1,4 @@
-"""Recommend: the fastest strategy for a model on a cluster, what was proved about it, and the files to launch it."""
+"""Recommend: the fastest strategy for a model on a cluster, with its proof and its launch files."""
 
 from functools import partial
 

@@ -38,6 +38,10 @@ class Looked:
     """Whether one second of the trace stands for one step of the plan's abstract time unit."""
     ranks: Ranks | None = None
     """Rank numbers of a strategy. None for other programs."""
+    costs_note: str = "Timed by the rules of DistIR's published code."
+    """How the program is timed if not `by_mesh`."""
+    notes: tuple[str, ...] = ()
+    """Sentences below the title about the program."""
 
     @property
     def priced(self) -> DeviceMesh | None:

@@ -201,7 +201,7 @@ class AskedNetwork:
         str,
         typer.Argument(
             help=f"Network family ({', '.join(FAMILIES)}), preset (`tessel graph` lists them) or file: a Hugging Face "
-            "config, the text of a program, or an ONNX model. `tessel run` also takes a schedule, a plan or a sample."
+            "config, the text of a program, or an ONNX model. `tessel run` also takes a schedule, plan, sample or toy."
         ),
     ]
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None

@@ -22,15 +22,23 @@ from tessel_core.formats.files import check_place
 from tessel_core.ir.operators.formats import FP8
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
+from tessel_core.model import Schedule
 from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.closely import look_at
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import read_range
 from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.price_tags import PriceTag, price_tags
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation, SearchRanges
 from tessel_core.strategies.recommendation import recommend as search
 from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
+from tessel_core.workbench.messages.recommendation import (
+    idle_sentence,
+    price_sentences,
+    proof_sentences,
+    refusal,
+)
 
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
 _SHOWN = 3
@@ -100,6 +108,12 @@ def recommend(
         str | None, typer.Option(help=f"Write settings of the fastest strategy for one of {', '.join(LAUNCHERS)}.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for --launch.")] = None,
+    prices: Annotated[
+        bool,
+        typer.Option(
+            "--prices", help="Also say what more memory, other links, a moved layer and larger micro-batches change."
+        ),
+    ] = False,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds; the best so far counts then.")] = 600.0,
     json: Json = False,
 ) -> None:
@@ -116,6 +130,11 @@ def recommend(
     blocks = BlockTable(family, spec, place)
     found = solve(lambda control: search(question, control, blocks), "s", time_limit)
     half = _half(question, blocks, time_limit) if found.best else None
+    schedule = look_at(question, found.best).schedule if found.best else None
+    tags: tuple[PriceTag, ...] = ()
+    if prices and found.best:
+        best = found.best
+        tags = solve(lambda control: price_tags(question, best, control, blocks), "s", time_limit)
     if launcher is not None and out is not None and found.best is not None:
         job = Job(Path(model).stem if Path(model).is_file() else model, family, spec, found.best.strategy)
         if objection := launcher.objection(job):
@@ -124,9 +143,9 @@ def recommend(
         write_file(out, written.text.encode())
         print_notes(str(out), written.left_out)
     if json:
-        print_json(recommendation_document(found, half))
+        print_json(recommendation_document(found, half, schedule, tags))
     else:
-        _show(found, half)
+        _show(found, half, schedule, tags)
     raise typer.Exit(0 if found.best else 1)
 
 
@@ -153,7 +172,9 @@ def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommen
         return None
 
 
-def _show(found: Recommendation, half: Recommendation | None) -> None:
+def _show(
+    found: Recommendation, half: Recommendation | None, schedule: Schedule | None, tags: Sequence[PriceTag]
+) -> None:
     question = found.question
     screen = console(f"{question.family.describe(question.spec)} on {question.devices} devices of {question.mesh.name}")
     if found.best is None:
@@ -169,7 +190,8 @@ def _show(found: Recommendation, half: Recommendation | None) -> None:
     for title, of, candidate in named:
         rows.add_row(title, *_row(of, candidate))
     screen.print(rows)
-    for line in proof_sentences(found):
+    idle = [] if schedule is None else [idle_sentence(schedule)]
+    for line in (*proof_sentences(found), *idle, *price_sentences(found.best, tags)):
         screen.print(line, soft_wrap=True)
 
 

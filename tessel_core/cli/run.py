@@ -1,7 +1,9 @@
-"""`tessel run`: run a network under a strategy, a program or a schedule in processes on this machine."""
+"""`tessel run`: run a network under a strategy, a program, a schedule or a toy in processes on this machine."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,7 @@ from tessel_core.execution.program_run import Engine
 from tessel_core.formats.files import is_onnx, read_bytes
 from tessel_core.samples import sample_or_file
 from tessel_core.strategies.families import FAMILIES
+from tessel_core.torch_extra import need_torch
 
 if TYPE_CHECKING:
     from tessel_core.execution.schedule_run import RunConfig
@@ -99,7 +102,9 @@ _OF_BOTH = frozenset(("what", "micro_batches", "width", "dtype", "seed", "out"))
 
 @options.field_by_field
 def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
-    """Run a network under a strategy, a program or a schedule in processes on this machine."""
+    """Run a network under a strategy, a program, a schedule or a toy in processes on this machine."""
+    if _is_toy(asked):
+        raise typer.Exit(_run_toy(asked, how, as_json=json))
     if _is_schedule(asked):
         raise typer.Exit(_run_schedule(asked, how, as_json=json))
     _refuse(
@@ -108,6 +113,27 @@ def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
     from tessel_core.cli.run_program import run_asked_program
 
     raise typer.Exit(run_asked_program(asked, how.engine, seed=how.seed, steps=how.steps, out=how.out, as_json=json))
+
+
+def _is_toy(asked: AskedNetwork) -> bool:
+    """Whether a Python script is asked for, which `tessel recommend --launch torch` writes."""
+    return not asked.torch and Path(asked.what).suffix == ".py"
+
+
+def _run_toy(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
+    """Run the script as it is, and return its exit code.  InputError for a script that Tessel has not written."""
+    from tessel_core.exports.toy import WRITTEN_BY
+
+    why = f"is for networks, programs and schedules, and {asked.what} is a script"
+    for options_of in (asked, how):
+        _refuse(options_of, frozenset(field.name for field in fields(options_of)) - {"what"}, why)
+    if as_json:
+        raise InputError("--json", why)
+    path = Path(asked.what)
+    if WRITTEN_BY.encode() not in read_bytes(path):
+        raise InputError(asked.what, "is no script of `tessel recommend --launch torch`; Python runs other scripts")
+    need_torch("tessel run")
+    return subprocess.run([sys.executable, str(path)], check=False).returncode
 
 
 def _is_schedule(asked: AskedNetwork) -> bool:

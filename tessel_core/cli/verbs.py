@@ -44,7 +44,7 @@ VERBS: dict[str, Verb] = {
     "compare": Verb("schedule", "Compare schedules in one table, with one row per plan and scheduler."),
     "profile": Verb("profile", "Measure a list of PyTorch modules, and divide them into pipeline stages."),
     "simulate": Verb("simulate", "Simulate the time and live memory of a network under a strategy, or of a program."),
-    "run": Verb("run", "Run a network under a strategy, a program or a schedule in processes on this machine."),
+    "run": Verb("run", "Run a network under a strategy, a program, a schedule or a toy in processes on this machine."),
     "export": Verb("export", "Export a schedule as a report, a picture, a trace or a table."),
     "sweep": Verb("sweep", "Evaluate every combination of a grid, and list the best answers first."),
 }

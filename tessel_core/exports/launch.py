@@ -1,4 +1,4 @@
-"""A strategy as settings of a framework: torchtitan, Megatron-LM or DeepSpeed.
+"""Write a strategy as settings of torchtitan, Megatron-LM or DeepSpeed, or as a toy for PyTorch alone.
 
 Field and option names are those of torchtitan's `torchtitan/config/configs.py` (August 2026), Megatron-LM's
 `megatron/training/arguments.py` and DeepSpeed's configuration JSON.  What a framework cannot do is left out and named.
@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from tessel_core.exports.pytorch_csv import lies_in_loops, objection_of_pytorch, pytorch_csv
+from tessel_core.exports.stages import stages_of
+from tessel_core.exports.toy import toy_left_out, toy_objection, toy_script
 from tessel_core.formats.megatron_layout import layout_text
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.ir.transforms.pipeline import layers_of_stages
+from tessel_core.model import Schedule
 from tessel_core.strategies.families import Family, Spec, Value
+from tessel_core.strategies.orders import stage_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
 from tessel_core.strategies.strategy import Strategy
 
@@ -25,15 +30,23 @@ class Job:
     """A network under a strategy; `spec.batch` samples make a step."""
 
     name: str
-    """As people call the network: a preset, or the name of a file."""
+    """Name of the network: a preset, or the stem of a file."""
     family: Family
     spec: Spec
     strategy: Strategy
+    searched: Schedule | None = None
+    """Order of the stages that a search found; None for the strategy's own."""
 
     @property
     def sizes(self) -> Mapping[str, Value]:
-        """Of the network, by name."""
+        """Sizes of the network, by name."""
         return self.family.sizes_of(self.spec)
+
+    @property
+    def title(self) -> str:
+        """Network and strategy in one line that may stand in a docstring."""
+        name = self.name.replace("\\", "").replace('"', "'")
+        return f"{name} on {self.strategy.devices} devices: {self.strategy.summary}"
 
     @property
     def rows(self) -> int:
@@ -42,13 +55,13 @@ class Job:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Of each stage."""
+        """Number of layers of each stage."""
         return self.strategy.layout or layers_of_stages(self.spec.layers, self.strategy.stages)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A file, and what the framework does otherwise than was simulated, a sentence each."""
+    """Text of a file, and what the framework does otherwise than was simulated, one clause each."""
 
     text: str
     left_out: tuple[str, ...]
@@ -56,13 +69,13 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """How a framework is told a strategy."""
+    """Functions that write a strategy for one framework."""
 
     title: str
     suffix: str
     write: Callable[[Job], Launch]
     objection: Callable[[Job], str]
-    """Why it cannot run the strategy at all, as one sentence; empty where it can."""
+    """Returns why the framework cannot run the strategy, as a clause; empty if it can."""
 
 
 _TITAN_BASES = {
@@ -79,16 +92,38 @@ _TITAN_RECOMPUTING = {Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FUL
 
 
 def _titan_objection(job: Job) -> str:
-    strategy = job.strategy
-    if strategy.pipeline > 1 and strategy.schedule not in _TITAN_ORDERS:
-        return f"torchtitan has no schedule {strategy.schedule}; export the schedule as a PyTorch CSV instead"
     if job.family.tokens(job.spec) is None:
         return "torchtitan trains networks of tokens"
-    return ""
+    if job.strategy.pipeline > 1 and job.strategy.form.copies > 1:
+        return f"{job.strategy.schedule} runs two copies of the network, and torchtitan runs one"
+    order = _titan_csv_order(job)
+    if order is None:
+        return ""
+    return objection_of_pytorch(order) or ("" if _titan_layout(order) else "torchtitan lays stages out in loops and Vs")
+
+
+def _titan_csv_order(job: Job) -> Schedule | None:
+    """Return the order that torchtitan reads from a CSV; None if it has that order itself, or there is no pipeline."""
+    strategy = job.strategy
+    if strategy.pipeline == 1:
+        return None
+    if job.searched is None and strategy.schedule in _TITAN_ORDERS:
+        return None
+    shape = strategy.pipeline, strategy.micro_batches, True, strategy.stages_per_device
+    return job.searched or stage_order(strategy.schedule, *shape)
+
+
+def _titan_layout(order: Schedule) -> str:
+    """Return the schedule of torchtitan that lays stages out as this order does; empty if none does."""
+    stages, ranks = stages_of(order.plan), len(order.plan.devices)
+    if lies_in_loops(stages, ranks):
+        return "1F1B" if len(stages) == ranks else "Interleaved1F1B"
+    v = [*range(ranks), *reversed(range(ranks))]
+    return "ZBVZeroBubble" if [stage.device for stage in stages] == v else ""
 
 
 def _titan(job: Job) -> Launch:
-    """A module for `--module`, whose function `recommended` is the `--config`."""
+    """Write a module for `--module`, whose function `recommended` is the `--config`."""
     model, function = _TITAN_BASES.get(job.name, ("llama3", "llama3_8b"))
     left_out = list(_left_out(job, "torchtitan", contexts=(ContextMethod.RING,), zeros=(0, 3)))
     if job.name not in _TITAN_BASES:
@@ -97,14 +132,35 @@ def _titan(job: Job) -> Launch:
     policy = _TITAN_RECOMPUTING.get(job.strategy.recompute, "").removesuffix(".Config()")
     imports = f"from torchtitan.distributed.activation_checkpoint import {policy}\n" if policy else ""
     lines = [f"    config.{name} = {value}" for name, value in fields.items()]
+    order = _titan_csv_order(job)
+    needs, carried = ("import os\nimport tempfile\nfrom pathlib import Path\n\n", _TITAN_CSV) if order else ("", "")
     text = (
-        f'"""{job.name} on {job.strategy.devices} devices: {job.strategy.summary}."""\n\n'
-        f"{imports}from torchtitan.models.{model}.config_registry import {function} as base\n\n\n"
+        f'"""{job.title}."""\n\n'
+        f"{needs}{imports}from torchtitan.models.{model}.config_registry import {function} as base\n\n\n"
         "def recommended():\n"
         '    """The configuration for `python -m torchtitan.train --module recommended --config recommended`."""\n'
-        "    config = base()\n" + "\n".join(lines) + "\n    return config\n"
+        "    config = base()\n"
+        + "\n".join(lines)
+        + "\n    return config\n"
+        + carried.replace("ORDER", "" if order is None else pytorch_csv(order).strip())
     )
     return Launch(text, tuple(left_out))
+
+
+_TITAN_CSV = '''
+
+SCHEDULE = """
+ORDER
+"""
+
+
+def schedule_file():
+    """Write the order of the stages to a file of this process, and return its path."""
+    path = Path(tempfile.gettempdir()) / f"recommended-{os.getpid()}.csv"
+    path.write_text(SCHEDULE.lstrip())
+    return str(path)
+'''
+"""End of a configuration whose order torchtitan reads from a CSV."""
 
 
 def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
@@ -113,6 +169,8 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "training.max_context_length", tokens
     yield "training.num_tokens_per_microbatch_per_dp_rank", job.rows * tokens
     yield "training.num_tokens_per_train_step", job.spec.batch * tokens
+    if strategy.pipeline > 1 or strategy.expert > 1:
+        yield "training.disable_cuda_graphs", True  # torchtitan captures neither pipelines nor exchanges of experts
     yield "parallelism.data_parallel_replicate_degree", 1 if sharded else strategy.data
     yield "parallelism.data_parallel_shard_degree", strategy.data if sharded else 1
     if sharded:
@@ -124,7 +182,11 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "parallelism.expert_parallel_degree", strategy.expert
     yield "parallelism.pipeline_parallel_degree", strategy.pipeline
     if strategy.pipeline > 1:
-        yield "parallelism.pipeline_parallel_schedule", repr(_TITAN_ORDERS[strategy.schedule])
+        order = _titan_csv_order(job)
+        named = _TITAN_ORDERS[strategy.schedule] if order is None else _titan_layout(order)
+        yield "parallelism.pipeline_parallel_schedule", repr(named)
+        if order is not None:
+            yield "parallelism.pipeline_parallel_schedule_csv", "schedule_file()"
         yield "parallelism.num_pp_microbatches", strategy.micro_batches
         yield "parallelism.module_fqns_per_model_part", _module_names(job.layers)
     recompute = _TITAN_RECOMPUTING.get(strategy.recompute)
@@ -133,7 +195,7 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
 
 
 def _module_names(layers: tuple[int, ...]) -> list[list[str]]:
-    """The modules of each stage: the embedding comes first, the norm and the head come last."""
+    """Return the modules of each stage: the embedding comes first, the norm and the head come last."""
     bounds = [0, *accumulate(layers)]
     stages = [[f"layers.{i}" for i in range(first, last)] for first, last in pairwise(bounds)]
     stages[0].insert(0, "tok_embeddings")
@@ -154,10 +216,12 @@ def _megatron_objection(job: Job) -> str:
 
 
 def _megatron(job: Job) -> Launch:
-    """Arguments of `pretrain_gpt.py`, one to a line."""
+    """Write the arguments of `pretrain_gpt.py`, one per line."""
     left_out = list(_left_out(job, "Megatron-LM", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
-    if job.sizes.get("latent"):
-        left_out.append("sizes of latent attention are for you to add (--multi-latent-attention)")
+    if job.strategy.zero > 1:
+        left_out.append("Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: leave that variable unset")
+    if job.sizes.get("style", "llama") != "llama":
+        left_out.append(f"Megatron-LM's arguments here leave out the norms and windows of {job.name}")
     words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in _megatron_arguments(job)]
     return Launch(" \\\n".join(words) + "\n", tuple(left_out))
 
@@ -189,6 +253,7 @@ def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
     if strategy.zero > 1:
         yield "use-megatron-fsdp", True
         yield "data-parallel-sharding-strategy", _MEGATRON_SHARDING[strategy.zero]
+        yield "ckpt-format", "fsdp_dtensor"  # Megatron-FSDP refuses every other format of checkpoints
     if strategy.data > 1:
         yield "overlap-grad-reduce", True
     if strategy.grad_dtype == "fp32":
@@ -204,7 +269,7 @@ def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
 
 
 def _megatron_network(job: Job) -> Iterator[tuple[str, object]]:
-    """The sizes of the network."""
+    """Yield the arguments that describe the network."""
     sizes = job.sizes
     for name, ours in (("num-layers", "layers"), ("hidden-size", "hidden"), ("num-attention-heads", "heads")):
         yield name, sizes[ours]
@@ -219,16 +284,47 @@ def _megatron_network(job: Job) -> Iterator[tuple[str, object]]:
     yield "position-embedding-type", "rope"
     yield "rotary-base", int(sizes["rotary_base"])
     yield "disable-bias-linear", True
+    if not sizes["tied"]:
+        yield "untie-embeddings-and-output-weights", True
+    yield from _megatron_latent_attention(sizes) if sizes.get("latent") else _megatron_attention(sizes)
+    if job.family.name == "moe":
+        yield from _megatron_experts(sizes)
+
+
+def _megatron_attention(sizes: Mapping[str, Value]) -> Iterator[tuple[str, object]]:
     if sizes["kv_heads"] != sizes["heads"]:
         yield "group-query-attention", True
         yield "num-query-groups", sizes["kv_heads"]
-    if not sizes["tied"]:
-        yield "untie-embeddings-and-output-weights", True
-    if job.family.name == "moe":
-        yield "num-experts", sizes["experts"]
-        yield "moe-router-topk", sizes["active"]
-        yield "moe-ffn-hidden-size", sizes["expert_inner"]
-        yield "moe-grouped-gemm", True
+    if int(sizes["head_size"]) * int(sizes["heads"]) != sizes["hidden"]:
+        yield "kv-channels", sizes["head_size"]
+    if sizes["qkv_bias"]:
+        yield "add-qkv-bias", True
+    if sizes["qk_norm"]:
+        yield "qk-layernorm", True
+
+
+def _megatron_latent_attention(sizes: Mapping[str, Value]) -> Iterator[tuple[str, object]]:
+    yield "multi-latent-attention", True
+    yield "kv-lora-rank", sizes["latent"]
+    if sizes["query_latent"]:
+        yield "q-lora-rank", sizes["query_latent"]
+    yield "qk-head-dim", int(sizes["head_size"]) - int(sizes["rotary_size"])
+    yield "qk-pos-emb-head-dim", sizes["rotary_size"]
+    yield "v-head-dim", sizes["value_size"]
+
+
+def _megatron_experts(sizes: Mapping[str, Value]) -> Iterator[tuple[str, object]]:
+    yield "num-experts", sizes["experts"]
+    yield "moe-router-topk", sizes["active"]
+    yield "moe-ffn-hidden-size", sizes["expert_inner"]
+    yield "moe-grouped-gemm", True
+    if sizes["router"] != "softmax":
+        yield "moe-router-score-function", sizes["router"]
+    if sizes["shared"]:
+        yield "moe-shared-expert-intermediate-size", int(sizes["shared"]) * int(sizes["expert_inner"])
+    if sizes["dense_layers"]:
+        dense, layers = int(sizes["dense_layers"]), int(sizes["layers"])
+        yield "moe-layer-freq", f"'([0]*{dense}+[1]*{layers - dense})'"
 
 
 def _deepspeed_objection(job: Job) -> str:
@@ -239,7 +335,7 @@ def _deepspeed_objection(job: Job) -> str:
 
 
 def _deepspeed(job: Job) -> Launch:
-    """The JSON for `deepspeed --deepspeed_config`."""
+    """Write the JSON for `deepspeed --deepspeed_config`."""
     strategy = job.strategy
     config = {
         "train_batch_size": job.spec.batch,
@@ -258,13 +354,23 @@ def _deepspeed(job: Job) -> Launch:
         config["data_types"] = {"grad_accum_dtype": strategy.grad_dtype}
     left_out = list(_left_out(job, "DeepSpeed", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
     if strategy.recompute != Recompute.NONE:
-        left_out.append("recomputation is switched on in the model's code, not in DeepSpeed's config")
+        left_out.append("DeepSpeed's config has no recomputation: the model's code switches it on")
+    if strategy.expert > 1:
+        left_out.append("DeepSpeed's config has no expert parallelism: the model's code sets it (`ep_size`)")
     return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
 
 
+def _toy(job: Job) -> Launch:
+    """Write a script that trains a small network of the same structure on processes of one machine."""
+    searched = _searched(job, "PyTorch's toy")
+    return Launch(toy_script(job.title, job.strategy, job.layers), (*searched, *toy_left_out(job.strategy)))
+
+
 def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zeros: tuple[int, ...]) -> Iterator[str]:
-    """What the framework does in another way than was simulated."""
+    """Yield what the framework does otherwise than was simulated."""
     strategy = job.strategy
+    if framework != "torchtitan":
+        yield from _searched(job, framework)
     if strategy.context > 1 and strategy.context_method not in contexts:
         yield f"{framework} chooses how context parallelism meets itself; {strategy.context_method} was simulated"
     if strategy.zero not in zeros:
@@ -277,8 +383,15 @@ def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zer
         yield f"FP8 is switched on in {framework}'s model, not in these settings"
 
 
+def _searched(job: Job, framework: str) -> Iterator[str]:
+    """Yield a clause about an order that was searched, which this framework does not run."""
+    if job.searched is not None:
+        yield f"{framework} runs {job.strategy.schedule}, and not the order that was searched"
+
+
 LAUNCHERS: Mapping[str, Launcher] = {
     "torchtitan": Launcher("torchtitan configuration", ".py", _titan, _titan_objection),
     "megatron": Launcher("Megatron-LM arguments", ".txt", _megatron, _megatron_objection),
     "deepspeed": Launcher("DeepSpeed config", ".json", _deepspeed, _deepspeed_objection),
+    "torch": Launcher("PyTorch toy", ".py", _toy, lambda job: toy_objection(job.strategy)),
 }

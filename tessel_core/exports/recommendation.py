@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
+from tessel_core.inspection import idle_causes
+from tessel_core.model import Schedule
+from tessel_core.strategies.price_tags import PriceTag
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
@@ -14,8 +18,17 @@ _FIELDS = (
 )
 
 
-def recommendation_document(found: Recommendation, half: Recommendation | None = None) -> dict[str, object]:
-    """The answer; `half` is that for half of the devices."""
+def recommendation_document(
+    found: Recommendation,
+    half: Recommendation | None = None,
+    schedule: Schedule | None = None,
+    prices: Sequence[PriceTag] = (),
+) -> dict[str, object]:
+    """Return the answer as one document.
+
+    `half` is the answer for half of the devices.  `schedule` and `prices` are those of the fastest strategy; a strategy
+    of one stage has no schedule.
+    """
     question = found.question
     return {
         "best": _strategy(question, found.best),
@@ -28,8 +41,16 @@ def recommendation_document(found: Recommendation, half: Recommendation | None =
         "proved": found.complete and found.best is not None,
         "half_the_devices": None if half is None else _strategy(half.question, half.best),
         "leanest": _strategy(question, found.leanest),
+        "idle_causes": schedule and {str(c): float(share) for c, share in idle_causes(schedule).shares.items()},
+        **({"prices": [_price(question, each) for each in prices]} if prices else {}),
         **({} if found.best else {"status": "INFEASIBLE"}),
     }
+
+
+def _price(question: Question, tag: PriceTag) -> dict[str, object]:
+    """Return the change, the strategy after it, and whether that fits."""
+    fits = not tag.candidate.outcome.reason
+    return {"kind": tag.kind, "change": tag.change, "fits": fits, "strategy": _strategy(question, tag.candidate)}
 
 
 def _strategy(question: Question, candidate: Candidate | None) -> dict[str, object] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -123,6 +124,12 @@ class BlockTable:
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
         self._remembered: dict[Hashable, Any] = {}
+
+    def with_memory_of(self, mesh: DeviceMesh) -> BlockTable:
+        """Return a table with the same blocks on a mesh that differs only in the memory of its devices."""
+        found = copy(self)
+        found.mesh, found._remembered = mesh, {}
+        return found
 
     def short(self, rows: int) -> Condensed:
         """The forward pass of so many samples, without repeated layers."""

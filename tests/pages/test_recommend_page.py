@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import App
 
+from pages.shared.program_state import ProgramState
 from tessel_core.strategies.naming import preset_network
 from tessel_core.strategies.recommendation import Question, SearchRanges, recommend
 
@@ -51,9 +52,75 @@ def test_the_page_says_what_the_search_says(question: Question) -> None:
 def test_a_pipeline_has_a_timeline_that_goes_on_to_schedule() -> None:
     tab = asked(Pipeline="4")
     assert "Timeline of the pipeline" in texts(tab)
-    tab.press("Search a better order")
+    tab.press("Schedule")
     assert tab.work.question.micro_batches == tab.work.micro_batches == 8
     assert len(tab.work.plan.devices) == 4
+
+
+def test_one_press_opens_the_placement_of_one_replica() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    tab.press("Placement")
+    placing = tab.work.placing
+    assert placing.graph is not None
+    assert placing.graph.graph.is_training
+    assert len(placing.devices) == 4
+    assert (placing.costs.tensor, placing.costs.micro_batches, placing.costs.in_flight) == (1, 8, "1f1b")
+    assert placing.problem.graph.time_unit == "s"
+
+
+def test_one_press_opens_the_program_of_the_strategy() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    step = tab.numbers()["Step"]
+    tab.press("Program")
+    assert not tab.test.exception
+    looked = tab.test.session_state["tessel"].states[ProgramState].strategy
+    assert looked.trace.devices == tuple(range(1, 9))
+    assert looked.samples == 16
+    assert step.endswith("ms")
+    assert looked.trace.latency * 1e3 == pytest.approx(float(step.split()[0]), rel=0.05)
+    assert looked.title in texts(tab).replace("\\", "")
+
+
+def test_one_press_compares_the_orders_of_the_stages() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    tab.press("Compare")
+    pairs = tab.work.comparison.pairs
+    assert [pair.scheduler for pair in pairs] == ["1f1b", "gpipe", "tessel"]
+    assert {(len(pair.plan.devices), pair.micro_batches) for pair in pairs} == {(4, 8)}
+
+
+def test_what_one_stage_cannot_open_says_why() -> None:
+    tab = asked(Pipeline="1")
+    off = {each.label: each.help for each in tab.test.button if each.disabled}
+    assert {"Placement", "Schedule", "Compare"} <= set(off)
+    assert "one stage" in off["Placement"]
+    assert "Program" not in off
+
+
+def test_idle_time_stands_by_cause_beside_the_timeline() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    assert "Idle time by cause, per device" in texts(tab)
+    assert "The pipeline is idle" in texts(tab)
+
+
+def test_a_shorter_order_is_searched_and_launched() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    if any(each.label == "Search a shorter order" for each in tab.test.button):  # Compare has asked the same before
+        tab.press("Search a shorter order")
+    tab.wait(lambda: "No order of these stages within memory" in texts(tab))
+    said = texts(tab).replace("\\", "")
+    shorter = "shorter than 1f1b" in said
+    assert shorter != ("no shorter order than 1f1b" in said)
+    assert ("Megatron-LM runs 1f1b, and not the order that was searched" in said) == shorter
+    assert ("in the searched order" in said) == shorter
+
+
+def test_prices_are_worked_out_when_asked() -> None:
+    tab = asked(Pipeline="4", Stages_per_device="1")
+    assert "half the bandwidth" not in texts(tab)
+    tab.press("Work it out")
+    tab.wait(lambda: "more memory per GPU" in texts(tab))
+    assert all(clause in texts(tab) for clause in ("half the bandwidth", "one layer moved", "twice as large"))
 
 
 def test_a_range_that_is_none_is_one_sentence() -> None:

@@ -62,8 +62,8 @@ def chosen_program() -> Looked | None:
     unit = ", one step drawn as one second" if source == SCHEDULE and found.in_steps else ""
     facts = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
     room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(facts)}]")
-    for warning in found.trace.warnings:
-        st.caption(literal(warning))
+    for note in (*found.notes, *found.trace.warnings):
+        st.caption(literal(note))
     return found
 
 

@@ -205,7 +205,7 @@ def _closely(looked: Looked, number: int) -> None:
         _runs(looked, number)
         st.markdown(literal(formula(trace.program, op, costs)))
         if not looked.by_mesh:
-            st.caption("Timed by the rules of DistIR's published code.")
+            st.caption(looked.costs_note)
     with before:
         st.markdown("**What it waited for**", help=f"If 0 s lie between, that operation delayed this one. {_CLICK}")
         _neighbours(looked, key_before, found_before, "It needs only inputs that exist from the start.")

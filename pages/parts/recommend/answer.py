@@ -1,21 +1,18 @@
-"""The answer of the page Recommend: the fastest strategy, the others on the front, and what one of them is made of."""
+"""Show the answer of the page Recommend: the fastest strategy, the Pareto front, and one strategy closely."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.shared.contents import go_to
-from pages.shared.session import session, workspace
-from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import button, download, file_name, literal, verdict
+from pages.parts.recommend.moves import open_in
+from pages.parts.recommend.order import shorter_order, timelines
+from pages.parts.recommend.prices import prices
+from pages.shared.widgets import download, file_name, literal, verdict
 from tessel_core.exports.launch import LAUNCHERS, Job
-from tessel_core.inspection import IdleSplit
-from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 from tessel_core.strategies.closely import Look, look_at
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
@@ -27,14 +24,14 @@ _SHOWN = 12
 
 
 def show_progress(run: Run[Any]) -> None:
-    """How far a search is, and the best step so far."""
+    """Show how far a search is, and the best step so far."""
     news = run.progress
     best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"
     st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'begins')}{literal(best)}")
 
 
 def show_answer(found: Recommendation, name: str) -> None:
-    """Everything about a recommendation."""
+    """Show a recommendation, or why nothing fits."""
     if found.best is None:
         first, *rest = refusal(found)
         st.warning(literal(first), icon=":material/block:")
@@ -55,7 +52,7 @@ def show_answer(found: Recommendation, name: str) -> None:
 
 
 def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
-    """The front as a table; the chosen row, at first the fastest."""
+    """Draw the front as a table, and return the candidate of the chosen row, at first the fastest."""
     st.markdown("**Faster or leaner: no configuration is both**")
     rows = pd.DataFrame([_row(each) for each in front])
     key = f"recommend-front-{len(front)}-{front[0].strategy}"
@@ -65,7 +62,7 @@ def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
 
 
 def _row(each: Candidate) -> dict[str, object]:
-    """A line of the table."""
+    """Return one row of the table."""
     strategy = each.strategy
     degrees = {"data": strategy.data, "tensor": strategy.tensor, "context": strategy.context, "expert": strategy.expert}
     stages = f"{strategy.pipeline}" + (f" x {strategy.stages_per_device}" if strategy.stages_per_device > 1 else "")
@@ -81,7 +78,7 @@ def _row(each: Candidate) -> dict[str, object]:
 
 
 def _figures(question: Question, chosen: Candidate, *, fastest: bool) -> None:
-    """What a step takes, and the strategy in words."""
+    """Show the key numbers of a step, and the strategy in words."""
     strategy, seconds = chosen.strategy, chosen.outcome.latency
     rates = step_rates(question.family, question.spec, strategy, question.mesh, seconds)
     st.markdown("**The fastest strategy**" if fastest else "**The chosen strategy**")
@@ -102,8 +99,9 @@ def _look(question: Question, chosen: Candidate) -> Look:
 
 
 def _closely(question: Question, chosen: Candidate, name: str) -> None:
-    """The memory by part, the timeline and the files."""
+    """Show memory by part, launch files, links to other pages, the timeline and the price tags."""
     known = _look(question, chosen)
+    searched = shorter_order(known.plan, known.schedule, chosen.strategy)
     memory, files = st.columns([7, 5], gap="large")
     with memory:
         stage = f", at stage {known.fullest}" if chosen.strategy.pipeline > 1 else ""
@@ -111,16 +109,19 @@ def _closely(question: Question, chosen: Candidate, name: str) -> None:
         with st.container(horizontal=True):
             for part, amount in known.memory_parts.items():
                 st.metric(part.capitalize(), show_memory(amount, "B"))
+        open_in(question, chosen.strategy, known.plan, name)
     with files:
-        _files(question, chosen, name)
-    if known.plan is not None and known.schedule is not None:
-        _timeline(known, chosen)
+        _files(Job(name, question.family, question.spec, chosen.strategy, searched))
+    if known.plan is None or known.schedule is None:
+        st.caption("The strategy has one stage and no pipeline. *Program* shows what the GPUs wait for.")
+    else:
+        timelines(known.plan, known.schedule, chosen.strategy)
+    prices(question, chosen)
 
 
-def _files(question: Question, chosen: Candidate, name: str) -> None:
-    """Settings for each framework that can run the strategy; the others say why they cannot."""
+def _files(job: Job) -> None:
+    """Offer a launch file for each framework that can run the strategy; the other buttons say why not."""
     st.markdown("**Ready to launch**")
-    job = Job(name, question.family, question.spec, chosen.strategy)
     notes = list[str]()
     with st.container(horizontal=True):
         for key, launcher in LAUNCHERS.items():
@@ -130,28 +131,5 @@ def _files(question: Question, chosen: Candidate, name: str) -> None:
                 continue
             launch = launcher.write(job)
             notes += launch.left_out
-            download(launcher.title, launch.text, f"{file_name(name)}-{key}{launcher.suffix}", "text/plain")
-    for note in dict.fromkeys(notes):
-        st.caption(literal(f"{note}."))
-
-
-def _timeline(known: Look, chosen: Candidate) -> None:
-    """The schedule of the pipeline, and the ways on."""
-    plan, schedule, strategy = known.plan, known.schedule, chosen.strategy
-    assert plan is not None
-    assert schedule is not None
-    idle = IdleSplit.of(schedule)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        words = f"idle {float(idle.idle):.1%} of the time, imbalance {float(idle.imbalance):.1%}"
-        st.markdown(f"**Timeline of the pipeline** :gray[{literal(f'{strategy.schedule}, {words}')}]", width="stretch")
-        opens = button("Search a better order", icon=":material/view_timeline:", help=_SEARCH)
-    small_timeline(((strategy.schedule, schedule),), "recommend")
-    if opens:
-        tab = session()
-        tab.open_plan(plan, "a recommendation")
-        config = find_scheduler(DEFAULT_SCHEDULER).config()
-        tab.change(replace(workspace().asking(DEFAULT_SCHEDULER, strategy.micro_batches, config)))
-        go_to("schedule")
-
-
-_SEARCH = "Open the stages on Schedule, where Tessel's search finds a shorter order or proves that there is none."
+            download(launcher.title, launch.text, f"{file_name(job.name)}-{key}{launcher.suffix}", "text/plain")
+    st.caption("  \n".join(literal(f"{note}.") for note in dict.fromkeys(notes)))

@@ -1,4 +1,4 @@
-"""The question of the page Recommend: a model, a cluster and a batch; everything else has a default."""
+"""Ask for a model, a cluster and a batch on the page Recommend; everything else has a default."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tessel_core.units import gigabytes, of_gigabytes
 FIRST_MODEL, FIRST_BATCH = "llama-3.1-8b", 64
 _KINDS = ("h100", "h200", "b200", "a100", "v100")
 _COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-_OWN = "A config.json of my own"
+_OWN = "My own config.json"
 
 
 def asked_question() -> tuple[Question, str, bool]:
-    """The question of the form, the model's name, and whether it is asked now.
+    """Draw the form, and return its question, the model's name, and whether the button was pressed.
 
-    Raises InputError where a field makes no sense.
+    Raises InputError if a field is invalid.
     """
     with form("recommend"):
         with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -46,7 +46,7 @@ def asked_question() -> tuple[Question, str, bool]:
     return Question(family, _spec(family, tuple(given.items())), mesh, ranges), name, pressed
 
 
-_BATCH = "Samples of one step, over all replicas."
+_BATCH = "Samples per step, over all replicas."
 
 
 @lru_cache(maxsize=64)
@@ -55,7 +55,7 @@ def _spec(family: Family, given: tuple[tuple[str, Any], ...]) -> Spec:
 
 
 def _model() -> tuple[str, Family, dict[str, Any]]:
-    """A preset, or the network of a Hugging Face config."""
+    """Choose a preset or paste a Hugging Face config; return its name, its family and its sizes."""
     titles = {each: each for each in preset_names()} | {_OWN: _OWN}
     with labelled(width=260):
         name = choose("Model", titles, FIRST_MODEL, key="recommend-model")
@@ -80,11 +80,11 @@ def _of_config(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _cluster() -> DeviceMesh:
-    """So many devices of a kind, eight to a node."""
+    """Choose the kind and number of GPUs; return the mesh, with eight GPUs per node."""
     with labelled(width=120):
         kind = st.selectbox("GPUs", _KINDS, format_func=str.upper, key="recommend-kind")
     with labelled(width=120):
-        count = st.selectbox("How many", _COUNTS, key="recommend-count", help="In nodes of eight.")
+        count = st.selectbox("Number", _COUNTS, key="recommend-count", help="Eight GPUs per node.")
     return _mesh(kind, count)
 
 
@@ -94,17 +94,17 @@ def _mesh(kind: str, count: int) -> DeviceMesh:
 
 
 def _sequence(said: dict[str, Any]) -> int | None:
-    """Tokens of a sample; None for networks without tokens."""
+    """Choose the tokens per sample; return None for networks without tokens."""
     if "sequence" not in said:
         return None
     usual = min(int(said["sequence"]), 8192)
     with labelled(width=140):
         key = f"recommend-sequence-{usual}"
-        return int(st.number_input("Sequence", 1, 10_000_000, usual, key=key, help="Tokens of a sample."))
+        return int(st.number_input("Sequence", 1, 10_000_000, usual, key=key, help="Tokens per sample."))
 
 
 def _ranges(mesh: DeviceMesh) -> tuple[DeviceMesh, SearchRanges]:
-    """The memory of each device, and the values that are tried."""
+    """Choose the memory of each GPU and the values to try; return the mesh and the ranges."""
     room = mesh.devices[0].memory_capacity
     if room is not None:
         most = gigabytes(room)
@@ -135,7 +135,7 @@ def _with_memory(mesh: DeviceMesh, taken: int) -> DeviceMesh:
 
 
 def _range(label: str, usual: str, blank: str = "") -> tuple[int, ...]:
-    """Numbers and ranges; empty for all."""
+    """Return the numbers that a text field names; empty for all."""
     key = f"recommend-{label.lower().replace(' ', '-')}"
     text = labelled(width=150).text_input(label, usual, key=key, placeholder=blank, help="Such as 1,2,4 or 1..64x2.")
     return read_range(text, label)

@@ -1,13 +1,19 @@
-"""A recommendation in plain sentences: what was proved, and why nothing fits."""
+"""Say in sentences what a search of strategies proved, why nothing fits, what is idle, and what would be faster."""
 
 from __future__ import annotations
 
-from tessel_core.strategies.recommendation import Recommendation
+from collections.abc import Sequence
+
+from tessel_core.inspection import Cause, IdleSplit, idle_causes
+from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
+from tessel_core.strategies.recommendation import Candidate, Recommendation
 from tessel_core.units import counted, show_memory, show_time
+from tessel_core.workbench.messages.idle import percent
 
 
 def proof_sentences(found: Recommendation) -> tuple[str, ...]:
-    """What is proved about the fastest strategy, and how the other configurations were judged."""
+    """Return what is proved about the fastest strategy, and how the other configurations were judged."""
     if found.best is None:
         return ()
     count = counted(found.configurations, "configuration")
@@ -26,7 +32,7 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
 
 
 def refusal(found: Recommendation) -> tuple[str, ...]:
-    """Why there is no strategy, and what comes closest."""
+    """Return why there is no strategy, and which one comes closest."""
     if found.best is not None:
         return ()
     lines = [f"No configuration of these ranges fits, of {found.configurations:,}."]
@@ -37,3 +43,67 @@ def refusal(found: Recommendation) -> tuple[str, ...]:
         lines.append(f"The closest is {strategy.summary}. {short}.")
     lines += [f"{number:,}: {reason}." for reason, number in list(found.infeasible.items())[:4]]
     return tuple(lines)
+
+
+def idle_sentence(schedule: Schedule) -> str:
+    """Return the idle share of the pipeline's time and its causes, the largest first."""
+    shares = sorted(idle_causes(schedule).shares.items(), key=lambda pair: -pair[1])
+    causes = [f"{_CAUSES[cause]} {percent(share)}" for cause, share in shares if share]
+    idle = percent(IdleSplit.of(schedule).idle)
+    return f"The pipeline is idle {idle} of the time: {', '.join(causes)}." if causes else "The pipeline is never idle."
+
+
+_CAUSES = {
+    Cause.WARMUP: "warmup",
+    Cause.COOLDOWN: "cooldown",
+    Cause.ORDER: "runs that could start earlier",
+    Cause.MEMORY: "waits for memory",
+    Cause.PARTNERS: "waits for other devices of a group",
+    Cause.COMMUNICATION: "waits for transfers",
+    Cause.DATA: "waits for other stages",
+}
+
+
+def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
+    """Return whether a search found a shorter order than `own`, which is called `named`, and what it proved.
+
+    `report` is about the makespan.
+    """
+    unit, found = own.plan.time_unit, report.solution
+    if found is None or found.makespan >= own.makespan:
+        said = f"The search found no shorter order than {named}"
+        shortest = own.makespan
+    else:
+        shorter = f"{1 - found.makespan / own.makespan:.1%} shorter than {named}"
+        said = f"In the order that was searched, the pipeline takes {show_time(found.makespan, unit)}, {shorter}"
+        shortest = found.makespan
+    bound = min(report.makespan_bound, shortest)
+    if bound == shortest:
+        return f"{said}. No order of these stages within memory is shorter."
+    return f"{said}. No order of these stages within memory takes less than {show_time(bound, unit)}."
+
+
+def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
+    """Return what each change does to the step of `base`, one sentence each."""
+    return tuple(_price(base, tag) for tag in tags)
+
+
+def _price(base: Candidate, tag: PriceTag) -> str:
+    after = tag.candidate
+    step = f"{show_time(after.outcome.latency, 's')} ({_difference(base, after)})"
+    if tag.kind == MORE_MEMORY_CHANGE:
+        if after.strategy == base.strategy:
+            return f"With {tag.change}, this strategy stays the fastest."
+        return f"With {tag.change}, the fastest strategy takes {step}: {after.strategy.summary}."
+    if after.outcome.reason:
+        needs = f"it needs {show_memory(after.peak, 'B')}, more than a GPU has"
+        return f"With {tag.change}, a step would take {step}, but {needs}."
+    best = ", the best such move," if tag.kind == LAYER else ""
+    return f"With {tag.change}{best or ','} a step takes {step}."
+
+
+def _difference(base: Candidate, after: Candidate) -> str:
+    """Return how much longer or shorter the second step is, to a tenth of a percent."""
+    more = after.outcome.latency / base.outcome.latency - 1
+    shown = f"{abs(more):.1%}"
+    return "as long" if shown == "0.0%" else f"{shown} {'more' if more > 0 else 'less'}"
