@@ -21,11 +21,12 @@ from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program, Scope, Tag
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
-from tessel_core.ir.transforms.update import GradientFormat
+from tessel_core.ir.transforms.update import GradientFormat, Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
@@ -168,6 +169,7 @@ class BlockTable:
         same = like is not None and like.mesh == mesh and like.training == self.training
         self._costs: MeshCosts = like._costs if like is not None and same else MeshCosts(mesh, training=self.training)
         self._wirings: dict[Ranks, Wiring] = like._wirings if like is not None and same else {}
+        self._seconds: dict[Hashable, float] = like._seconds if like is not None and same else {}
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
         self._remembered: dict[Hashable, Any] = {}
@@ -177,6 +179,14 @@ class BlockTable:
         if rows not in self._short:
             self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
         return self._short[rows]
+
+    def completed(self, rows: int, *, split: bool, attention: AttentionKernel) -> Distributed:
+        """Return the short network with its backward pass."""
+        short = self.short(rows).model
+        return self.once(
+            ("completed", rows, split, attention),
+            lambda: self.family.completed(short, self.spec, split_weights=split, attention=attention),
+        )
 
     def wiring(self, strategy: Strategy) -> Wiring:
         """Return how the ranks of a strategy lie on the mesh."""
@@ -201,6 +211,14 @@ class BlockTable:
             self._blocks[key] = _Simulated(self, strategy, rows, wiring.costs(place), split, combines).blocks()
         return self._blocks[key]
 
+    def seconds(self, costs: RankCosts, kind: str, types: Types, made: Types, values: Values) -> float:
+        """Return the seconds of a computation on the first device, asked of the costs once."""
+        device = self.mesh.devices[costs.worker_of(0, 0) - 1].kind
+        key = device, kind, *types, *made, *values.items()
+        if key not in self._seconds:
+            self._seconds[key] = max(costs.seconds(kind, types, made, values).values())
+        return self._seconds[key]
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` makes when a key is first asked for, and remember it."""
         if key not in self._remembered:
@@ -220,17 +238,17 @@ class _Simulated:
         self, table: BlockTable, strategy: Strategy, rows: int, costs: RankCosts, split: bool, combines: bool
     ) -> None:
         short = table.short(rows)
-        self._stands_for, self._costs, self._family, self._spec = short.stands_for, costs, table.family, table.spec
+        self._table, self._stands_for, self._costs = table, short.stands_for, costs
         self._rows = 1 + max(short.stands_for)
         self._training, self._combines = table.training, combines
-        model = table.family.completed(short.model, table.spec, split_weights=split, attention=strategy.attention)
+        model = table.completed(rows, split=split, attention=strategy.attention)
         model = with_layers_cut(model, strategy, training=table.training)
         model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
         self._model = _weights_last(model) if split else model
         self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
         combined = _Combining(self._model).model() if combines else _Combined(self._model.program, {})
         self._program, self._combined = combined.program, combined.value_of
-        self._in_place = bool(strategy.grad_dtype)
+        self._in_place, self._grad_dtype = bool(strategy.grad_dtype), strategy.grad_dtype
         self._trace = simulate_streams(self._program, costs)
         self._measure()
 
@@ -263,7 +281,7 @@ class _Simulated:
         )
 
     def _cost(self, kind: str, types: Types, made: Types, values: Values) -> float:
-        return max(self._costs.seconds(kind, types, made, values).values())
+        return self._table.seconds(self._costs, kind, types, made, values)
 
     # Times and memory of layers
 
@@ -511,39 +529,53 @@ class _Simulated:
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 
     @cached_property
-    def _updated(self) -> Distributed | None:
-        """The program with the optimizer's step; None in inference."""
-        optimizer = self._family.optimizer(self._spec)
-        return None if optimizer is None else optimizer(self._model)
+    def _step(self) -> _Step | None:
+        """The optimizer's step; None in inference."""
+        optimizer = self._table.family.optimizer(self._table.spec)
+        if optimizer is None:
+            return None
+        model = self._model
+        names = {model.role_of(piece).gradient_of for piece in model.outputs}
+        trained = [model.program.types[value] for value, piece in model.piece_of.items() if piece.name in names]
+        return self._table.once(("step", tuple(trained), self._grad_dtype), lambda: _step_of(optimizer, model, trained))
 
-    @cached_property
-    def _trained(self) -> list[int]:
-        """Weights that the optimizer changes."""
-        names = {self._model.role_of(piece).gradient_of for piece in self._model.outputs}
-        return [value for value, piece in self._model.piece_of.items() if piece.name in names]
-
-    @cached_property
+    @property
     def _state(self) -> float:
         """Bytes of the optimizer's state for each number of a weight."""
-        if self._updated is None:
-            return 0.0
-        more = set(self._updated.inputs) - set(self._model.inputs)
-        of_value = self._updated.piece_of.items()
-        numbers = sum(self._model.program.types[value].elements for value in self._trained)
-        return sum(self._updated.program.types[v].bytes for v, piece in of_value if piece in more) / numbers
+        return 0.0 if self._step is None else self._step.state
 
     def _update(self, numbers: int) -> float:
         """Seconds of the optimizer's step for so many numbers, as one tensor of weights."""
-        if self._updated is None or not numbers:
+        if self._step is None or not numbers:
             return 0.0
-        program, count, found = self._updated.program, len(self._trained), 0.0
-        for op in program.ops[len(self._model.program.ops) :]:
-            taken, made = ([program.types[value] for value in some[::count]] for some in (op.inputs, op.outputs))
-            rest = len(op.inputs) % count
-            taken = [*taken[: len(op.inputs) // count], *(program.types[v] for v in op.inputs[len(op.inputs) - rest :])]
+        found = 0.0
+        for kind, taken, made, values in self._step.operations:
             sized = [each.shaped((numbers,)) if each.shape else each for each in taken]
-            found += self._cost(op.kind, sized, [each.shaped((numbers,)) for each in made], dict(op.attributes))
+            found += self._cost(kind, sized, [each.shaped((numbers,)) for each in made], values)
         return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The optimizer's step of a network."""
+
+    state: float
+    """Bytes of its state for each number of a weight."""
+    operations: tuple[tuple[str, Types, Types, Values], ...]
+    """Its operations with the types of one weight."""
+
+
+def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:
+    updated, count, operations = optimizer(model), len(trained), list[tuple[str, Types, Types, Values]]()
+    types, more = updated.program.types, set(updated.inputs) - set(model.inputs)
+    for op in updated.program.ops[len(model.program.ops) :]:
+        each, rest = divmod(len(op.inputs), count)
+        of_one = [types[value] for value in op.inputs[::count]][:each]
+        others = [types[value] for value in op.inputs[len(op.inputs) - rest :]]
+        made = [types[value] for value in op.outputs[::count]]
+        operations.append((op.kind, [*of_one, *others], made, dict(op.attributes)))
+    state = sum(types[value].bytes for value, piece in updated.piece_of.items() if piece in more)
+    return _Step(state / sum(each.elements for each in trained), tuple(operations))
 
 
 def _weights_last(model: Distributed) -> Distributed:
