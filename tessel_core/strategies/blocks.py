@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
@@ -172,12 +173,16 @@ class BlockTable:
         self._seconds: dict[Hashable, float] = like._seconds if like is not None and same else {}
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
+        self._stands_for: tuple[int, ...] = ()
+        self._built: dict[Hashable, dict[int, Distributed]] = {}
+        """Networks that were cut, by how they are cut and by the number of samples."""
         self._remembered: dict[Hashable, Any] = {}
 
     def short(self, rows: int) -> Condensed:
         """Return the forward pass of so many samples, without repeated layers."""
         if rows not in self._short:
             self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
+            self._stands_for = self._short[rows].stands_for
         return self._short[rows]
 
     def completed(self, rows: int, *, split: bool, attention: AttentionKernel) -> Distributed:
@@ -203,13 +208,30 @@ class BlockTable:
         wiring, split = self.wiring(strategy), self.training and strategy.form.split
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
         lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
-        kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
-        cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
         combines = strategy.micro_batches > 1 and not strategy.scatters_at_once
-        key = rows, strategy.tensor, strategy.context, *cut, *kernels, split, combines, wiring.kind(place), lie
+        cut = _cut_of(strategy, split)
+        key = rows, cut, combines, wiring.kind(place), lie
         if key not in self._blocks:
-            self._blocks[key] = _Simulated(self, strategy, rows, wiring.costs(place), split, combines).blocks()
+            model = self._model(strategy, rows, cut, split)
+            stands_for = self._stands_for
+            self._blocks[key] = _Simulated(self, model, stands_for, strategy, wiring.costs(place), combines).blocks()
         return self._blocks[key]
+
+    def _model(self, strategy: Strategy, rows: int, cut: Hashable, split: bool) -> Distributed:
+        """Return the short network as a strategy cuts it, for so many samples.
+
+        Where two numbers of samples make the same operations, others follow from them without being cut again.
+        """
+        built = self._built.setdefault(cut, {})
+        if rows in built:
+            return built[rows]
+        if len(built) >= _BUILT and (found := _resized(built, rows)) is not None:
+            return found
+        model = self.completed(rows, split=split, attention=strategy.attention)
+        model = with_layers_cut(model, strategy, training=self.training)
+        model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
+        built[rows] = _weights_last(model) if split else model
+        return built[rows]
 
     def seconds(self, costs: RankCosts, kind: str, types: Types, made: Types, values: Values) -> float:
         """Return the seconds of a computation on the first device, asked of the costs once."""
@@ -235,16 +257,17 @@ class _Simulated:
     """
 
     def __init__(
-        self, table: BlockTable, strategy: Strategy, rows: int, costs: RankCosts, split: bool, combines: bool
+        self,
+        table: BlockTable,
+        model: Distributed,
+        stands_for: tuple[int, ...],
+        strategy: Strategy,
+        costs: RankCosts,
+        combines: bool,
     ) -> None:
-        short = table.short(rows)
-        self._table, self._stands_for, self._costs = table, short.stands_for, costs
-        self._rows = 1 + max(short.stands_for)
+        self._table, self._model, self._stands_for, self._costs = table, model, stands_for, costs
+        self._rows = 1 + max(stands_for)
         self._training, self._combines = table.training, combines
-        model = table.completed(rows, split=split, attention=strategy.attention)
-        model = with_layers_cut(model, strategy, training=table.training)
-        model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
-        self._model = _weights_last(model) if split else model
         self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
         combined = _Combining(self._model).model() if combines else _Combined(self._model.program, {})
         self._program, self._combined = combined.program, combined.value_of
@@ -576,6 +599,37 @@ def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorT
         operations.append((op.kind, [*of_one, *others], made, dict(op.attributes)))
     state = sum(types[value].bytes for value, piece in updated.piece_of.items() if piece in more)
     return _Step(state / sum(each.elements for each in trained), tuple(operations))
+
+
+_BUILT = 2
+"""Numbers of samples for which a network is cut before others are taken to follow from them."""
+
+
+def _cut_of(strategy: Strategy, split: bool) -> Hashable:
+    """What the program of a layer depends on."""
+    kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
+    cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
+    return strategy.tensor, strategy.context, *cut, *kernels, split
+
+
+def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
+    """Return the program for another number of samples; None where operations depend on it otherwise than by types."""
+    (first, model), (_, other), *_ = built.items()
+    if model.program.ops != other.program.ops:
+        return None
+    build, program, value_of = ProgramBuilder(model.program.name), model.program, dict[int, int]()
+    for value, piece in model.piece_of.items():
+        axis, of_type = model.role_of(piece).batch_axis, program.types[value]
+        if axis is not None:
+            size, rest = divmod(of_type.shape[axis] * rows, first)
+            if rest:
+                return None
+            of_type = of_type.resized(axis, size)
+        value_of[value] = build.input(program.value_name(value), of_type)
+    for op in program.ops:
+        taken = [value_of[value] for value in op.inputs]
+        value_of |= zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True)
+    return replace(model, program=build.finish([value_of[value] for value in program.outputs]))
 
 
 def _weights_last(model: Distributed) -> Distributed:
