@@ -31,6 +31,7 @@ from tessel_core.ir.transforms.update import GradientFormat, Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.live_memory import owners
 from tessel_core.simulation.ranks import RankCosts
 from tessel_core.simulation.streams import simulate_streams
 from tessel_core.strategies.families import Family, Spec
@@ -330,10 +331,10 @@ class _Simulated:
         self._end, self._start_level = computed, dict[tuple[int, int], int]()
         before, at_start = 0.0, self._held_at(0.0)
         *_, last = order = sorted(computed, key=lambda each: computed[each])
-        for key in order:
+        levels, before, at_start = self._levels(order), 0.0, self._inputs
+        for key, at_end in zip(order, levels, strict=True):
             end, (row, phase) = computed[key], key
             self._talks[key] = talks.get(key, np.inf) - before
-            at_end = self._held_at(end)
             self._seconds[key] = end - before
             self._trailing[key] = latest[key] - end
             until = trace.latency + 4 * self._soon if key == last else end
@@ -345,6 +346,25 @@ class _Simulated:
         if self._combines and not self._in_place:
             self._sum_apart()
 
+    def _levels(self, order: Sequence[tuple[int, int]]) -> list[int]:
+        """Return the bytes that are held between runs of layers: inputs, and what later runs take or are outputs."""
+        program, place = self._program, {key: i for i, key in enumerate(order)}
+        owner, end = owners(program).tolist(), len(order)
+        made, until = dict[int, int](), dict[int, int]()
+        for op in program.ops:
+            at = place.get((op.tag.stage or 0, PHASES.get(op.tag.phase, BACKWARD)), end - 1)
+            for value in op.inputs:
+                until[owner[value]] = max(until.get(owner[value], 0), at)
+            for value in op.outputs:
+                made.setdefault(owner[value], at)
+        until |= {owner[value]: end for value in program.outputs}
+        changes = np.zeros(end + 1, np.int64)
+        for value, at in made.items():
+            if value not in self._given and until.get(value, at) > at:
+                changes[at] += program.types[value].bytes
+                changes[until[value]] -= program.types[value].bytes
+        return [int(each) for each in self._inputs + np.cumsum(changes)[:end]]
+
     def _sum_apart(self) -> None:
         """Count the memory of sums of gradients: each is made beside the sum before it."""
         trace, program = self._trace, self._program
@@ -352,7 +372,7 @@ class _Simulated:
             op = program.ops[number]
             if op.kind == _ADD:
                 key = op.tag.stage or 0, PHASES[op.tag.phase]
-                level = self._held_at(start, after=True) + program.types[op.outputs[0]].bytes
+                level = self._held_at(start) + program.types[op.outputs[0]].bytes
                 self._space[key] = max(self._space[key], level - self._start_level[key])
 
     @cached_property
@@ -365,16 +385,18 @@ class _Simulated:
         last = np.searchsorted(self._trace.memory_time, end + self._soon, side="right")
         return self._trace.memory_bytes[max(0, first - 1) : last]
 
-    def _held_at(self, moment: float, *, after: bool = False) -> int:
-        """Return the bytes once what ends then has freed its own, before or `after` what begins then takes more."""
-        if after:
-            return int(self._steps_at(moment, moment)[-1:].sum()) or self._inputs
-        return int(self._steps_at(moment, moment).min(initial=np.iinfo(np.int64).max)) if moment else self._inputs
+    def _held_at(self, moment: float) -> int:
+        """Return the bytes that are held once what begins at a moment has taken its own."""
+        return int(self._steps_at(moment, moment)[-1:].sum()) or self._inputs
 
     def _most_between(self, begin: float, end: float) -> int:
         return int(self._steps_at(begin + 2 * self._soon, end - 2 * self._soon).max(initial=0))
 
-    @property
+    @cached_property
+    def _given(self) -> frozenset[int]:
+        return frozenset(self._program.inputs)
+
+    @cached_property
     def _inputs(self) -> int:
         """Bytes that are there from the start."""
         return sum(self._program.types[value].bytes for value in self._program.inputs)
@@ -483,7 +505,7 @@ class _Simulated:
             row, way = op.tag.stage or 0, PHASES[op.tag.phase]
             of_type = self._program.types[op.outputs[0]]
             start = float(self._trace.ready[op.outputs[0]]) - self._cost("identity", (of_type,), (of_type,), {})
-            level = self._held_at(start, after=True) - self._start_level[row, way]
+            level = self._held_at(start) - self._start_level[row, way]
             found[row][min(way, 1)].append(Joined(float(level), of_type.bytes, self._joining(of_type)))
         return tuple((tuple(down), tuple(up)) for down, up in found)
 

@@ -256,6 +256,8 @@ class GridResult:
     """Configurations of the grid that were left out because they take more devices than they may."""
     overlap: bool = True
     link_sharing: bool = False
+    evaluated: tuple[StrategyResult, ...] = ()
+    """Outcomes as `evaluate` gives them, before the best were simulated operation by operation."""
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -370,8 +372,8 @@ def evaluate_grid(
     """Evaluate all configurations of the grid that take at most `most` devices, by default as many as the mesh has.
 
     Most are timed by blocks.  The best of each objective are simulated again operation by operation, as far as
-    `CONFIRMED_LAYERS` allows, until the best ones are those.  `known` outcomes, of the same family and mesh by the same
-    rules, are taken over instead of being evaluated again.
+    `CONFIRMED_LAYERS` allows, until the best ones are those.  `known` outcomes (`GridResult.evaluated` of the same
+    family and mesh by the same rules) are taken over instead of being evaluated again.
     """
     most = most or len(mesh.devices)
     configurations = grid.configurations(family, most, nodes_of(mesh))
@@ -380,8 +382,14 @@ def evaluate_grid(
     found = {**known, **dict(zip(new, fresh, strict=True))}
     outcomes = tuple(found[each] for each in configurations)
     left_out = grid.too_large(most)
-    whole = GridResult(family, mesh, semantics, tuple(configurations), outcomes, left_out, overlap, link_sharing)
+    how = overlap, link_sharing, outcomes
+    whole = GridResult(family, mesh, semantics, tuple(configurations), outcomes, left_out, *how)
     return _best_confirmed(whole, control)
+
+
+def _same(one: StrategyResult, other: StrategyResult) -> bool:
+    """Whether two results differ by rounding only."""
+    return one.peaks == other.peaks and math.isclose(one.latency, other.latency, rel_tol=1e-9)
 
 
 def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
@@ -394,7 +402,8 @@ def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
             exact = confirmed(found.family, found.configurations[i], found.mesh, left)
             if exact is not None:
                 left -= simulated_layers(found.configurations[i])
-                outcomes[i] = exact
+                # Numbers that differ by rounding stay, so that equal strategies are equal.
+                outcomes[i] = replace(outcomes[i], by_blocks=False) if _same(outcomes[i], exact) else exact
         if outcomes == list(found.outcomes):
             break
         found = replace(found, outcomes=tuple(outcomes))
