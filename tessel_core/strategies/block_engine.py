@@ -15,7 +15,7 @@ from tessel_core.ir.transforms.pipeline import layers_of_stages
 from tessel_core.model import DeviceMesh
 from tessel_core.scheduling import BASELINES
 from tessel_core.simulation.trace import shortage
-from tessel_core.strategies.blocks import TURNS, BlockTable
+from tessel_core.strategies.blocks import TURNS, WEIGHT, BlockTable
 from tessel_core.strategies.configuration import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
 from tessel_core.strategies.order_times import Order, StageTimes, counts_for, order_of
@@ -239,9 +239,16 @@ def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> flo
     for moment in order.moments[device]:
         phase, stage = min(1, moment.phase), stages[moment.stage]
         held = sum(stages[s].held * count for s, count in moment.held)
+        held += sum(stages[s].kept * count for s, count in moment.kept)
         held += sum(stages[s].joined_bytes[way] * count for (way, s), count in moment.done)
         held -= sum(stages[s].parts[1] for s in mine if s not in moment.made)
-        running = stage.peak[phase] if not phase or moment.stage in moment.made else stage.first_peak
+        first = moment.stage not in moment.made
+        if moment.phase == WEIGHT:
+            running = stage.peak_of_weights + stage.parts[1] * first
+        elif phase and first and not member.asked.strategy.form.split:
+            running = stage.first_peak
+        else:
+            running = stage.peak[phase]
         if stage.joined[phase]:
             before = dict(moment.done).get((phase, moment.stage), 0)
             running = max(running, *(each.level + before * each.bytes for each in stage.joined[phase]))

@@ -115,6 +115,8 @@ class Blocks:
     """By row, bytes that it makes for the next layer and that its own backward does not take."""
     space: Column
     """By row and phase, bytes that it needs besides while it runs."""
+    change: Column
+    """By row and phase, bytes that it leaves behind, less those that it frees; of use where gradients are apart."""
     joined: tuple[tuple[tuple[Joined, ...], tuple[Joined, ...]], ...]
     """By row and direction, the outputs that micro-batches join."""
     own_samples: Column
@@ -140,7 +142,7 @@ class Blocks:
         bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
         at = self.stands_for
         forward, backward, weight = self.seconds[at].T
-        spaces = self.space[at, FORWARD], self.space[at, BACKWARD:].max(axis=1)
+        spaces = self.space[at, FORWARD], self.space[at, BACKWARD]
         return PerLayer(forward, backward, weight, self.adding[at], self.held[at], *spaces, bytes_of[at])
 
 
@@ -293,6 +295,7 @@ class _Simulated:
             self._held - np.array([sum(each.bytes for each in row[FORWARD]) for row in joined]),
             *self._boundaries(),
             self._space,
+            self._change - np.array([(0, sum(each.bytes for each in row[BACKWARD]), 0) for row in joined]),
             joined,
             own,
             shared,
@@ -327,6 +330,7 @@ class _Simulated:
                     computed[key] = max(computed.get(key, 0.0), end)
         shape = self._rows, len(PHASES)
         self._seconds, self._trailing, self._space = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self._change = np.zeros(shape)
         self._held, self._talks = np.zeros(self._rows), np.full(shape, np.inf)
         self._end, self._start_level = computed, dict[tuple[int, int], int]()
         before, at_start = 0.0, self._held_at(0.0)
@@ -339,7 +343,7 @@ class _Simulated:
             self._trailing[key] = latest[key] - end
             until = trace.latency + 4 * self._soon if key == last else end
             self._space[key] = max(0, self._most_between(before, until) - at_start)
-            self._start_level[key] = at_start
+            self._start_level[key], self._change[key] = at_start, at_end - at_start
             if phase == FORWARD:
                 self._held[row] = at_end - at_start
             before, at_start = end, at_end

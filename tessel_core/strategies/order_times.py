@@ -30,6 +30,8 @@ class Moment:
     phase: int
     held: tuple[tuple[int, int], ...]
     """Pairs of a stage and the number of micro-batches that it has run forward and not backward."""
+    kept: tuple[tuple[int, int], ...]
+    """Pairs of a stage and the number of micro-batches that wait for their gradients of weights, which are apart."""
     done: tuple[tuple[tuple[int, int], int], ...]
     """Pairs of a direction with a stage, and the number of micro-batches that it has run so."""
     made: tuple[int, ...]
@@ -194,31 +196,30 @@ def _moments(runs: list[tuple[int, int]], split: bool, training: bool, joins: bo
     now = Counter[tuple[str, int, int]]()
     found: dict[tuple[int, int], list[Counter[tuple[str, int, int]]]] = {}
     for stage, phase in runs:
-        held = "held", 0, stage
         if phase:
-            now[held] -= phase == 1 + split
+            now["held" if phase == 1 else "kept", 0, stage] -= 1
         others = now.copy()
-        others[held] -= split and phase == 1
         known = found.setdefault((stage, phase), [])
         if not any(others <= each for each in known):
             known[:] = [each for each in known if not each <= others]
             known.append(others)
-        now[held] += training and not phase
+        if training and not phase:
+            now["held", 0, stage] += 1
+        if split and phase == 1:
+            now["kept", 0, stage] += 1
         if phase == 1 + split:
             now["made", 0, stage] = 1
         if joins and phase < 2:
             now["done", phase, stage] += 1
-    return tuple(
-        Moment(
-            stage,
-            phase,
-            tuple((s, n) for (what, _, s), n in each.items() if what == "held" and n > 0),
-            tuple(((way, s), n) for (what, way, s), n in each.items() if what == "done"),
-            tuple(s for what, _, s in each if what == "made"),
-        )
-        for (stage, phase), every in found.items()
-        for each in every
+    return tuple(_moment(*key, each) for key, every in found.items() for each in every)
+
+
+def _moment(stage: int, phase: int, counts: Counter[tuple[str, int, int]]) -> Moment:
+    held, kept = (
+        tuple((s, n) for (what, _, s), n in counts.items() if what == how and n > 0) for how in ("held", "kept")
     )
+    done = tuple(((way, s), n) for (what, way, s), n in counts.items() if what == "done")
+    return Moment(stage, phase, held, kept, done, tuple(s for what, _, s in counts if what == "made"))
 
 
 @dataclass(frozen=True, slots=True)

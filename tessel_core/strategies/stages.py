@@ -84,6 +84,10 @@ class StageCosts:
     """Bytes of the running micro-batch at its fullest moment, in its forward and in its backward."""
     first_peak: float
     """The same of the first backward, whose gradients become those that stay."""
+    kept: float
+    """Bytes of a micro-batch between its backward and its gradients of weights, where these are apart."""
+    peak_of_weights: float
+    """Bytes of the running micro-batch at most while these gradients are made."""
     samples: float
     """Bytes of the inputs of one micro-batch; those of all are there from the start."""
     constants: float
@@ -187,6 +191,13 @@ class Stages:
         back = comes - goes + returns
         parts = weights, float(gradients.sum()) * self.several, state
         peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
+        held = float(blocks.held[rows].sum()) + comes - goes
+        sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
+        kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
+        ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
+        if not self.several:
+            ahead -= np.cumsum((gradients - reduced)[::-1]) - (gradients - reduced)[::-1]
+        peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())
         joined = _joined(blocks, rows)
         if self._table.training:
             least = _WORTH_JOINING * (sum(parts) + max(peak))
@@ -203,9 +214,11 @@ class Stages:
             update=update,
             static=sum(parts),
             parts=parts,
-            held=float(blocks.held[rows].sum()) + comes - goes,
+            held=held,
             peak=peak,
             first_peak=first_peak,
+            kept=kept,
+            peak_of_weights=kept + peak_of_weights,
             samples=float(blocks.own_samples[rows].sum()) + _bytes_of(blocks.shared_samples, rows),
             constants=_bytes_of(blocks.constants, rows),
             after=0.0 if strategy.scatters_at_once else bucket + float(reduced.sum()) * (not self.several),
