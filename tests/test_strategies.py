@@ -17,10 +17,12 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import DeviceMesh, Link
+from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.configuration import Configuration
 from tessel_core.strategies.evaluation import confirmed, evaluate
 from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, evaluate_grid, ranges
+from tessel_core.strategies.naming import preset_network
 from tessel_core.strategies.ranks import every_rank_order
 from tessel_core.strategies.strategy import (
     BUCKET_BYTES,
@@ -223,3 +225,26 @@ def test_orders_that_run_two_copies_are_simulated_operation_by_operation() -> No
     spec, mesh = MLP.spec(8, 512, 256, "fp16"), find_mesh("h200-8")
     (found,) = evaluate(MLP, [Configuration(spec, Strategy(1, 1, 4, 8, "dualpipe"))], mesh)
     assert (found.reason, found.by_blocks) == ("", False)
+
+
+@pytest.mark.parametrize(("name", "strategy"), [
+    ("mixtral-8x7b", Strategy(2, 2, expert=2, sequence_parallel=True)),
+    ("llama-3-8b", Strategy(1, 2, 2, 4, "zb-h1", context=2, recompute=Recompute.SELECTIVE, grad_dtype="fp32")),
+    ("swin-b", Strategy(1, 2, recompute=Recompute.FULL)),
+    ("gpt-6.7b", Strategy(2, compiled=True)),
+])  # fmt: skip
+def test_programs_of_other_batches_follow_from_two(name: str, strategy: Strategy) -> None:
+    """A layer's program is cut for two numbers of samples; that of a third is what it would be if it were cut too."""
+    found = preset_network(name)
+    assert found is not None
+    family, said = found
+    spec = family.spec(**said | {"batch": 1} | ({"layers": 4, "sequence": 512} if "sequence" in said else {}))
+    derived, cut = (BlockTable(family, spec, find_mesh("h100-8")) for _ in range(2))
+    for rows in (1, 2, 8):
+        derived.blocks(strategy, rows, 0)
+    model, again = derived.cut_model(strategy, 8), cut.cut_model(strategy, 8)
+    assert len(model.program.ops) == len(again.program.ops)
+    for one, other in zip(model.program.ops, again.program.ops, strict=True):
+        types = [(program.types_of(op.inputs), program.types_of(op.outputs)) for op, program in (
+            (one, model.program), (other, again.program))]  # fmt: skip
+        assert (one.kind, one.attributes, types[0]) == (other.kind, other.attributes, types[1])

@@ -23,6 +23,8 @@ from tessel_core.strategies.stages import StageCosts, Stages
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
 """Published orders that hold no more micro-batches, however many there are."""
+_MAX_RUNS = 4_000_000
+"""Runs of all configurations that are timed together; each takes some 30 bytes."""
 Column = NDArray[np.float64]
 Shape = tuple[str, int, int, bool, bool, tuple[int, ...]]
 """Schedule, devices, stages per device, whether it trains and joins outputs, and numbers of micro-batches."""
@@ -172,17 +174,19 @@ def timed(every: Sequence[Staged]) -> list[StrategyResult]:
         counts.append(counts_for(*shape, strategy.micro_batches, repeats=repeats))
         together[strategy.schedule, *shape, each.table.training, joins, counts[-1].few].append(number)
     found = list[StrategyResult | None]([None] * len(every))
-    for (schedule, devices, several, training, joins, few), numbers in together.items():
-        members = [every[number] for number in numbers]
-        times = _times(members, max(few) if joins else 0)
-        weights = np.array([counts[number].weights for number in numbers]).T
+    for (schedule, devices, several, training, joins, few), alike in together.items():
         orders = [order_of(schedule, devices, count, several, training=training, joins=joins) for count in few]
-        ends = sum(
-            (weight * order.ends(times) for order, weight in zip(orders, weights, strict=True)),
-            start=np.zeros((devices * several, len(members))),
-        )
-        for i, number in enumerate(numbers):
-            found[number] = _outcome(orders[-1], members[i], ends[:, i])
+        at_once = max(1, _MAX_RUNS // len(orders[-1].stage))
+        for numbers in (alike[i : i + at_once] for i in range(0, len(alike), at_once)):
+            members = [every[number] for number in numbers]
+            times = _times(members, max(few) if joins else 0)
+            weights = np.array([counts[number].weights for number in numbers]).T
+            ends = sum(
+                (weight * order.ends(times) for order, weight in zip(orders, weights, strict=True)),
+                start=np.zeros((devices * several, len(members))),
+            )
+            for i, number in enumerate(numbers):
+                found[number] = _outcome(orders[-1], members[i], ends[:, i])
     return [each for each in found if each is not None]
 
 

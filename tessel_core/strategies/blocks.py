@@ -46,7 +46,7 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 _SOON = 1e-9
 """Share of the whole time; moments that are closer differ by rounding only."""
 PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
-TURNS = (0, 1, 3, 7, 15, 31, 63, 127, 255, 1023)
+TURNS = (0, 1, 3, 7, 15, 31, 63, 127, 255, 1023, 16383)
 """Numbers of earlier micro-batches for which the time to join outputs is asked; others lie on lines between them."""
 
 
@@ -212,20 +212,20 @@ class BlockTable:
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
         lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
         combines = strategy.micro_batches > 1 and not strategy.scatters_at_once
-        cut = _cut_of(strategy, split)
-        key = rows, cut, combines, wiring.kind(place), lie
+        key = rows, _cut_of(strategy, split), combines, wiring.kind(place), lie
         if key not in self._blocks:
-            model = self._model(strategy, rows, cut, split)
+            model = self.cut_model(strategy, rows)
             stands_for = self._stands_for
             self._blocks[key] = _Simulated(self, model, stands_for, strategy, wiring.costs(place), combines).blocks()
         return self._blocks[key]
 
-    def _model(self, strategy: Strategy, rows: int, cut: Hashable, split: bool) -> Distributed:
+    def cut_model(self, strategy: Strategy, rows: int) -> Distributed:
         """Return the short network as a strategy cuts it, for so many samples.
 
         Where two numbers of samples make the same operations, others follow from them without being cut again.
         """
-        built = self._built.setdefault(cut, {})
+        split = self.training and strategy.form.split
+        built = self._built.setdefault(_cut_of(strategy, split), {})
         if rows in built:
             return built[rows]
         if len(built) >= _BUILT and (found := _resized(built, rows)) is not None:
