@@ -226,19 +226,25 @@ class BlockTable:
         """
         split = self.training and strategy.form.split
         built = self._built.setdefault(_cut_of(strategy, split), {})
+        known = list(self._short)[:_BUILT]
+        for count in known if len(known) == _BUILT else (rows,):
+            if rows not in built and count not in built:
+                built[count] = self._cut(strategy, count, split)
         if rows in built:
             return built[rows]
-        if len(built) >= _BUILT and (found := _resized(built, rows)) is not None:
-            return found
+        found = _resized(built, rows) if len(built) >= _BUILT else None
+        if found is None:
+            found = built[rows] = self._cut(strategy, rows, split)
+        return found
+
+    def _cut(self, strategy: Strategy, rows: int, split: bool) -> Distributed:
         model = self.completed(rows, split=split, attention=strategy.attention)
         model = with_layers_cut(model, strategy, training=self.training)
         model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
-        built[rows] = _weights_last(model) if split else model
-        return built[rows]
+        return _weights_last(model) if split else model
 
-    def seconds(self, costs: RankCosts, kind: str, types: Types, made: Types, values: Values) -> float:
-        """Return the seconds of a computation on the first device, asked of the costs once."""
-        device = self.mesh.devices[costs.worker_of(0, 0) - 1].kind
+    def seconds(self, costs: RankCosts, device: str, kind: str, types: Types, made: Types, values: Values) -> float:
+        """Return the seconds of a computation on a kind of device, asked of the costs once."""
         key = device, kind, *types, *made, *values.items()
         if key not in self._seconds:
             self._seconds[key] = max(costs.seconds(kind, types, made, values).values())
@@ -269,7 +275,7 @@ class _Simulated:
         combines: bool,
     ) -> None:
         self._table, self._model, self._stands_for, self._costs = table, model, stands_for, costs
-        self._rows = 1 + max(stands_for)
+        self._rows, self._kind = 1 + max(stands_for), table.mesh.devices[costs.worker_of(0, 0) - 1].kind
         self._training, self._combines = table.training, combines
         self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
         combined = _Combining(self._model).model() if combines else _Combined(self._model.program, {})
@@ -308,7 +314,7 @@ class _Simulated:
         )
 
     def _cost(self, kind: str, types: Types, made: Types, values: Values) -> float:
-        return self._table.seconds(self._costs, kind, types, made, values)
+        return self._table.seconds(self._costs, self._kind, kind, types, made, values)
 
     # Times and memory of layers
 
