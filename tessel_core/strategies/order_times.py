@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import le
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,38 +189,44 @@ def order_of(
     )
 
 
+_HELD, _KEPT, _DONE, _MADE, _COUNTS = 0, 1, 2, 4, 5
+"""Places of the counts of a stage: as of `Moment`; `done` has one for each direction."""
+
+
 def _moments(runs: list[tuple[int, int]], split: bool, training: bool, joins: bool) -> tuple[Moment, ...]:
     """Return the moments of a device at which it may hold most.
 
     Left out are those that another moment of the same stage and phase equals or exceeds in everything.
     """
-    now = Counter[tuple[str, int, int]]()
-    found: dict[tuple[int, int], list[Counter[tuple[str, int, int]]]] = {}
+    places = {stage: _COUNTS * i for i, stage in enumerate(dict.fromkeys(stage for stage, _ in runs))}
+    now, seen = [0] * (_COUNTS * len(places)), set[tuple[int, int, tuple[int, ...]]]()
+    found: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for stage, phase in runs:
+        at = places[stage]
         if phase:
-            now["held" if phase == 1 else "kept", 0, stage] -= 1
-        others = now.copy()
-        known = found.setdefault((stage, phase), [])
-        if not any(others <= each for each in known):
-            known[:] = [each for each in known if not each <= others]
-            known.append(others)
-        if training and not phase:
-            now["held", 0, stage] += 1
-        if split and phase == 1:
-            now["kept", 0, stage] += 1
+            now[at + (_HELD if phase == 1 else _KEPT)] -= 1
+        counts = tuple(now)
+        if (stage, phase, counts) not in seen:
+            seen.add((stage, phase, counts))
+            known = found.setdefault((stage, phase), [])
+            if not any(all(map(le, counts, each)) for each in known):
+                known[:] = [each for each in known if not all(map(le, each, counts))]
+                known.append(counts)
+        now[at + _HELD] += training and not phase
+        now[at + _KEPT] += split and phase == 1
         if phase == 1 + split:
-            now["made", 0, stage] = 1
+            now[at + _MADE] = 1
         if joins and phase < 2:
-            now["done", phase, stage] += 1
-    return tuple(_moment(*key, each) for key, every in found.items() for each in every)
+            now[at + _DONE + phase] += 1
+    return tuple(_moment(*key, counts, places) for key, every in found.items() for counts in every)
 
 
-def _moment(stage: int, phase: int, counts: Counter[tuple[str, int, int]]) -> Moment:
+def _moment(stage: int, phase: int, counts: tuple[int, ...], places: dict[int, int]) -> Moment:
     held, kept = (
-        tuple((s, n) for (what, _, s), n in counts.items() if what == how and n > 0) for how in ("held", "kept")
+        tuple((s, counts[at + how]) for s, at in places.items() if counts[at + how]) for how in (_HELD, _KEPT)
     )
-    done = tuple(((way, s), n) for (what, way, s), n in counts.items() if what == "done")
-    return Moment(stage, phase, held, kept, done, tuple(s for what, _, s in counts if what == "made"))
+    done = tuple(((way, s), counts[at + _DONE + way]) for s, at in places.items() for way in (0, 1))
+    return Moment(stage, phase, held, kept, done, tuple(s for s, at in places.items() if counts[at + _MADE]))
 
 
 @dataclass(frozen=True, slots=True)
