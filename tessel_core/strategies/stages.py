@@ -382,7 +382,9 @@ def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: list[int]) -
 
 
 def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
-    """The outputs of a stage that micro-batches join, forward and backward."""
+    """Return the outputs of a stage that micro-batches join, forward and backward."""
+    if not any(any(blocks.joined[row]) for row in set(rows)):
+        return (), ()
     held = np.cumsum(blocks.held[rows])
     found = list[Joined](), list[Joined]()
     for place, row in enumerate(rows):
