@@ -195,8 +195,11 @@ class Stages:
         sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
-        if not self.several:
-            ahead -= np.cumsum((gradients - reduced)[::-1]) - (gradients - reduced)[::-1]
+        if strategy.scatters_at_once or not self.several:
+            # The simulated micro-batch keeps whole gradients; what stays of them is counted elsewhere.
+            gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
+            gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
+            ahead -= np.cumsum(gone[::-1]) - gone[::-1]
         peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())
         joined = _joined(blocks, rows)
         if self._table.training:
