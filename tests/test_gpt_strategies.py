@@ -1,4 +1,4 @@
-"""GPTs as strategies: by hand, together and operation by operation they are the same; what cannot be says why."""
+"""GPTs as strategies: by hand and by operations they are the same, by blocks nearly; what cannot be says why."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from helpers.blocks import near_every_operation
 from helpers.programs import gpt_parameters, optimizer_inputs, same_meaning
 from helpers.seeds import one_in
 from helpers.terminal import Tessel, terminal
@@ -24,11 +25,10 @@ from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.networks.gpt import GptSpec, gpt_decode, gpt_spec, gpt_training
-from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation import simulate
 from tessel_core.strategies.evaluation import Configuration, evaluate
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
-from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import chain_schedulers, stage_form, stage_order
 from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.ranks import Ranks, every_rank_order
@@ -154,27 +154,15 @@ def drawn(choose: random.Random) -> Configuration:
     return Configuration(spec, strategy)
 
 
-def fullest(trace: Trace, strategy: Strategy) -> tuple[int, ...]:
-    """Per place in the pipeline, the most that a device holds: replicas that lie differently hold different amounts."""
-    ranks, found = strategy.ranks(Semantics.DEFAULT), [0] * strategy.pipeline
-    for d, h, p in product(range(strategy.data), range(strategy.tensor), range(strategy.pipeline)):
-        found[p] = max(found[p], trace.peak_memory[ranks.worker(d, h, p) - 1])
-    return tuple(found)
-
-
 @pytest.mark.parametrize("seed", one_in(5, range(20)))
-def test_together_is_as_operation_by_operation(seed: int) -> None:
+def test_blocks_are_near_the_simulation_of_every_operation(seed: int) -> None:
     choose = random.Random(seed)
     mesh, some = MESHES[seed % 2], [drawn(choose) for _ in range(12)]
-    for each, outcome in zip(some, evaluate(GPT, some, mesh), strict=True):
-        trace = simulate_strategy(GPT, each.spec, each.strategy, mesh).trace
-        assert outcome.reason == ""
-        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        assert outcome.peaks == fullest(trace, each.strategy)
+    near_every_operation(GPT, some, mesh, latency=0.08, memory=0.23)
 
 
 def deep(choose: random.Random) -> Configuration:
-    """More layers than are built, in every mode, on at most 8 devices."""
+    """More layers than are simulated for blocks, in every mode, on at most 8 devices."""
     data, tensor, pipeline = choose.choice([degrees for degrees in DEGREES if prod(degrees) <= 8])
     micro_batches, mode = choose.choice((1, 2, 4)), choose.choice(("training", "training", "training", "decode"))
     layers = choose.randint(9, 15)
@@ -192,37 +180,10 @@ def deep(choose: random.Random) -> Configuration:
 
 
 @pytest.mark.parametrize("seed", one_in(3, range(3)))
-def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
-    """Their inner layers are repeated, and those that differ in the optimizer's state only go together."""
+def test_deep_networks_are_near_the_simulation_of_every_operation(seed: int) -> None:
+    """One of their inner layers stands for all."""
     choose = random.Random(1000 + seed)
-    some = [deep(choose) for _ in range(12)]
-    for each, outcome in zip(some, evaluate(GPT, some, MESHES[1]), strict=True):
-        trace = simulate_strategy(GPT, each.spec, each.strategy, MESHES[1]).trace
-        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        assert outcome.peaks == fullest(trace, each.strategy)
-
-
-def test_inner_layers_are_repeated_where_they_are_alike() -> None:
-    """GPTs are built with few layers; layers that are cut by columns and by rows in turn are all built."""
-    for sharded, recompute, pipeline in product((False, True), Recompute, (1, 2, 5)):
-        found = structure_of(GPT, GPT.example(GPT.spec(), 40), sharded, recompute, pipeline, True)
-        assert (found.skeleton.layers, len(found.stages)) == (5 if pipeline == 1 else 7, pipeline)
-    mlp = find_family("mlp")
-    layers = [
-        structure_of(mlp, mlp.example(mlp.spec(), 20), sharded, Recompute.NONE, 2, True) for sharded in (False, True)
-    ]
-    assert [each.skeleton.layers for each in layers] == [7, 20]
-
-
-def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a mesh without nodes, none is left to be simulated alone."""
-    alone = list[Strategy]()
-    monkeypatch.setattr(
-        "tessel_core.strategies.evaluation._Evaluator.alone", lambda _, each: alone.append(each.strategy)
-    )
-    choose = random.Random(99)
-    evaluate(GPT, [drawn(choose) for _ in range(30)], MESHES[1])
-    assert alone == []
+    near_every_operation(GPT, [deep(choose) for _ in range(12)], MESHES[1], latency=0.01, memory=0.01)
 
 
 @pytest.mark.parametrize("zero", [False, True])

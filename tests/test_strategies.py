@@ -1,4 +1,4 @@
-"""Strategies: evaluated together they are what each is operation by operation; what cannot be says why."""
+"""Strategies by blocks are near what each is operation by operation; what cannot be says why."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.blocks import near_every_operation
 from helpers.seeds import one_in
 
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.model import DeviceMesh, Link
-from tessel_core.strategies.evaluation import Configuration, evaluate
+from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.configuration import Configuration
+from tessel_core.strategies.evaluation import confirmed, evaluate
 from tessel_core.strategies.families import Family, Spec, find_family
-from tessel_core.strategies.places import nodes_of, places_of
-from tessel_core.strategies.ranks import Ranks, every_rank_order
-from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy, equal_devices, simulate_strategy
+from tessel_core.strategies.grid import OBJECTIVES, Grid, evaluate_grid, ranges
+from tessel_core.strategies.naming import preset_network
+from tessel_core.strategies.ranks import every_rank_order
+from tessel_core.strategies.strategy import (
+    BUCKET_BYTES,
+    Semantics,
+    Strategy,
+    equal_devices,
+    simulate_strategy,
+)
 
 MLP, GPT = find_family("mlp"), find_family("gpt")
 ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
@@ -35,7 +46,7 @@ def drawn(choose: random.Random, *, zero: bool) -> Configuration:
     batch = data * micro_batches * choose.choice((1, 4, 100, 1000))
     spec = MLP.spec(layers, width, batch, choose.choice(("fp16", "fp32")))
     order = choose.choice(ORDERS) if several == 1 else "interleaved"
-    how = choose.random() < 0.3, zero and choose.random() < 0.5, several
+    how = Recompute.FULL if choose.random() < 0.3 else Recompute.NONE, zero and choose.random() < 0.5, several
     ranks = choose.choice((None, *every_rank_order())) if zero else None
     bucket = choose.choice((0, 100_000, BUCKET_BYTES))
     return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, order, *how, ranks, bucket))
@@ -53,30 +64,11 @@ def drawn_mesh(choose: random.Random) -> DeviceMesh:
 
 
 @pytest.mark.parametrize("seed", one_in(5, range(12)))
-def test_together_is_as_operation_by_operation(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_near_the_simulation_of_every_operation(seed: int) -> None:
+    """Any equal devices, small and slow ones too, on which communication and launches count most."""
     choose = random.Random(seed)
     mesh = drawn_mesh(choose)
-    some = [drawn(choose, zero=True) for _ in range(12)]
-    nodes = nodes_of(mesh)
-    assert nodes is not None
-    some = [each for each in some if places_of(nodes, each.strategy.ranks(Semantics.DEFAULT), True) is not None]
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "tessel_core.strategies.evaluation._Evaluator.alone",
-            lambda *_: pytest.fail("this one can be evaluated with others"),
-        )
-        found = evaluate(MLP, some, mesh)
-    for each, outcome in zip(some, found, strict=True):
-        trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
-        assert outcome.reason == ""
-        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        assert of_workers(outcome.peaks, each.strategy) == trace.peak_memory
-
-
-def of_workers(peaks: tuple[int, ...], strategy: Strategy) -> tuple[int, ...]:
-    """What the devices of each place in the pipeline hold, for every worker."""
-    ranks = strategy.ranks(Semantics.DEFAULT)
-    return tuple(peaks[ranks.coordinate(worker, "pipeline")] for worker in range(1, ranks.count + 1))
+    near_every_operation(MLP, [drawn(choose, zero=True) for _ in range(12)], mesh, latency=0.16, memory=0.2)
 
 
 def test_distirs_rules_are_followed_one_by_one() -> None:
@@ -88,15 +80,17 @@ def test_distirs_rules_are_followed_one_by_one() -> None:
         assert (outcome.latency, outcome.peaks) == (trace.latency, tuple(held.max(axis=0)))
 
 
-def test_groups_that_lie_differently_are_simulated_one_by_one() -> None:
+def test_groups_that_lie_differently_take_as_long_as_the_slowest() -> None:
     """Three devices in a row on nodes of two: one group has a node to itself, the next does not."""
     mesh = replace(find_mesh("h200-16"), name="pairs")
     mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
     each = Configuration(MLP.spec(3, 12, 24, "fp16"), Strategy(data=2, tensor=3))
-    assert places_of(nodes_of(mesh) or (), Ranks(2, 3, 1)) is None
     (found,) = evaluate(MLP, [each], mesh)
     trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
-    assert (found.latency, found.peaks) == (trace.latency, (max(trace.peak_memory),))
+    assert found.latency == pytest.approx(trace.latency, rel=0.01)
+    exact = confirmed(MLP, each, mesh)
+    assert exact is not None
+    assert (exact.latency, exact.by_blocks) == (pytest.approx(trace.latency, rel=1e-9), False)
 
 
 def test_replicas_share_the_optimizers_state() -> None:
@@ -106,7 +100,8 @@ def test_replicas_share_the_optimizers_state() -> None:
     whole, shared = evaluate(MLP, some, mesh)
     for each, outcome in zip(some, (whole, shared), strict=True):
         trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
-        assert (outcome.latency, outcome.peaks) == (pytest.approx(trace.latency, rel=1e-9), trace.peak_memory[:1])
+        assert outcome.latency == pytest.approx(trace.latency, rel=0.01)
+        assert outcome.peaks[0] == pytest.approx(trace.peak_memory[0], rel=0.2)
     assert shared.latency != whole.latency
     assert shared.peaks < whole.peaks
 
@@ -164,7 +159,7 @@ def test_what_cannot_be_says_why(strategy: Strategy, reason: str) -> None:
 
 
 def test_memory_that_is_short_names_device_and_bytes() -> None:
-    """The device with the least memory is in the second replica; alone and together say the same."""
+    """The device with the least memory is in the second replica."""
     spec, strategy = MLP.spec(8, 512, 256, "fp16"), Strategy(data=2, pipeline=2, micro_batches=4)
     mesh = equal_devices(4, 1e13, 1e12, 25)
     free = simulate_strategy(MLP, spec, strategy, mesh)
@@ -207,13 +202,50 @@ def test_a_rate_that_is_not_known_does_not_spoil_other_formats() -> None:
 
 
 @pytest.mark.parametrize("seed", one_in(2, range(2)))
-def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
+def test_deep_networks_are_near_the_simulation_of_every_operation(seed: int) -> None:
     choose = random.Random(seed)
-    mesh = equal_devices(64, 1.4e13, 9e11, 25)
-    for _ in range(12):
-        one = drawn(choose, zero=True)
-        each = replace(one, spec=replace(one.spec, layers=choose.randint(9, 17)))
-        (found,) = evaluate(MLP, [each], mesh)
+    drawn_ones = [drawn(choose, zero=True) for _ in range(12)]
+    some = [replace(one, spec=replace(one.spec, layers=choose.randint(9, 17))) for one in drawn_ones]
+    near_every_operation(MLP, some, equal_devices(64, 1.4e13, 9e11, 25), latency=0.16, memory=0.2)
+
+
+def test_the_best_of_a_grid_are_simulated_operation_by_operation() -> None:
+    """Whatever is shown as the best of an objective is exact; the rest of the grid follows from blocks."""
+    mesh, degrees = find_mesh("h200-8"), (1, 2, 4)
+    grid = Grid(ranges(layers=(8,), width=(1024,), batch=(512,)), degrees, degrees, degrees, (1, 4))
+    found = evaluate_grid(MLP, grid, mesh)
+    best = {found.ranked(name)[0] for name in OBJECTIVES}
+    assert sum(outcome.by_blocks for outcome in found.outcomes) > len(found) / 2
+    for i in best:
+        each, outcome = found.configurations[i], found.outcomes[i]
         trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
-        assert found.latency == pytest.approx(trace.latency, rel=1e-9)
-        assert of_workers(found.peaks, each.strategy) == trace.peak_memory
+        assert (outcome.latency, max(outcome.peaks)) == (pytest.approx(trace.latency, rel=1e-9), max(trace.peak_memory))
+
+
+def test_orders_that_run_two_copies_are_simulated_operation_by_operation() -> None:
+    spec, mesh = MLP.spec(8, 512, 256, "fp16"), find_mesh("h200-8")
+    (found,) = evaluate(MLP, [Configuration(spec, Strategy(1, 1, 4, 8, "dualpipe"))], mesh)
+    assert (found.reason, found.by_blocks) == ("", False)
+
+
+@pytest.mark.parametrize(("name", "strategy"), [
+    ("mixtral-8x7b", Strategy(2, 2, expert=2, sequence_parallel=True)),
+    ("llama-3-8b", Strategy(1, 2, 2, 4, "zb-h1", context=2, recompute=Recompute.SELECTIVE, grad_dtype="fp32")),
+    ("swin-b", Strategy(1, 2, recompute=Recompute.FULL)),
+    ("gpt-6.7b", Strategy(2, compiled=True)),
+])  # fmt: skip
+def test_programs_of_other_batches_follow_from_two(name: str, strategy: Strategy) -> None:
+    """A layer's program is cut for two numbers of samples; that of a third is what it would be if it were cut too."""
+    found = preset_network(name)
+    assert found is not None
+    family, said = found
+    spec = family.spec(**said | {"batch": 1} | ({"layers": 4, "sequence": 512} if "sequence" in said else {}))
+    derived, cut = (BlockTable(family, spec, find_mesh("h100-8")) for _ in range(2))
+    for rows in (1, 2, 8):
+        derived.blocks(strategy, rows, 0)
+    model, again = derived.cut_model(strategy, 8), cut.cut_model(strategy, 8)
+    assert len(model.program.ops) == len(again.program.ops)
+    for one, other in zip(model.program.ops, again.program.ops, strict=True):
+        types = [(program.types_of(op.inputs), program.types_of(op.outputs)) for op, program in (
+            (one, model.program), (other, again.program))]  # fmt: skip
+        assert (one.kind, one.attributes, types[0]) == (other.kind, other.attributes, types[1])

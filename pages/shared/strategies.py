@@ -193,7 +193,7 @@ def _worked_on(asked: Asked, seconds: float) -> GridResult:
     found = evaluate_grid(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
     if len(known) > _MAX_OUTCOMES:
         known.clear()
-    pairs = zip(found.configurations, found.outcomes, strict=True)
+    pairs = zip(found.configurations, found.evaluated, strict=True)
     known.update((each, outcome) for each, outcome in pairs if outcome.reason != NOT_REACHED)
     return found
 

@@ -29,7 +29,7 @@ from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.networks.programs.program_file import ProgramFile, read_program_file
-from tessel_core.strategies.families import FAMILIES, ExampleFamily, Family, Spec
+from tessel_core.strategies.families import FAMILIES, Family, NetworkFamily, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, INTERLEAVED_ORDER, chain_schedulers, usual_order
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, DISTIR_RANK_ORDER, read_rank_order
 from tessel_core.strategies.strategy import Strategy
@@ -319,7 +319,7 @@ class AskedNetwork:
         if self.dtype == FP8:
             given["dtype"] = "bf16"
         given |= assignments(self.sizes or ())
-        if isinstance(family, ExampleFamily):
+        if not isinstance(family, NetworkFamily):
             given = {name: number_or_text(value) for name, value in given.items()}
         if self.micro_batches is not None and self.micro_batch_size is not None:
             batch = self.data * self.micro_batches * self.micro_batch_size

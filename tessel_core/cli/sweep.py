@@ -204,7 +204,7 @@ def strategies(
     out: Annotated[Path | None, typer.Option(help="File for all strategies, .csv or .json.")] = None,
     json: Json = False,
 ) -> None:
-    """Simulate every strategy of a grid, and show the best ones."""
+    """Time every strategy of a grid by blocks of layers, and show the best ones, simulated operation by operation."""
     if out is not None:
         check_place(out)
         if out.suffix not in _WRITERS:

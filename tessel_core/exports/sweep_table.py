@@ -21,7 +21,11 @@ _STRATEGY = (
 )
 _MORE = {"context": "context_parallel", "expert": "expert_parallel"}
 """Columns with another name than their field: in a network, `context` means tokens."""
-_OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
+_OUTCOME = (
+    *("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason"),
+    "by_blocks",
+)
+"""The last column says whether a result follows from blocks of layers, and not from every operation."""
 
 
 def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
@@ -39,7 +43,7 @@ def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
         chosen = {_MORE.get(name, name): getattr(strategy, name) for name in sweep.unusual}
         more = {name: None if value == "" else value for name, value in chosen.items()}
-        came = (strategy.devices, *times, *peaks, i in front, outcome.reason or None)
+        came = (strategy.devices, *times, *peaks, i in front, outcome.reason or None, outcome.by_blocks)
         ways = dict(zip(_STRATEGY, (*degrees, *how), strict=True)) | more
         found.append({**_sizes(sweep, i), **ways, **dict(zip(_OUTCOME, came, strict=True))})
     return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.transforms.expansion import Degrees, groups_of
+from tessel_core.ir.types import TensorType
 from tessel_core.simulation.costs import Costs, DeviceSeconds
 
 WorkerOf = Callable[[int, int], int]
@@ -27,7 +28,11 @@ class RankCosts(Costs):
     degrees: Degrees
     worker_of: WorkerOf
     nodes: Sequence[int]
-    """Node of each worker, from the first worker on."""
+    """Per worker, from the first on, its node."""
+    _there: dict[tuple[TensorType, int], TensorType] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Types of the program's tensors on the workers of ranks."""
     _distinct_groups: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -50,7 +55,11 @@ class RankCosts(Costs):
         return slowest
 
     def _at(self, types: Types, rank: int) -> Types:
-        return [each.on(self.worker_of(rank, each.device - 1)) for each in types]
+        return [self._there.get((each, rank)) or self._on(each, rank) for each in types]
+
+    def _on(self, of_type: TensorType, rank: int) -> TensorType:
+        found = self._there[of_type, rank] = of_type.on(self.worker_of(rank, of_type.device - 1))
+        return found
 
     def _groups(self, over: str, places: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return one group of ranks for each different spread of a group over nodes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -12,19 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.pipeline import layers_of_stages
+from tessel_core.model import DeviceMesh
 from tessel_core.scheduling import BASELINES
 from tessel_core.simulation.trace import shortage
-from tessel_core.strategies.blocks import BlockTable
-from tessel_core.strategies.evaluation import Configuration, StrategyResult
+from tessel_core.strategies.blocks import TURNS, WEIGHT, BlockTable
+from tessel_core.strategies.configuration import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
-from tessel_core.strategies.order_times import Order, counts_for, order_of
+from tessel_core.strategies.order_times import Order, StageTimes, counts_for, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
 """Published orders that hold no more micro-batches, however many there are."""
+_MAX_RUNS = 4_000_000
+"""Runs of all configurations that are timed together; each takes some 30 bytes."""
 Column = NDArray[np.float64]
-Shape = tuple[str, int, int, tuple[int, ...]]
-"""Schedule, devices of the pipeline, stages per device, numbers of micro-batches."""
+Shape = tuple[str, int, int, bool, bool, tuple[int, ...]]
+"""Schedule, devices, stages per device, whether it trains and joins outputs, and numbers of micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -32,42 +35,64 @@ class Staged:
     """A configuration as stages."""
 
     asked: Configuration
+    table: BlockTable
     stages: tuple[StageCosts, ...]
     lags: tuple[float, ...]
-    """Seconds from each stage but the last to the next."""
+    """Seconds to send the outputs of each stage but the last to the next one."""
+    back: tuple[float, ...]
+    """Seconds to send the gradients of these outputs back."""
     device_of: tuple[int, ...]
-    """Per stage."""
+    """Device of the pipeline that has each stage."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether stages have outputs that micro-batches join."""
+        return any(way for stage in self.stages for way in stage.joined)
 
     @property
     def least_seconds(self) -> float:
-        """Seconds below which no order of these stages is: the work of a device, and the way to its first stage.
+        """Lower bound of the seconds of these stages in any order: the work of a device, and the way to it.
 
-        A device waits for its first micro-batch until the stages before have run; after its last backward of the first
-        of its stages, those before run theirs.  Then the optimizer's step comes.
+        A device waits for its first micro-batch until the stages before have run.  Where backward passes are whole, the
+        stages before run theirs after its last one.  Then the optimizer's step comes.
         """
-        seconds = [sum(stage.seconds[:3]) for stage in self.stages]
-        before = list(accumulate((one + 2 * lag for one, lag in zip(seconds, self.lags, strict=False)), initial=0.0))
+        split = self.asked.strategy.form.split
+        before = [0.0]
+        for stage, onward, back, after in zip(self.stages, self.lags, self.back, self.stages[1:], strict=False):
+            way = stage.seconds[0] - stage.leads[0] + stage.onward[0] + onward - after.leads[0]
+            way += 0.0 if split else after.onward[1] + back + stage.seconds[1] - stage.leads[1]
+            before.append(before[-1] + max(0.0, way))
         count, found = self.asked.strategy.micro_batches, 0.0
         for device in set(self.device_of):
             mine = [stage for stage, place in enumerate(self.device_of) if place == device]
-            work = sum(count * seconds[stage] + (count - 1) * self.stages[stage].seconds[3] for stage in mine)
-            found = max(found, work + before[mine[0]] + sum(self.stages[stage].update for stage in mine))
+            stages = [self.stages[stage] for stage in mine]
+            work = sum(count * sum(each.seconds[:3]) + (count - 1) * each.seconds[3] + each.copying for each in stages)
+            found = max(found, work + before[mine[0]] + sum(each.update for each in stages))
         return found
 
     @property
     def least_bytes(self) -> float:
-        """Bytes of the fullest device below which no order of these stages is.
+        """Lower bound of the bytes of the fullest device in any order of these stages.
 
         1F1B holds a micro-batch for each device from there to the end; any other order holds one.
         """
         strategy, found = self.asked.strategy, 0.0
-        steady = strategy.schedule == "1f1b" and strategy.stages_per_device == 1
+        steady = strategy.schedule == "1f1b" and strategy.stages_per_device == 1 and self.table.training
         for device in set(self.device_of):
             mine = [stage for s, stage in enumerate(self.stages) if self.device_of[s] == device]
             others = min(strategy.micro_batches, strategy.pipeline - device) - 1 if steady else 0
-            running = max(max(stage.peak) + others * stage.held for stage in mine)
-            found = max(found, running + sum(stage.static for stage in mine))
+            always = sum(self.always(stage) for stage in mine)
+            full = max(max(stage.peak) + others * stage.held for stage in mine) + always
+            if not steady or strategy.micro_batches <= others + 1:
+                # The fullest moment may come before there are gradients; the last backward comes after.
+                last = min(stage.peak[1] for stage in mine) + always
+                full = max(full - sum(stage.parts[1] for stage in mine), last)
+            found = max(found, full)
         return found
+
+    def always(self, stage: StageCosts) -> float:
+        """Bytes of a stage that are there from the start to the end."""
+        return stage.static + stage.constants + stage.samples * self.asked.strategy.micro_batches
 
 
 class BlockEngine:
@@ -80,8 +105,7 @@ class BlockEngine:
 
     def __init__(self, table: BlockTable) -> None:
         self.table = table
-        limits = (device.memory_capacity for device in table.mesh.devices)
-        self._least_room = min((limit for limit in limits if limit is not None), default=math.inf)
+        self._least_room = least_room(table.mesh)
 
     def evaluate(self, configurations: Sequence[Configuration]) -> list[StrategyResult]:
         """The outcome of each; InputError where one has layers that are not cut like this."""
@@ -115,7 +139,7 @@ class BlockEngine:
         found = None
         if strategy.stages_per_device == 1 and math.isfinite(self._least_room):
             count = min(strategy.micro_batches, 2 * strategy.pipeline)
-            order = order_of(strategy.schedule, strategy.pipeline, count, 1)
+            order = order_of(strategy.schedule, strategy.pipeline, count, 1, training=self.table.training)
             fits = []
             for stage, cost in enumerate(seconds):
                 held = max(1 + sum(n for _, n in moment.held) for moment in order.moments[stage] if not moment.phase)
@@ -125,61 +149,123 @@ class BlockEngine:
         return () if found == layers_of_stages(sum(found), strategy.stages) else found
 
     def staged(self, asked: Configuration) -> Staged:
-        """The stages of a configuration.  Raises InputError where layers are not cut like this."""
+        """Return the stages of a configuration.  Raises InputError where layers are not cut like this."""
         strategy = asked.strategy
         bounds = [0, *accumulate(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))]
         stages = Stages(self.table, strategy, _rows(asked))
         costs = tuple(stages.stage(s, bounds[s], bounds[s + 1]) for s in range(strategy.stages))
-        return Staged(asked, costs, tuple(stages.lags(bounds)), tuple(stages.places))
+        onward, back = stages.sends(bounds)
+        return Staged(asked, self.table, costs, tuple(onward), tuple(back), tuple(stages.places))
 
     def timed(self, every: Sequence[Staged]) -> list[StrategyResult]:
-        """The outcome of each, those whose orders are alike together."""
-        together: dict[Shape, list[int]] = defaultdict(list)
-        counts = []
-        for number, each in enumerate(every):
-            strategy = each.asked.strategy
-            shape = strategy.pipeline, strategy.stages_per_device
-            counts.append(counts_for(*shape, strategy.micro_batches, repeats=strategy.schedule in _STEADY))
-            together[strategy.schedule, *shape, counts[-1].few].append(number)
-        found = list[StrategyResult | None]([None] * len(every))
-        for (schedule, devices, several, few), numbers in together.items():
+        """Return the outcome of each, in their order."""
+        return timed(every)
+
+
+def timed(every: Sequence[Staged]) -> list[StrategyResult]:
+    """Return the outcome of each; those whose orders are alike are timed together."""
+    together: dict[Shape, list[int]] = defaultdict(list)
+    counts = []
+    for number, each in enumerate(every):
+        strategy, joins = each.asked.strategy, each.joins
+        shape = strategy.pipeline, strategy.stages_per_device
+        # What is joined takes longer with each micro-batch, so few of them do not say the rest.
+        repeats = strategy.schedule in _STEADY and not joins and each.table.training
+        counts.append(counts_for(*shape, strategy.micro_batches, repeats=repeats))
+        together[strategy.schedule, *shape, each.table.training, joins, counts[-1].few].append(number)
+    found = list[StrategyResult | None]([None] * len(every))
+    for (schedule, devices, several, training, joins, few), alike in together.items():
+        orders = [order_of(schedule, devices, count, several, training=training, joins=joins) for count in few]
+        at_once = max(1, _MAX_RUNS // len(orders[-1].stage))
+        for numbers in (alike[i : i + at_once] for i in range(0, len(alike), at_once)):
             members = [every[number] for number in numbers]
-            seconds = np.array([[stage.seconds for stage in each.stages] for each in members]).transpose(1, 2, 0)
-            lags = np.array([each.lags for each in members]).reshape(len(members), -1).T
+            times = _times(members, max(few) if joins else 0)
             weights = np.array([counts[number].weights for number in numbers]).T
-            orders = [order_of(schedule, devices, count, several) for count in few]
             ends = sum(
-                (weight * order.ends(seconds, lags) for order, weight in zip(orders, weights, strict=True)),
+                (weight * order.ends(times) for order, weight in zip(orders, weights, strict=True)),
                 start=np.zeros((devices * several, len(members))),
             )
             for i, number in enumerate(numbers):
-                found[number] = self._outcome(orders[-1], members[i], ends[:, i])
-        return [each for each in found if each is not None]
+                found[number] = _outcome(orders[-1], members[i], ends[:, i])
+    return [each for each in found if each is not None]
 
-    def _outcome(self, order: Order, member: Staged, ends: Column) -> StrategyResult:
-        done, peaks = list[float](), list[int]()
-        for device in range(order.devices):
-            mine = sorted((s for s in range(order.stages) if order.device_of[s] == device), key=lambda s: ends[s])
-            reduced = 0.0
-            for stage in mine:
-                costs = member.stages[stage]
-                reduced = max(ends[stage] + costs.tail, reduced + costs.reducing)
-            end = max(reduced, *(ends[stage] for stage in mine))
-            done.append(float(end + sum(member.stages[stage].update for stage in mine)))
-            peaks.append(round(self._peak(order, member, device, mine)))
-        reason = ""
-        if max(peaks) > self._least_room:
-            ranks = self.table.wiring(member.asked.strategy).ranks
-            reason = shortage(ranks.spread(peaks), self.table.mesh)
-        return StrategyResult(max(done), tuple(peaks), reason, tuple(done))
 
-    @staticmethod
-    def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> float:
-        most = 0.0
-        for moment in order.moments[device]:
-            held = sum(member.stages[stage].held * count for stage, count in moment.held)
-            most = max(most, held + member.stages[moment.stage].peak[min(1, moment.phase)])
-        return most + sum(member.stages[stage].static for stage in mine)
+def _times(members: Sequence[Staged], turns: int) -> StageTimes:
+    """The times of configurations of as many stages; where `turns` is 0, no output is joined."""
+    seconds = np.array([[(*stage.seconds, stage.copying) for stage in each.stages] for each in members])
+    onward = np.array([[stage.onward for stage in each.stages] for each in members])
+    sends = np.array([(each.lags, each.back) for each in members]).reshape(len(members), 2, -1)
+    joining = None
+    if turns:
+        joining = np.zeros((len(members[0].stages), 2, turns, len(members)))
+        known: dict[int, Column] = {}
+        for i, each in enumerate(members):
+            for s, stage in enumerate(each.stages):
+                if id(stage) not in known:
+                    known[id(stage)] = np.array([_joining(stage, way, turns) for way in (0, 1)])
+                joining[s, :, :, i] = known[id(stage)]
+    talks, trailing = None, np.array([[stage.trailing for stage in each.stages] for each in members])
+    if trailing.any():
+        talks = np.array([[stage.talks for stage in each.stages] for each in members]).transpose(1, 2, 0)
+    leads = np.array([[stage.leads for stage in each.stages] for each in members])
+    first = seconds.transpose(1, 2, 0), onward.transpose(1, 2, 0), sends.transpose(2, 1, 0), leads.transpose(1, 2, 0)
+    return StageTimes(*first, talks, trailing.transpose(1, 2, 0), joining)
+
+
+def _joining(stage: StageCosts, way: int, turns: int) -> Column:
+    """Seconds to join the outputs of a run, by the number of earlier micro-batches."""
+    found = np.zeros(turns)
+    for seconds, several in Counter(each.seconds for each in stage.joined[way]).items():
+        found += several * np.interp(np.arange(turns), TURNS, seconds)
+    return found
+
+
+def _outcome(order: Order, member: Staged, ends: Column) -> StrategyResult:
+    done, peaks = list[float](), list[int]()
+    for device in range(order.devices):
+        mine = sorted((s for s in range(order.stages) if order.device_of[s] == device), key=lambda s: ends[s])
+        reduced = 0.0
+        for stage in mine:
+            costs = member.stages[stage]
+            reduced = max(ends[stage] + costs.tail, reduced + costs.reducing)
+        end = max(reduced, *(ends[stage] for stage in mine))
+        done.append(float(end + sum(member.stages[stage].update for stage in mine)))
+        peaks.append(round(_peak(order, member, device, mine)))
+    mesh, reason = member.table.mesh, ""
+    if max(peaks) > least_room(mesh):
+        reason = shortage(member.table.wiring(member.asked.strategy).ranks.spread(peaks), mesh)
+    return StrategyResult(max(done), tuple(peaks), reason, tuple(done), by_blocks=True)
+
+
+def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> float:
+    """Bytes of a device at its fullest moment."""
+    stages, most = member.stages, 0.0
+    for moment in order.moments[device]:
+        phase, stage = min(1, moment.phase), stages[moment.stage]
+        held = sum(stages[s].held * count for s, count in moment.held)
+        held += sum(stages[s].kept * count for s, count in moment.kept)
+        held += sum(stages[s].joined_bytes[way] * count for (way, s), count in moment.done)
+        held -= sum(stages[s].parts[1] for s in mine if s not in moment.made)
+        first = moment.stage not in moment.made
+        if moment.phase == WEIGHT:
+            running = stage.peak_of_weights + stage.parts[1] * first
+        elif phase and first and not member.asked.strategy.form.split:
+            running = stage.first_peak
+        else:
+            running = stage.peak[phase]
+        if stage.joined[phase]:
+            before = dict(moment.done).get((phase, moment.stage), 0)
+            running = max(running, *(each.level + before * each.bytes for each in stage.joined[phase]))
+        most = max(most, held + running)
+    after = sum(stages[s].after for s in mine)
+    after += sum(sum(stages[s].joined_bytes) * member.asked.strategy.micro_batches for s in mine)
+    return max(most, after) + sum(member.always(stages[s]) for s in mine)
+
+
+def least_room(mesh: DeviceMesh) -> float:
+    """Bytes of the device with the least memory."""
+    limits = (device.memory_capacity for device in mesh.devices)
+    return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
 def _rows(asked: Configuration) -> int:

@@ -1,37 +1,41 @@
-"""Layers as blocks: each distinct layer under each distinct cut, simulated once on its devices and remembered.
+"""Blocks: the time and memory of each distinct layer under each distinct cut, simulated once and remembered.
 
 A network is shortened to its distinct layers (`ir/transforms/condensed.py`), cut as a strategy cuts layers, and
-simulated as the program of one device.  A layer takes as long as from the end of the layer before it to its own end, so
-communication that it hides takes no time.  Stages are sums of blocks (`stages.py`).
+simulated as the program of one device for one micro-batch.  The time of a layer is the time from the end of the
+previous layer's computation to the end of its own, so communication that computation hides takes no time.  Stages are
+sums of blocks (`stages.py`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece
+from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Types, Values
-from tessel_core.ir.program import Scope
+from tessel_core.ir.program import Op, Program, Scope, Tag
+from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
 from tessel_core.ir.transforms.gradients import WEIGHT_PHASE
-from tessel_core.ir.transforms.update import GradientFormat
+from tessel_core.ir.transforms.update import GradientFormat, Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import simulate
 from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.live_memory import owners
 from tessel_core.simulation.ranks import RankCosts
+from tessel_core.simulation.streams import simulate_streams
 from tessel_core.strategies.families import Family, Spec
-from tessel_core.strategies.pipeline_plan import covered
 from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Semantics, Strategy, with_layers_cut
 from tessel_core.strategies.wiring import Wiring
@@ -43,6 +47,8 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 _SOON = 1e-9
 """Share of the whole time; moments that are closer differ by rounding only."""
 PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
+TURNS = (0, 1, 3, 7, 15, 31, 63, 127, 255, 1023, 16383)
+"""Numbers of earlier micro-batches for which the time to join outputs is asked; others lie on lines between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +65,77 @@ class Weight:
     """Seconds to copy it out of the buffer that it was gathered into."""
     add: float
     """Seconds to add its gradient to that of the micro-batches before."""
+    first: float
+    """Seconds to copy the gradient of the first micro-batch."""
     over: str
     """The dimension along which devices have the same weight."""
     state: int
     """Bytes of the optimizer's state, where replicas do not share it."""
+    ready: float
+    """Seconds from the end of its layer's computation until its gradient is complete; negative where it is earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An output that holds samples: the parts of all micro-batches are joined, one after the other."""
+
+    level: float
+    """Bytes that the layer holds, besides what it held before it ran, when the part is joined."""
+    bytes: int
+    """Bytes of one micro-batch."""
+    seconds: tuple[float, ...]
+    """Seconds to join it with as many earlier micro-batches as `TURNS` says, beyond those to copy the first."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """What each distinct layer takes for one micro-batch on one device; rows are layers of the short network."""
+    """The costs of each distinct layer for one micro-batch on one device; rows are layers of the short network."""
 
     stands_for: NDArray[np.int64]
-    """Per layer of the whole network, a row."""
+    """Row that stands for each layer of the whole network."""
     seconds: Column
     """By row and phase: forward, backward, and gradients of weights where they are apart."""
+    onward: Column
+    """By row and direction (forward, backward): seconds from the end of its computation until its outputs are there.
+
+    Negative where computation that nothing waits for comes last, as of gradients of weights.
+    """
+    leads: Column
+    """By row and direction, seconds of its computation before it takes anything that other layers have sent onward."""
+    taken_by: NDArray[np.int64]
+    """By row and direction, the first row that takes what it sends onward; itself where none does."""
+    trailing: Column
+    """By row and phase, seconds by which its communication outlasts its computation."""
+    talks: Column
+    """By row and phase, seconds from its begin to its first communication; infinite without one."""
     held: Column
-    """By row, bytes that its forward leaves for its backward."""
+    """By row, bytes that its forward leaves for backward passes, without the outputs that micro-batches join."""
+    enters: Column
+    """By row and direction, bytes that it takes from the layer before it in that direction."""
+    leaves: Column
+    """By row, bytes that it makes for the next layer and that its own backward does not take."""
     space: Column
     """By row and phase, bytes that it needs besides while it runs."""
-    crossing: tuple[tuple[TensorType, ...], ...]
-    """By row, the tensors that it sends to the next layer."""
+    change: Column
+    """By row and phase, bytes that it leaves behind, less those that it frees; of use where gradients are apart."""
+    joined: tuple[tuple[tuple[Joined, ...], tuple[Joined, ...]], ...]
+    """By row and direction, the outputs that micro-batches join."""
+    own_samples: Column
+    """By row, bytes of the inputs of one micro-batch that this layer alone takes."""
+    shared_samples: tuple[frozenset[tuple[int, int]], ...]
+    """By row, the inputs of one micro-batch that other layers take as well, each with its bytes."""
+    constants: tuple[frozenset[tuple[int, int]], ...]
+    """By row, the inputs that are neither weights nor samples, each with its bytes."""
+    crossing: tuple[tuple[tuple[TensorType, ...], tuple[TensorType, ...]], ...]
+    """By row and direction, the tensors that it sends to the next layer, or back to the previous one."""
     weights: tuple[tuple[Weight, ...], ...]
     """By row, in the order in which their gradients are made."""
     adding: Column
     """By row, seconds to add whole gradients of a micro-batch to those of the ones before."""
     least_add: float
     """Seconds to add two numbers: what it takes to launch the kernel."""
-    update: float
-    """Seconds of the optimizer's step for each number of a weight."""
+    update: Callable[[int], float]
+    """Seconds of the optimizer's step for so many numbers of weights."""
 
     @cached_property
     def layers(self) -> PerLayer:
@@ -94,7 +143,7 @@ class Blocks:
         bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
         at = self.stands_for
         forward, backward, weight = self.seconds[at].T
-        spaces = self.space[at, FORWARD], self.space[at, BACKWARD:].max(axis=1)
+        spaces = self.space[at, FORWARD], self.space[at, BACKWARD]
         return PerLayer(forward, backward, weight, self.adding[at], self.held[at], *spaces, bytes_of[at])
 
 
@@ -114,15 +163,23 @@ class PerLayer:
 
 
 class BlockTable:
-    """The blocks of one network on one mesh, made when they are asked for."""
+    """The blocks of one network on one mesh, made when they are asked for.  The batch of the network does not matter.
 
-    def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh) -> None:
+    `like` is a table of a like network on the same mesh, whose costs and wirings serve this one too.
+    """
+
+    def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh, like: BlockTable | None = None) -> None:
         self.family, self.spec, self.mesh = family, spec, mesh
         self.training = family.optimizer(spec) is not None
-        self._costs = MeshCosts(mesh, training=self.training)
-        self._wirings: dict[Ranks, Wiring] = {}
+        same = like is not None and like.mesh == mesh and like.training == self.training
+        self._costs: MeshCosts = like._costs if like is not None and same else MeshCosts(mesh, training=self.training)
+        self._wirings: dict[Ranks, Wiring] = like._wirings if like is not None and same else {}
+        self._seconds: dict[Hashable, float] = like._seconds if like is not None and same else {}
         self._blocks: dict[Hashable, Blocks] = {}
         self._short: dict[int, Condensed] = {}
+        self._stands_for: tuple[int, ...] = ()
+        self._built: dict[Hashable, dict[int, Distributed]] = {}
+        """Networks that were cut, by how they are cut and by the number of samples."""
         self._remembered: dict[Hashable, Any] = {}
 
     def with_memory_of(self, mesh: DeviceMesh) -> BlockTable:
@@ -132,35 +189,76 @@ class BlockTable:
         return found
 
     def short(self, rows: int) -> Condensed:
-        """The forward pass of so many samples, without repeated layers."""
+        """Return the forward pass of so many samples, without repeated layers."""
         if rows not in self._short:
             self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
+            self._stands_for = self._short[rows].stands_for
         return self._short[rows]
 
+    def completed(self, rows: int, *, split: bool, attention: AttentionKernel) -> Distributed:
+        """Return the short network with its backward pass."""
+        short = self.short(rows).model
+        return self.once(
+            ("completed", rows, split, attention),
+            lambda: self.family.completed(short, self.spec, split_weights=split, attention=attention),
+        )
+
     def wiring(self, strategy: Strategy) -> Wiring:
-        """How the ranks of a strategy lie on the mesh."""
+        """Return how the ranks of a strategy lie on the mesh."""
         ranks = strategy.ranks(Semantics.DEFAULT)
         if ranks not in self._wirings:
             self._wirings[ranks] = Wiring(self._costs, ranks)
         return self._wirings[ranks]
 
     def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
-        """The blocks of a strategy's layers at a place of its pipeline, for micro-batches of `rows` samples.
+        """Return the blocks of a strategy's layers at a place of its pipeline, for micro-batches of `rows` samples.
 
         Raises InputError where layers are not cut like this.
         """
         wiring, split = self.wiring(strategy), self.training and strategy.form.split
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
         lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
-        kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
-        cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
-        key = rows, strategy.tensor, strategy.context, *cut, *kernels, split, wiring.kind(place), lie
+        combines = strategy.micro_batches > 1 and not strategy.scatters_at_once
+        key = rows, _cut_of(strategy, split), combines, wiring.kind(place), lie
         if key not in self._blocks:
-            self._blocks[key] = _Simulated(self, strategy, rows, split, wiring.costs(place)).blocks()
+            model = self.cut_model(strategy, rows)
+            stands_for = self._stands_for
+            self._blocks[key] = _Simulated(self, model, stands_for, strategy, wiring.costs(place), combines).blocks()
         return self._blocks[key]
 
+    def cut_model(self, strategy: Strategy, rows: int) -> Distributed:
+        """Return the short network as a strategy cuts it, for so many samples.
+
+        Where two numbers of samples make the same operations, others follow from them without being cut again.
+        """
+        split = self.training and strategy.form.split
+        built = self._built.setdefault(_cut_of(strategy, split), {})
+        known = list(self._short)[:_BUILT]
+        for count in known if len(known) == _BUILT else (rows,):
+            if rows not in built and count not in built:
+                built[count] = self._cut(strategy, count, split)
+        if rows in built:
+            return built[rows]
+        found = _resized(built, rows) if len(built) >= _BUILT else None
+        if found is None:
+            found = built[rows] = self._cut(strategy, rows, split)
+        return found
+
+    def _cut(self, strategy: Strategy, rows: int, split: bool) -> Distributed:
+        model = self.completed(rows, split=split, attention=strategy.attention)
+        model = with_layers_cut(model, strategy, training=self.training)
+        model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
+        return _weights_last(model) if split else model
+
+    def seconds(self, costs: RankCosts, device: str, kind: str, types: Types, made: Types, values: Values) -> float:
+        """Return the seconds of a computation on a kind of device, asked of the costs once."""
+        key = device, kind, *types, *made, *values.items()
+        if key not in self._seconds:
+            self._seconds[key] = max(costs.seconds(kind, types, made, values).values())
+        return self._seconds[key]
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Something that is made when it is first asked for, and remembered by its key."""
+        """Return what `make` makes when a key is first asked for, and remember it."""
         if key not in self._remembered:
             self._remembered[key] = make()
         found: T = self._remembered[key]
@@ -168,100 +266,284 @@ class BlockTable:
 
 
 class _Simulated:
-    """The short network under one cut."""
+    """The short network under one cut, simulated for one micro-batch.
 
-    def __init__(self, table: BlockTable, strategy: Strategy, rows: int, split: bool, costs: RankCosts) -> None:
-        short = table.short(rows)
-        self._stands_for, self._costs, self._family, self._spec = short.stands_for, costs, table.family, table.spec
-        self._rows, self._split = 1 + max(short.stands_for), split
-        model = table.family.completed(short.model, table.spec, split_weights=split, attention=strategy.attention)
-        model = with_layers_cut(model, strategy, training=table.training)
-        self._model = GradientFormat(strategy.grad_dtype)(model) if strategy.grad_dtype else model
-        self._program = self._model.program
+    Where it `combines` micro-batches, the program adds its gradients to those of earlier ones, and copies its outputs
+    that hold samples, at the places at which a pipeline does so (`ir/transforms/partition.py`).
+    """
+
+    def __init__(
+        self,
+        table: BlockTable,
+        model: Distributed,
+        stands_for: tuple[int, ...],
+        strategy: Strategy,
+        costs: RankCosts,
+        combines: bool,
+    ) -> None:
+        self._table, self._model, self._stands_for, self._costs = table, model, stands_for, costs
+        self._rows, self._kind = 1 + max(stands_for), table.mesh.devices[costs.worker_of(0, 0) - 1].kind
+        self._training, self._combines = table.training, combines
         self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
-        self._add = "add_in_place" if strategy.grad_dtype else "add"
-        self._trace = simulate(self._program, None, costs)
+        combined = _Combining(self._model).model() if combines else _Combined(self._model.program, {})
+        self._program, self._combined = combined.program, combined.value_of
+        self._in_place, self._grad_dtype = bool(strategy.grad_dtype), strategy.grad_dtype
+        self._trace = simulate_streams(self._program, costs)
+        self._measure()
 
     def blocks(self) -> Blocks:
-        """What the layers take."""
-        seconds, space, held = self._spans()
+        """Return the costs of the layers."""
         weights = self._weights()
         adding = np.array([sum(each.add for each in row) for row in weights])
         one = self._program.types[0].shaped((1,))
-        places = np.array(self._stands_for, np.int64)
+        own, shared, constants = self._samples()
+        joined = self._joined()
         return Blocks(
-            places, seconds, held, space, self._crossing(), weights, adding, self._adding(one), self._update()
+            np.array(self._stands_for, np.int64),
+            self._seconds,
+            self._onward(),
+            *self._leads(),
+            self._trailing,
+            self._talks,
+            self._held - np.array([sum(each.bytes for each in row[FORWARD]) for row in joined]),
+            *self._boundaries(),
+            self._space,
+            self._change - np.array([(0, sum(each.bytes for each in row[BACKWARD]), 0) for row in joined]),
+            joined,
+            own,
+            shared,
+            constants,
+            self._crossing(),
+            weights,
+            adding,
+            self._cost("add", (one, one), (one,), {}),
+            self._update,
         )
 
-    def _adding(self, gradient: TensorType) -> float:
-        return self._seconds(self._add, (gradient, gradient), (gradient,), {})
+    def _cost(self, kind: str, types: Types, made: Types, values: Values) -> float:
+        return self._table.seconds(self._costs, self._kind, kind, types, made, values)
 
-    def _seconds(self, kind: str, types: Types, made: Types, values: Values) -> float:
-        return max(self._costs.seconds(kind, types, made, values).values())
+    # Times and memory of layers
 
-    def _events(self) -> list[tuple[int, int, float, float]]:
-        """Row, phase, start and end of every event in a layer."""
-        trace, ops, found = self._trace, self._program.ops, []
-        for number, start, seconds in zip(trace.op.tolist(), trace.start.tolist(), trace.seconds.tolist(), strict=True):
+    def _measure(self) -> None:
+        """Find seconds, trailing communication, space and held bytes by row and phase."""
+        trace, ops = self._trace, self._program.ops
+        computed: dict[tuple[int, int], float] = {}
+        latest: dict[tuple[int, int], float] = defaultdict(float)
+        talks: dict[tuple[int, int], float] = {}
+        columns = trace.op.tolist(), trace.start.tolist(), trace.seconds.tolist(), trace.communicates.tolist()
+        for number, start, seconds, communicates in zip(*columns, strict=True):
             tag = ops[number].tag
             if tag.phase in PHASES:
-                found.append((tag.stage or 0, PHASES[tag.phase], start, start + seconds))
-        return found
-
-    def _spans(self) -> tuple[Column, Column, Column]:
-        """Seconds and space by row and phase, and what is held by row."""
-        spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
-        for row, phase, start, end in self._events():
-            spans.setdefault((row, phase), []).append((start, end))
+                key, end = (tag.stage or 0, PHASES[tag.phase]), start + seconds
+                latest[key] = max(latest[key], end)
+                if communicates:
+                    talks.setdefault(key, start)
+                else:
+                    computed[key] = max(computed.get(key, 0.0), end)
         shape = self._rows, len(PHASES)
-        seconds, space, held = np.zeros(shape), np.zeros(shape), np.zeros(self._rows)
+        self._seconds, self._trailing, self._space = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self._change = np.zeros(shape)
+        self._held, self._talks = np.zeros(self._rows), np.full(shape, np.inf)
+        self._end, self._start_level = computed, dict[tuple[int, int], int]()
         before, at_start = 0.0, self._held_at(0.0)
-        for row, phase in sorted(spans, key=lambda each: max(end for _, end in spans[each])):
-            end = max(before, *(end for _, end in spans[row, phase]))
-            at_end = self._held_at(end)
-            # Gradients of weights that are apart run between those of inputs here, and after them in a pipeline.
-            seconds[row, phase] = covered(spans[row, phase]) if self._split and phase else end - before
-            space[row, phase] = max(0, self._most_between(before, end) - at_start)
+        *_, last = order = sorted(computed, key=lambda each: computed[each])
+        levels, before, at_start = self._levels(order), 0.0, self._inputs
+        for key, at_end in zip(order, levels, strict=True):
+            end, (row, phase) = computed[key], key
+            self._talks[key] = talks.get(key, np.inf) - before
+            self._seconds[key] = end - before
+            self._trailing[key] = latest[key] - end
+            until = trace.latency + 4 * self._soon if key == last else end
+            self._space[key] = max(0, self._most_between(before, until) - at_start)
+            self._start_level[key], self._change[key] = at_start, at_end - at_start
             if phase == FORWARD:
-                held[row] = max(0, at_end - at_start)
+                self._held[row] = at_end - at_start
             before, at_start = end, at_end
-        return seconds, space, held
+        if self._combines and not self._in_place:
+            self._sum_apart()
+
+    def _levels(self, order: Sequence[tuple[int, int]]) -> list[int]:
+        """Return the bytes that are held between runs of layers: inputs, and what later runs take or are outputs."""
+        program, place = self._program, {key: i for i, key in enumerate(order)}
+        owner, end = owners(program).tolist(), len(order)
+        made, until = dict[int, int](), dict[int, int]()
+        for op in program.ops:
+            at = place.get((op.tag.stage or 0, PHASES.get(op.tag.phase, BACKWARD)), end - 1)
+            for value in op.inputs:
+                until[owner[value]] = max(until.get(owner[value], 0), at)
+            for value in op.outputs:
+                made.setdefault(owner[value], at)
+        until |= {owner[value]: end for value in program.outputs}
+        changes = np.zeros(end + 1, np.int64)
+        for value, at in made.items():
+            if value not in self._given and until.get(value, at) > at:
+                changes[at] += program.types[value].bytes
+                changes[until[value]] -= program.types[value].bytes
+        return [int(each) for each in self._inputs + np.cumsum(changes)[:end]]
+
+    def _sum_apart(self) -> None:
+        """Count the memory of sums of gradients: each is made beside the sum before it."""
+        trace, program = self._trace, self._program
+        for number, start in zip(trace.op.tolist(), trace.start.tolist(), strict=True):
+            op = program.ops[number]
+            if op.kind == _ADD:
+                key = op.tag.stage or 0, PHASES[op.tag.phase]
+                level = self._held_at(start) + program.types[op.outputs[0]].bytes
+                self._space[key] = max(self._space[key], level - self._start_level[key])
+
+    @cached_property
+    def _soon(self) -> float:
+        return self._trace.latency * _SOON
 
     def _steps_at(self, begin: float, end: float) -> NDArray[np.int64]:
         """Bytes that are held from before the first moment to after the last one; equal ones differ by rounding."""
-        soon = self._trace.latency * _SOON
-        first = np.searchsorted(self._trace.memory_time, begin - soon, side="left")
-        last = np.searchsorted(self._trace.memory_time, end + soon, side="right")
+        first = np.searchsorted(self._trace.memory_time, begin - self._soon, side="left")
+        last = np.searchsorted(self._trace.memory_time, end + self._soon, side="right")
         return self._trace.memory_bytes[max(0, first - 1) : last]
 
     def _held_at(self, moment: float) -> int:
-        """Bytes once what ends then has freed its own, and before what begins then takes more."""
-        return int(self._steps_at(moment, moment).min(initial=np.iinfo(np.int64).max)) if moment else self._inputs
+        """Return the bytes that are held once what begins at a moment has taken its own."""
+        return int(self._steps_at(moment, moment)[-1:].sum()) or self._inputs
 
     def _most_between(self, begin: float, end: float) -> int:
-        soon = self._trace.latency * _SOON
-        return int(self._steps_at(begin + 2 * soon, end - 2 * soon).max(initial=0))
+        return int(self._steps_at(begin + 2 * self._soon, end - 2 * self._soon).max(initial=0))
 
-    @property
+    @cached_property
+    def _given(self) -> frozenset[int]:
+        return frozenset(self._program.inputs)
+
+    @cached_property
     def _inputs(self) -> int:
         """Bytes that are there from the start."""
         return sum(self._program.types[value].bytes for value in self._program.inputs)
 
-    def _crossing(self) -> tuple[tuple[TensorType, ...], ...]:
-        maker = {value: op.tag.stage or 0 for op in self._program.ops for value in op.outputs}
-        found = [dict[int, TensorType]() for _ in range(self._rows)]
+    # What goes from layer to layer
+
+    @cached_property
+    def _maker(self) -> dict[int, Tag]:
+        """Per value that an operation makes, the operation's tag."""
+        return {value: op.tag for op in self._program.ops for value in op.outputs}
+
+    @cached_property
+    def _crossings(self) -> list[tuple[dict[int, TensorType], dict[int, TensorType]]]:
+        """Per row and direction, the values that it sends onward."""
+        found = [(dict[int, TensorType](), dict[int, TensorType]()) for _ in range(self._rows)]
         for op in self._program.ops:
-            if op.tag.phase in PHASES and PHASES[op.tag.phase] == FORWARD:
+            at = op.tag.stage or 0
+            for value in op.inputs:
+                maker = self._maker.get(value)
+                if maker is None or op.tag.phase not in PHASES or maker.phase not in PHASES:
+                    continue
+                made, phase = maker.stage or 0, PHASES[maker.phase]
+                if PHASES[op.tag.phase] == FORWARD:
+                    for row in range(made, at):
+                        found[row][0][value] = self._program.types[value]
+                elif phase == BACKWARD or (phase == FORWARD and made > at):
+                    for row in range(at + 1, made + 1):
+                        found[row][1][value] = self._program.types[value]
+        return found
+
+    def _crossing(self) -> tuple[tuple[tuple[TensorType, ...], tuple[TensorType, ...]], ...]:
+        return tuple((tuple(down.values()), tuple(up.values())) for down, up in self._crossings)
+
+    def _boundaries(self) -> tuple[Column, Column]:
+        """Bytes that cross into each row by direction, and bytes that leave it for good."""
+        backward: dict[int, int] = {}
+        for op in self._program.ops:
+            if op.tag.phase != "forward":
                 for value in op.inputs:
-                    for row in range(maker.get(value, self._rows), op.tag.stage or 0):
-                        found[row][value] = self._program.types[value]
-        return tuple(tuple(each.values()) for each in found)
+                    backward[value] = min(backward.get(value, self._rows), op.tag.stage or 0)
+        enters, leaves = np.zeros((self._rows, 2)), np.zeros(self._rows)
+        for row, (down, up) in enumerate(self._crossings):
+            if row + 1 < self._rows:
+                enters[row + 1, FORWARD] = sum(each.bytes for each in down.values())
+            if row:
+                enters[row - 1, BACKWARD] = sum(each.bytes for each in up.values())
+            leaves[row] = sum(each.bytes for value, each in down.items() if backward.get(value, self._rows) > row)
+        return enters, leaves
+
+    def _onward(self) -> Column:
+        found = np.zeros((self._rows, 2))
+        for row, both in enumerate(self._crossings):
+            for way, values in enumerate(both):
+                mine = [v for v in values if (self._maker[v].stage or 0) == row and (row, way) in self._end]
+                if mine:
+                    found[row, way] = max(float(self._trace.ready[v]) for v in mine) - self._end[row, way]
+        return found
+
+    def _leads(self) -> tuple[Column, NDArray[np.int64]]:
+        computing = np.zeros(len(self._program.ops))
+        computing[self._trace.op[~self._trace.communicates]] = self._trace.seconds[~self._trace.communicates]
+        leads, taken_by = np.zeros((self._rows, 2)), np.repeat(np.arange(self._rows)[:, None], 2, axis=1)
+        sent = [set().union(*(both[way] for both in self._crossings)) for way in (FORWARD, BACKWARD)]
+        done, taking = np.zeros((self._rows, 2)), set[tuple[int, int]]()
+        for number, op in enumerate(self._program.ops):
+            way, row = PHASES.get(op.tag.phase, WEIGHT), op.tag.stage or 0
+            if way == WEIGHT:
+                continue
+            if (row, way) not in taking:
+                if any(v in sent[way] and (self._maker[v].stage or 0) != row for v in op.inputs):
+                    taking.add((row, way))
+                    leads[row, way] = done[row, way]
+                done[row, way] += computing[number]
+            for value in op.inputs:
+                between = range(row) if way == FORWARD else range(self._rows - 1, row, -1)
+                for at in between:
+                    if value in self._crossings[at][way] and taken_by[at, way] == at:
+                        taken_by[at, way] = row
+        return leads, taken_by
+
+    # Inputs and outputs that hold samples
+
+    def _samples(self) -> tuple[Column, tuple[frozenset[tuple[int, int]], ...], tuple[frozenset[tuple[int, int]], ...]]:
+        takers: dict[int, set[int]] = defaultdict(set)
+        for op in self._program.ops:
+            for value in op.inputs:
+                takers[value].add(op.tag.stage or 0)
+        own = np.zeros(self._rows)
+        shared, constants = ([set[tuple[int, int]]() for _ in range(self._rows)] for _ in range(2))
+        for value, piece in self._model.piece_of.items():
+            size, role = self._program.types[value].bytes, self._model.role_of(piece)
+            if role.batch_axis is not None and len(takers[value]) == 1:
+                own[takers[value].pop()] += size
+            elif not role.weight:
+                for row in takers[value]:
+                    (constants if role.batch_axis is None else shared)[row].add((value, size))
+        return own, tuple(map(frozenset, shared)), tuple(map(frozenset, constants))
+
+    def _joined(self) -> tuple[tuple[tuple[Joined, ...], tuple[Joined, ...]], ...]:
+        found = [(list[Joined](), list[Joined]()) for _ in range(self._rows)]
+        if not self._combines:
+            return tuple(((), ()) for _ in found)
+        for op in self._program.ops:
+            if op.kind != _JOIN or op.tag.name != _JOINING:
+                continue
+            row, way = op.tag.stage or 0, PHASES[op.tag.phase]
+            of_type = self._program.types[op.outputs[0]]
+            start = float(self._trace.ready[op.outputs[0]]) - self._cost("identity", (of_type,), (of_type,), {})
+            level = self._held_at(start) - self._start_level[row, way]
+            found[row][min(way, 1)].append(Joined(float(level), of_type.bytes, self._joining(of_type)))
+        return tuple((tuple(down), tuple(up)) for down, up in found)
+
+    def _joining(self, part: TensorType) -> tuple[float, ...]:
+        """Seconds to join a part with those of earlier micro-batches, beyond those to copy the first."""
+        rest = part.elements // part.shape[0] if part.shape else 1
+        flat = [part.shaped((turn * (part.elements // rest), rest)) for turn in range(2)]
+        found = []
+        for turn in TURNS[1:]:
+            before, both = (flat[1].shaped((n * flat[1].shape[0], rest)) for n in (turn, turn + 1))
+            found.append(self._cost("concat", (before, flat[1]), (both,), {"axis": 0}))
+        first = self._cost("identity", (part,), (part,), {})
+        return (0.0, *(max(0.0, each - first) for each in found))
+
+    # Weights, their gradients and the optimizer
 
     @cached_property
     def _first_taker(self) -> dict[int, tuple[int, Scope]]:
-        """Per value, the first layer and the first part of the network that take it."""
+        """Per value of the model, the first layer and the first part of the network that take it."""
         found: dict[int, tuple[int, Scope]] = {}
-        for op in self._program.ops:
+        for op in self._model.program.ops:
             for value in op.inputs:
                 found.setdefault(value, (op.tag.stage or 0, op.tag.scope))
         return found
@@ -269,7 +551,7 @@ class _Simulated:
     @cached_property
     def _roots(self) -> set[Scope]:
         """The first and the last part of the network, where no other has weights like them."""
-        model, program = self._model, self._program
+        model, program = self._model, self._model.program
         kinds: dict[Scope, list[str]] = {}
         for value, (_, scope) in self._first_taker.items():
             piece = model.piece_of.get(value)
@@ -281,13 +563,13 @@ class _Simulated:
         return {scope for scope in (*ends[:1], *ends[-1:]) if alike[tuple(sorted(kinds[scope]))] == 1}
 
     def _weights(self) -> tuple[tuple[Weight, ...], ...]:
-        model, program = self._model, self._program
+        model, program = self._model, self._model.program
         gradient = {
             model.role_of(piece).gradient_of: value
             for value, piece in zip(program.outputs, model.outputs, strict=True)
             if model.role_of(piece).gradient_of
         }
-        made_at = {value: number for number, op in enumerate(program.ops) for value in op.outputs}
+        made_at = {value: (number, op.tag) for number, op in enumerate(program.ops) for value in op.outputs}
         found: list[list[tuple[int, Weight]]] = [[] for _ in range(self._rows)]
         for value, piece in model.piece_of.items():
             if not model.role_of(piece).weight or value not in self._first_taker:
@@ -296,42 +578,170 @@ class _Simulated:
             made = of_type.shaped((0,)) if mine is None else program.types[mine]
             state = round(self._state * of_type.elements) if mine is not None else 0
             row, scope = self._first_taker[value]
-            copy = self._seconds("identity", (of_type,), (of_type,), {})
-            add = 0.0 if mine is None else self._adding(made)
-            how = scope, scope in self._roots, copy, add, replicas_of(piece, self._degrees)
-            each = Weight(of_type, made, *how, state)
-            found[row].append((-1 if mine is None else made_at.get(mine, -1), each))
+            number, add, first, ready = -1, 0.0, 0.0, 0.0
+            copy = self._cost("identity", (of_type,), (of_type,), {})
+            if mine is not None:
+                number, tag = made_at.get(mine, (-1, Tag()))
+                add = self._cost("add", (made, made), (made,), {})
+                first = self._cost("identity", (made,), (made,), {})
+                end = self._end.get((tag.stage or 0, PHASES.get(tag.phase, BACKWARD)), 0.0)
+                ready = float(self._trace.ready[self._combined.get(mine, mine)]) - end
+            how = scope, scope in self._roots, copy, add, first, replicas_of(piece, self._degrees)
+            found[row].append((number, Weight(of_type, made, *how, state, ready)))
         return tuple(tuple(each for _, each in sorted(row, key=lambda pair: pair[0])) for row in found)
 
     @cached_property
-    def _updated(self) -> Distributed | None:
-        """The program with the optimizer's step; None in inference."""
-        optimizer = self._family.optimizer(self._spec)
-        return None if optimizer is None else optimizer(self._model)
+    def _step(self) -> _Step | None:
+        """The optimizer's step; None in inference."""
+        optimizer = self._table.family.optimizer(self._table.spec)
+        if optimizer is None:
+            return None
+        model = self._model
+        names = {model.role_of(piece).gradient_of for piece in model.outputs}
+        trained = [model.program.types[value] for value, piece in model.piece_of.items() if piece.name in names]
+        return self._table.once(("step", tuple(trained), self._grad_dtype), lambda: _step_of(optimizer, model, trained))
 
-    @cached_property
-    def _numbers(self) -> int:
-        """Numbers of weights that the optimizer changes."""
-        pieces = self._model.piece_of.items()
-        trained = {self._model.role_of(piece).gradient_of for piece in self._model.outputs}
-        return sum(self._program.types[value].elements for value, piece in pieces if piece.name in trained)
-
-    @cached_property
+    @property
     def _state(self) -> float:
         """Bytes of the optimizer's state for each number of a weight."""
-        if self._updated is None:
-            return 0.0
-        more = set(self._updated.inputs) - set(self._model.inputs)
-        of_value = self._updated.piece_of.items()
-        return sum(self._updated.program.types[v].bytes for v, piece in of_value if piece in more) / self._numbers
+        return 0.0 if self._step is None else self._step.state
 
-    def _update(self) -> float:
-        """Seconds of the optimizer's step for each number of a weight."""
-        if self._updated is None:
+    def _update(self, numbers: int) -> float:
+        """Seconds of the optimizer's step for so many numbers, as one tensor of weights."""
+        if self._step is None or not numbers:
             return 0.0
-        program = self._updated.program
-        steps = program.ops[len(self._program.ops) :]
-        every = [
-            (op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes)) for op in steps
-        ]
-        return sum(self._seconds(*each) for each in every) / self._numbers
+        found = 0.0
+        for kind, taken, made, values in self._step.operations:
+            sized = [each.shaped((numbers,)) if each.shape else each for each in taken]
+            found += self._cost(kind, sized, [each.shaped((numbers,)) for each in made], values)
+        return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The optimizer's step of a network."""
+
+    state: float
+    """Bytes of its state for each number of a weight."""
+    operations: tuple[tuple[str, Types, Types, Values], ...]
+    """Its operations with the types of one weight."""
+
+
+def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:
+    updated, count, operations = optimizer(model), len(trained), list[tuple[str, Types, Types, Values]]()
+    types, more = updated.program.types, set(updated.inputs) - set(model.inputs)
+    for op in updated.program.ops[len(model.program.ops) :]:
+        each, rest = divmod(len(op.inputs), count)
+        of_one = [types[value] for value in op.inputs[::count]][:each]
+        others = [types[value] for value in op.inputs[len(op.inputs) - rest :]]
+        made = [types[value] for value in op.outputs[::count]]
+        operations.append((op.kind, [*of_one, *others], made, dict(op.attributes)))
+    state = sum(types[value].bytes for value, piece in updated.piece_of.items() if piece in more)
+    return _Step(state / sum(each.elements for each in trained), tuple(operations))
+
+
+_BUILT = 2
+"""Numbers of samples for which a network is cut before others are taken to follow from them."""
+
+
+def _cut_of(strategy: Strategy, split: bool) -> Hashable:
+    """What the program of a layer depends on."""
+    kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
+    cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
+    return strategy.tensor, strategy.context, *cut, *kernels, split
+
+
+def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
+    """Return the program for another number of samples; None where operations depend on it otherwise than by types."""
+    (first, model), (_, other), *_ = built.items()
+    if model.program.ops != other.program.ops:
+        return None
+    build, program, value_of = ProgramBuilder(model.program.name), model.program, dict[int, int]()
+    for value, piece in model.piece_of.items():
+        axis, of_type = model.role_of(piece).batch_axis, program.types[value]
+        if axis is not None:
+            size, rest = divmod(of_type.shape[axis] * rows, first)
+            if rest:
+                return None
+            of_type = of_type.resized(axis, size)
+        value_of[value] = build.input(program.value_name(value), of_type)
+    for op in program.ops:
+        taken = [value_of[value] for value in op.inputs]
+        value_of |= zip(op.outputs, build.append(op.kind, taken, op.attributes, op.tag), strict=True)
+    return replace(model, program=build.finish([value_of[value] for value in program.outputs]))
+
+
+def _weights_last(model: Distributed) -> Distributed:
+    """Return the program with gradients of weights after all others, as the blocks of a pipeline have them."""
+    ops = sorted(model.program.ops, key=lambda op: op.tag.phase == WEIGHT_PHASE)
+    return replace(model, program=replace(model.program, ops=tuple(ops)))
+
+
+_ADD, _JOIN = "add_in_place", "identity"
+_JOINING = "joined"
+"""Name of the operations that copy outputs of samples."""
+
+
+@dataclass(frozen=True)
+class _Combined:
+    program: Program
+    value_of: dict[int, int]
+    """Per output of the model before, the value that it ends in."""
+
+
+class _Combining:
+    """Writes what a micro-batch does with its results: sums of gradients, and copies of outputs that hold samples.
+
+    Results wait for the next computation of their device, as in `Partition`.
+    """
+
+    def __init__(self, model: Distributed) -> None:
+        self._model, self._program = model, model.program
+        self._types, self._inputs, self._ops = list(self._program.types), list(self._program.inputs), list[Op]()
+        self._place = {value: i for i, value in enumerate(self._program.outputs)}
+        self._pieces: list[Piece] = list(model.outputs)
+        self._instead: dict[int, int] = {}
+
+    def model(self) -> _Combined:
+        """Return the program that combines."""
+        changed = {v for op in self._program.ops if find_operator(op.kind).in_place for v in op.outputs}
+        waiting = list[tuple[int, Tag]]()
+        for op in self._program.ops:
+            if waiting and not find_operator(op.kind).pattern:
+                self._combine(waiting)
+                waiting = []
+            self._ops.append(op)
+            waiting += [(v, op.tag) for v in op.outputs if v in self._place and not self._stays(v, changed)]
+        self._combine(waiting)
+        outputs = tuple(self._instead.get(value, value) for value in self._program.outputs)
+        program = replace(
+            self._program,
+            types=tuple(self._types),
+            inputs=tuple(self._inputs),
+            ops=tuple(self._ops),
+            outputs=outputs,
+            names={},
+        )
+        return _Combined(program, self._instead)
+
+    def _stays(self, value: int, changed: set[int]) -> bool:
+        """Whether an output of samples was changed in place, and so stays an output for each micro-batch."""
+        return value in changed and self._joins(value)
+
+    def _joins(self, value: int) -> bool:
+        return self._model.role_of(self._pieces[self._place[value]]).batch_axis is not None
+
+    def _combine(self, waiting: Sequence[tuple[int, Tag]]) -> None:
+        for value, tag in sorted(waiting, key=lambda each: self._place[each[0]]):
+            joins = self._joins(value)
+            taken: tuple[int, ...] = (value,)
+            if not joins:
+                taken = (self._new(value), value)
+                self._inputs.append(taken[0])
+            made = self._instead[value] = self._new(value)
+            self._ops.append(Op(_JOIN if joins else _ADD, taken, (made,), (), replace(tag, name=_JOINING)))
+
+    def _new(self, like: int) -> int:
+        """Return a new value of the type of another one."""
+        self._types.append(self._types[like])
+        return len(self._types) - 1

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
 from tessel_core.ir.transforms.gradients import Gradients
 from tessel_core.ir.transforms.tensor import TensorParallel
@@ -117,30 +116,7 @@ class Family(ABC):
         """The same network with so many samples a step."""
 
 
-class ExampleFamily(Family):
-    """A family whose configurations are evaluated together, from the program of a small example."""
-
-    @abstractmethod
-    def example(self, spec: Any, layers: int) -> Spec:
-        """A small network of the same structure and so many layers.
-
-        Its numbers tell its `numbers` apart where 2 devices share layers.
-        Its `dtype` is one that no operation makes on its own.
-        """
-
-    def has_example(self, spec: Any) -> bool:
-        """Whether the example has the structure of this network."""
-        return True
-
-    @abstractmethod
-    def numbers(self, spec: Any, rows: int, tensor: int) -> dict[str, int]:
-        """The sizes that tensors have on one of `tensor` devices, by name, for so many samples.
-
-        Attributes of operations that are called like one of them are that size.
-        """
-
-
-class MlpFamily(ExampleFamily):
+class MlpFamily(Family):
     """Training with stochastic gradient descent."""
 
     name = "mlp"
@@ -171,13 +147,6 @@ class MlpFamily(ExampleFamily):
     def shared_side(self, spec: MlpSpec, tensor: int) -> int:
         """The one that tensor parallelism leaves whole."""
         return spec.width
-
-    def example(self, spec: MlpSpec, layers: int) -> MlpSpec:
-        return MlpSpec(layers, 22, 7, "fp32")
-
-    def numbers(self, spec: MlpSpec, rows: int, tensor: int) -> dict[str, int]:
-        """`shard` is a device's part of the width."""
-        return {"shard": spec.width // tensor, "width": spec.width, "rows": rows}
 
     def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
         return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
@@ -228,7 +197,7 @@ class GptWork:
         return self.network.dtype
 
 
-class GptFamily(ExampleFamily):
+class GptFamily(Family):
     """GPT-2, GPT-3 and others like them; trained with Adam."""
 
     name = "gpt"
@@ -279,37 +248,6 @@ class GptFamily(ExampleFamily):
     def shared_side(self, spec: GptWork, tensor: int) -> int:
         """That of the embedding, which is cut by its hidden side."""
         return spec.network.hidden // tensor
-
-    def example(self, spec: GptWork, layers: int) -> GptWork:
-        """A small network in a format that is as narrow, since Adam keeps masters of narrow weights alone."""
-        dtype = "fp16" if spec.dtype in NARROW else "fp64"
-        sequence, context = {"training": (5, 0), "prefill": (31, 5), "decode": (31, 12)}[spec.mode]
-        return GptWork(GptSpec(layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
-
-    def has_example(self, spec: GptWork) -> bool:
-        """Examples have no dropout."""
-        return not spec.network.dropout
-
-    def numbers(self, spec: GptWork, rows: int, tensor: int) -> dict[str, int]:
-        """`shard`, `qkv_shard` and `up_shard` are a device's parts; `room` is that of the cache."""
-        network = spec.network
-        hidden, positions = network.hidden, network.sequence
-        tokens = self.tokens(spec)
-        before = spec.context if spec.mode == "decode" else 0
-        return {
-            "shard": hidden // tensor,
-            "qkv_shard": 3 * hidden // tensor,
-            "up_shard": 4 * hidden // tensor,
-            "hidden": hidden,
-            "vocabulary": network.vocabulary,
-            "positions": positions,
-            "room": before + tokens,
-            "tokens": tokens,
-            "rows": rows,
-            "head_size": network.head_size,
-            "parts": tensor,
-            "at": before,
-        }
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
         """Everything that a published name stands for too."""

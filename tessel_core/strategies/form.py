@@ -15,7 +15,6 @@ from tessel_core.model import DeviceMesh
 from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
-from tessel_core.strategies.places import nodes_of
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER, RankOrder, every_rank_order
 from tessel_core.strategies.strategy import (
     GRADIENT_FORMATS,
@@ -26,6 +25,7 @@ from tessel_core.strategies.strategy import (
     can_be_shared,
     equal_devices,
 )
+from tessel_core.strategies.wiring import nodes_of
 
 Answer = str | bool
 """Text as typed, names of several choices joined by commas, or whether something is switched on."""

@@ -21,15 +21,19 @@ from tessel_core.ir.transforms.attention import AttentionKernel
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
-from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, StrategyResult, evaluate
+from tessel_core.strategies.configuration import Configuration, StrategyResult
+from tessel_core.strategies.evaluation import NOT_REACHED, confirmed, evaluate, simulated_layers
 from tessel_core.strategies.families import Family, Spec, Value
 from tessel_core.strategies.orders import DEFAULT_ORDER, usual_order
-from tessel_core.strategies.places import nodes_of
 from tessel_core.strategies.ranks import RankOrder, distinct_orders
 from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy
+from tessel_core.strategies.wiring import nodes_of
 
 MOST_CONFIGURATIONS = 200_000
 """Some minutes of work; more are refused before any is done."""
+
+CONFIRMED_LAYERS = 4000
+"""Layers, counted once for each micro-batch, that are simulated operation by operation after a grid: some seconds."""
 
 _LARGEST = 2**53
 
@@ -252,6 +256,8 @@ class GridResult:
     """Configurations of the grid that were left out because they take more devices than they may."""
     overlap: bool = True
     link_sharing: bool = False
+    evaluated: tuple[StrategyResult, ...] = ()
+    """Outcomes as `evaluate` gives them, before the best were simulated operation by operation."""
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -363,9 +369,11 @@ def evaluate_grid(
     link_sharing: bool = False,
     known: Mapping[Configuration, StrategyResult] = MappingProxyType({}),
 ) -> GridResult:
-    """All configurations of the grid that take at most so many devices, without it as many as the mesh has.
+    """Evaluate all configurations of the grid that take at most `most` devices, by default as many as the mesh has.
 
-    `known` outcomes, of the same family and mesh by the same rules, are taken over instead of being evaluated again.
+    Most are timed by blocks.  The best of each objective are simulated again operation by operation, as far as
+    `CONFIRMED_LAYERS` allows, until the best ones are those.  `known` outcomes (`GridResult.evaluated` of the same
+    family and mesh by the same rules) are taken over instead of being evaluated again.
     """
     most = most or len(mesh.devices)
     configurations = grid.configurations(family, most, nodes_of(mesh))
@@ -374,4 +382,29 @@ def evaluate_grid(
     found = {**known, **dict(zip(new, fresh, strict=True))}
     outcomes = tuple(found[each] for each in configurations)
     left_out = grid.too_large(most)
-    return GridResult(family, mesh, semantics, tuple(configurations), outcomes, left_out, overlap, link_sharing)
+    how = overlap, link_sharing, outcomes
+    whole = GridResult(family, mesh, semantics, tuple(configurations), outcomes, left_out, *how)
+    return _best_confirmed(whole, control)
+
+
+def _same(one: StrategyResult, other: StrategyResult) -> bool:
+    """Whether two results differ by rounding only."""
+    return one.peaks == other.peaks and math.isclose(one.latency, other.latency, rel_tol=1e-9)
+
+
+def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
+    """Return the grid with the best configuration of each objective simulated operation by operation."""
+    left = CONFIRMED_LAYERS
+    while not found.unreached and not (control is not None and control.stopped):
+        best = dict.fromkeys(i for name in OBJECTIVES for i in found.ranked(name)[:1] if found.outcomes[i].by_blocks)
+        outcomes = list(found.outcomes)
+        for i in best:
+            exact = confirmed(found.family, found.configurations[i], found.mesh, left)
+            if exact is not None:
+                left -= simulated_layers(found.configurations[i])
+                # Numbers that differ by rounding stay, so that equal strategies are equal.
+                outcomes[i] = replace(outcomes[i], by_blocks=False) if _same(outcomes[i], exact) else exact
+        if outcomes == list(found.outcomes):
+            break
+        found = replace(found, outcomes=tuple(outcomes))
+    return found

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from tessel_core.errors import InputError
-from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.model.layout import stage_device
 from tessel_core.networks.shapes import forward_half
@@ -157,48 +155,3 @@ def chain_schedulers() -> tuple[str, ...]:
     """The names of the schedulers that order stages in some form, one or two per device; the default first."""
     suiting = [name for name in SCHEDULERS if any(stage_form(name, 2, 4, several) for several in (1, 2))]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """A run of a stage, or, where `sends`, the transfers after it."""
-
-    stage: int
-    phase: int
-    micro_batch: int
-    turn: int
-    """How many micro-batches the stage has run before in this direction."""
-    sends: bool
-
-
-@dataclass(frozen=True)
-class IssueOrder:
-    """Everything in the order of the program."""
-
-    issues: tuple[Issue, ...]
-    in_turn: bool
-    """Whether every stage runs next to the micro-batches that it has run another, in both directions, and a device's
-    later stages end before its earlier ones."""
-    devices: int
-    """Stage s is on device s mod `devices`."""
-
-
-@lru_cache(maxsize=1024)
-def issue_order(
-    scheduler: str, devices: int, micro_batches: int, training: bool = True, stages_per_device: int = 1
-) -> IssueOrder:
-    """Runs that start together, then the transfers after them; raises InputError where the scheduler finds no order."""
-    issues, ran, in_turn = list[Issue](), defaultdict[tuple[int, int], set[int]](set), True
-    order = stage_order(scheduler, devices, micro_batches, training, stages_per_device)
-    for _, together in groupby(stage_runs(order), key=lambda run: run[0]):
-        step = list[Issue]()
-        for _, stage, kind, micro_batch in together:
-            phase = int(kind is BlockKind.BACKWARD)
-            before = ran[stage, phase]
-            in_turn = in_turn and (not before or not before.isdisjoint((micro_batch - 1, micro_batch + 1)))
-            step.append(Issue(stage, phase, micro_batch, len(before), sends=False))
-            before.add(micro_batch)
-        issues += [*step, *(replace(issue, sends=True) for issue in step)]
-    last = {issue.stage: place for place, issue in enumerate(issues) if not issue.sends}
-    falls = all(last[stage] > last.get(stage + devices, -1) for stage in last) or not training
-    return IssueOrder(tuple(issues), in_turn and falls, devices)

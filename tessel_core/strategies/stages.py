@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.transforms.expansion import DATA, EXPERT_DATA, REPLICAS
-from tessel_core.strategies.blocks import Blocks, BlockTable, Weight
+from tessel_core.strategies.blocks import BACKWARD, FORWARD, WEIGHT, Blocks, BlockTable, Joined, Weight
 from tessel_core.strategies.layouts import Matrix, maxima, sums
 from tessel_core.strategies.strategy import Strategy
 from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
+_WORTH_JOINING = 5e-5
+"""Share of a stage's memory below which an output that micro-batches join is not counted, as a loss per sample."""
+MAX_BUCKETED_WEIGHTS = 500
+"""Weights of a stage whose buckets are filled one by one; of more, each layer fills its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,12 @@ class Traffic:
     """To gather the updated weights at the end of the step."""
     adding: float
     """To add up the gradients of a micro-batch, or a replica's part of them."""
+    copying: float
+    """To copy the gradients of the first micro-batch, or a replica's part of them."""
     weights: float
     gradients: float
+    reduced: float
+    """Gradients once they are reduced at the end of the step."""
     state: float
     numbers: float
     """Numbers of weights that a replica updates."""
@@ -50,6 +58,16 @@ class StageCosts:
 
     seconds: tuple[float, float, float, float]
     """Of a micro-batch: forward, backward, gradients of weights where they are apart, and adding gradients up."""
+    copying: float
+    """Seconds to copy the gradients of the first micro-batch, in place of adding them."""
+    onward: tuple[float, float]
+    """Seconds from the end of a forward or backward until its outputs are there; negative where they are earlier."""
+    leads: tuple[float, float]
+    """Seconds of a forward or backward before it takes anything from another stage."""
+    talks: tuple[float, float, float]
+    """Seconds from the begin of a run to the first communication of the devices that share its layers."""
+    trailing: tuple[float, float, float]
+    """Seconds by which this communication outlasts a run."""
     tail: float
     """Seconds from the end of the last backward to the end of its reductions, where nothing else holds them up."""
     reducing: float
@@ -64,6 +82,22 @@ class StageCosts:
     """Bytes of a micro-batch between its forward and its backward."""
     peak: tuple[float, float]
     """Bytes of the running micro-batch at its fullest moment, in its forward and in its backward."""
+    first_peak: float
+    """The same of the first backward, whose gradients become those that stay."""
+    kept: float
+    """Bytes of a micro-batch between its backward and its gradients of weights, where these are apart."""
+    peak_of_weights: float
+    """Bytes of the running micro-batch at most while these gradients are made."""
+    samples: float
+    """Bytes of the inputs of one micro-batch; those of all are there from the start."""
+    constants: float
+    """Bytes of other inputs that are not weights."""
+    after: float
+    """Bytes at the end of the last backward, beyond `static`: gradients and those that are being reduced."""
+    joined: tuple[tuple[Joined, ...], tuple[Joined, ...]]
+    """Outputs that micro-batches join, forward and backward; levels are bytes within the running micro-batch."""
+    joined_bytes: tuple[float, float]
+    """Bytes of these for one micro-batch."""
 
 
 class Stages:
@@ -102,8 +136,9 @@ class Stages:
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
         """The stage of the layers from `first` to before `last`."""
-        rows = self.blocks(stage).stands_for[first:last].tobytes()
-        key = "stage", self._keys[self._classes[stage]], self.several, rows
+        rows = self.blocks(stage).stands_for[max(0, first - 1) : last + 1].tobytes()
+        ends = not first, last == len(self.blocks(stage).stands_for), self.strategy.pipeline > 1
+        key = "stage", self._keys[self._classes[stage]], self.several, ends, rows
         return self._table.once(key, lambda: self._stage(stage, first, last))
 
     def keys(self) -> tuple[object, ...]:
@@ -117,8 +152,8 @@ class Stages:
     def seconds(self, stage: int) -> Matrix:
         """Seconds of a micro-batch in a stage of the layers from i to before j, as [i, j], without traffic."""
         layers = self.blocks(stage).layers
-        each = layers.forward + layers.backward + layers.weight + (layers.adding if self.several else 0.0)
-        return sums(each)
+        each = layers.forward + layers.backward + layers.weight
+        return sums(each + layers.adding if self.several and self.strategy.scatters_at_once else each)
 
     def bytes(self, stage: int, held: int) -> Matrix:
         """Bytes of a stage of the layers from i to before j that holds so many micro-batches, as [i, j]."""
@@ -130,46 +165,145 @@ class Stages:
 
     def _stage(self, stage: int, first: int, last: int) -> StageCosts:
         blocks, strategy = self.blocks(stage), self.strategy
-        layers, rows = blocks.layers, blocks.stands_for[first:last].tolist()
-        traffic = self.traffic(stage)
-        mine, cut = [traffic[row] for row in rows], slice(first, last)
-        forward, backward, weight = layers.forward[cut], layers.backward[cut], layers.weight[cut]
-        adding = np.array([each.adding for each in mine]) if self.several else np.zeros(len(mine))
-        tail = reducing = 0.0
-        ready = weight if strategy.form.split else backward
+        rows = blocks.stands_for[first:last].tolist()
+        mine = [self.traffic(stage)[row] for row in rows]
+        runs = self._runs(stage, first, last)
+        seconds = [float(each.sum()) for each in runs]
+        adding, copying = (float(sum(getattr(each, name) for each in mine)) for name in ("adding", "copying"))
+        making = WEIGHT if strategy.form.split else BACKWARD
+        trailing = blocks.trailing[rows[-1], FORWARD], *blocks.trailing[rows[0], BACKWARD:]
         if strategy.scatters_at_once:
-            scatter = np.array([each.scatter for each in mine])
-            gather = np.array([each.gather for each in mine])
-            copy = np.array([each.copy for each in mine])
-            again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
-            if strategy.zero == 3:
-                forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
-                backward = backward + copy * strategy.reshard
-                # Nothing is gathered ahead of a run; in a pipeline, what a run scatters ends before the next begins.
-                forward[0] += gather[0] + sum(each.root for each in mine)
-                forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
-                exchanging = np.append(scatter[1:], 0.0) + again
-                backward, tail = np.maximum(backward, exchanging - adding), float(scatter[0])
-            elif self.several:
-                # In a pipeline, what is scattered has the time of the next forward, too.
-                hidden = float((backward + weight + adding).sum())
-                hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
-                backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
-                tail = float(scatter[0])
-            else:
-                tail, reducing = _reductions(ready, scatter.tolist())
+            seconds, tail, reducing = self._scattered(runs, mine)
+            bucket = 0.0
         else:
-            tail, reducing = _reductions(ready + adding, [each.reduce for each in mine])
-        update = sum(each.numbers for each in mine) * blocks.update + sum(each.update for each in mine)
+            tail, reducing, bucket = self._reduced(stage, rows, runs[making])
+            # These blocks add up gradients themselves.
+            seconds[making] -= adding * self.several
+        tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
+        numbers = round(sum(each.numbers for each in mine))
+        update = blocks.update(numbers) + sum(each.update for each in mine)
         weights, state = sum(each.weights for each in mine), sum(each.state for each in mine)
-        seconds = float(forward.sum()), float(backward.sum()), float(weight.sum()), float(adding.sum())
         gradients = np.array([each.gradients for each in mine])
-        peak, extra = self._peaks(blocks, cut, gradients)
-        parts, held = (weights, extra, state), float(layers.held[cut].sum())
-        return StageCosts(seconds, tail, reducing, update, sum(parts), parts, held, peak)
+        ends = not first, last == len(blocks.stands_for)
+        comes, goes, returns = _boundary(blocks, rows, *ends)
+        reduced = np.array([each.reduced for each in mine])
+        peak, first_peak = self._peaks(blocks, slice(first, last), gradients if self.several else reduced, bucket)
+        back = comes - goes + returns
+        parts = weights, float(gradients.sum()) * self.several, state
+        peak, first_peak = (peak[0] + comes, peak[1] + back), first_peak + back
+        held = float(blocks.held[rows].sum()) + comes - goes
+        sent = float(blocks.enters[rows[0] - 1, BACKWARD]) if first else 0.0
+        kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
+        ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
+        if strategy.scatters_at_once or not self.several:
+            # The simulated micro-batch keeps whole gradients; what stays of them is counted elsewhere.
+            gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
+            gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
+            ahead -= np.cumsum(gone[::-1]) - gone[::-1]
+        peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())
+        joined = _joined(blocks, rows)
+        if self._table.training:
+            least = _WORTH_JOINING * (sum(parts) + max(peak))
+            joined = _larger(joined[0], least), _larger(joined[1], least)
+        return StageCosts(
+            seconds=(seconds[0], seconds[1], seconds[2], adding * self.several),
+            copying=copying * self.several,
+            onward=(float(blocks.onward[rows[-1], FORWARD]), float(blocks.onward[rows[0], BACKWARD])),
+            leads=_leads(blocks, runs, first, last),
+            talks=self._talks(blocks, rows, runs),
+            trailing=(float(trailing[0]), float(trailing[1]), float(trailing[2])),
+            tail=tail,
+            reducing=reducing,
+            update=update,
+            static=sum(parts),
+            parts=parts,
+            held=held,
+            peak=peak,
+            first_peak=first_peak,
+            kept=kept,
+            peak_of_weights=kept + peak_of_weights,
+            samples=float(blocks.own_samples[rows].sum()) + _bytes_of(blocks.shared_samples, rows),
+            constants=_bytes_of(blocks.constants, rows),
+            after=0.0 if strategy.scatters_at_once else bucket + float(reduced.sum()) * (not self.several),
+            joined=joined,
+            joined_bytes=(sum(each.bytes for each in joined[0]), sum(each.bytes for each in joined[1])),
+        )
 
-    def _peaks(self, blocks: Blocks, cut: slice, gradients: Column) -> tuple[tuple[float, float], float]:
-        """Bytes of the running micro-batch at most, and those of gradients that stay from one to the next."""
+    def _runs(self, stage: int, first: int, last: int) -> tuple[Column, Column, Column]:
+        """Return the seconds of each layer by phase.
+
+        In the first layer of a run nothing waits for the communication of the layer before: the run begins later.
+        """
+        blocks, cut = self.blocks(stage), slice(first, last)
+        layers = blocks.layers
+        forward, backward = layers.forward[cut].copy(), layers.backward[cut].copy()
+        if first:
+            before, mine = blocks.stands_for[first - 1 : first + 1]
+            forward[0] -= max(0.0, blocks.onward[before, FORWARD] - blocks.leads[mine, FORWARD])
+        if last < len(blocks.stands_for):
+            mine, after = blocks.stands_for[last - 1 : last + 1]
+            backward[-1] -= max(0.0, blocks.onward[after, BACKWARD] - blocks.leads[mine, BACKWARD])
+        return forward, backward, layers.weight[cut]
+
+    @staticmethod
+    def _talks(blocks: Blocks, rows: list[int], runs: tuple[Column, Column, Column]) -> tuple[float, float, float]:
+        forward, backward, weight = runs
+        talks = blocks.talks[rows]
+        return (
+            _first_talk(forward, talks[:, FORWARD]),
+            _first_talk(backward[::-1], talks[::-1, BACKWARD]),
+            _first_talk(weight[::-1], talks[::-1, WEIGHT]),
+        )
+
+    def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
+        """Return seconds by phase, the tail and all reductions where each micro-batch scatters its gradients."""
+        strategy, (forward, backward, weight) = self.strategy, runs
+        adding = np.array([each.adding for each in mine]) * self.several
+        scatter = np.array([each.scatter for each in mine])
+        gather = np.array([each.gather for each in mine])
+        copy = np.array([each.copy for each in mine])
+        again = np.append(gather[:1], gather[:-1]) if strategy.reshard else np.zeros(len(mine))
+        tail, reducing = float(scatter[0]), 0.0
+        if strategy.zero == 3:
+            forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
+            backward = backward + copy * strategy.reshard
+            # Nothing is gathered ahead of a run; in a pipeline, what a run scatters ends before the next begins.
+            forward[0] += gather[0] + sum(each.root for each in mine)
+            forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
+            exchanging = np.append(scatter[1:], 0.0) + again
+            backward = np.maximum(backward, exchanging - adding)
+        elif self.several:
+            # In a pipeline, what is scattered has the time of the next forward, too.
+            hidden = float((backward + weight + adding).sum())
+            hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
+            backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
+        else:
+            tail, reducing = _reductions(weight if strategy.form.split else backward, scatter.tolist())
+        return [float(each.sum()) for each in (forward, backward, weight)], tail, reducing
+
+    def _reduced(self, stage: int, rows: list[int], backward: Column) -> tuple[float, float, float]:
+        """Return the seconds by which reductions end after the backward, of all of them, and the largest's bytes."""
+        blocks, degrees, limit = self.blocks(stage), self._wiring.ranks.degrees, max(1, self.strategy.bucket_bytes)
+        of_row = blocks.weights
+        overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
+        if not overs:
+            return 0.0, 0.0, 0.0
+        kind, place = "reduce_scatter" if self.strategy.zero else "allreduce", self._classes[stage]
+        largest = max((w.gradient.bytes for row in of_row for w in row), default=0)
+        if sum(len(of_row[row]) for row in rows) > MAX_BUCKETED_WEIGHTS:
+            reduce = [self.traffic(stage)[row].reduce for row in rows]
+            return *_reductions(backward, reduce), float(max(largest, limit))
+        tail = reducing = bucket = 0.0
+        for over in overs:
+            buckets = _filled(of_row, rows, backward, over, limit)
+            end, spent = -np.inf, [self._wiring.collective(place, kind, over, size) for size, _ in buckets]
+            for (size, ready), seconds in zip(buckets, spent, strict=True):
+                end, bucket = max(end, ready) + seconds, max(bucket, float(size))
+            tail, reducing = max(tail, end), max(reducing, sum(spent))
+        return tail, reducing, bucket
+
+    def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
+        """Return the most bytes of the running micro-batch forward and backward, and in the first one's backward."""
         layers, strategy = blocks.layers, self.strategy
         held = np.cumsum(layers.held[cut])
         forward = held - layers.held[cut] + layers.space_forward[cut]
@@ -181,22 +315,106 @@ class Stages:
             whole = layers.weights[cut] - roots
             two = whole + np.append(whole[1:], 0.0)
             gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
-        if self.several:
-            extra = float(gradients.sum())
-        else:
-            later = np.cumsum(gradients[::-1])[::-1] - gradients
-            backward, extra = backward + later, 0.0
-        return (float(forward.max()) + gathered, float(backward.max()) + gathered), extra
+        later = np.cumsum(gradients[::-1])[::-1] - gradients
+        # A bucket that is reduced is there twice.
+        buckets = np.where(later > 0, bucket, 0.0) if not self.several else 0.0
+        first = float((backward + later + buckets).max()) + gathered
+        rest = float(backward.max()) + gathered if self.several else first
+        return (float(forward.max()) + gathered, rest), first
 
-    def lags(self, bounds: list[int]) -> list[float]:
-        """Per stage but the last, seconds until what it makes has reached the next one."""
-        found = []
+    def sends(self, bounds: list[int]) -> tuple[list[float], list[float]]:
+        """Per stage but the last, seconds to send what it makes to the next one, and what that makes back to it."""
+        down, up = list[float](), list[float]()
         for stage, last in enumerate(bounds[1:-1]):
             blocks = self.blocks(stage)
-            tensors = blocks.crossing[blocks.stands_for[last - 1]]
             places = self.places[stage], self.places[stage + 1]
-            found.append(self._wiring.send(*places, tensors) if places[0] != places[1] else 0.0)
-        return found
+            there = blocks.crossing[blocks.stands_for[last - 1]][FORWARD]
+            back = blocks.crossing[blocks.stands_for[last]][BACKWARD]
+            apart = places[0] != places[1]
+            down.append(self._wiring.send(*places, there) if apart else 0.0)
+            up.append(self._wiring.send(places[1], places[0], back) if apart else 0.0)
+        return down, up
+
+
+def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last: int) -> tuple[float, float]:
+    """Return the seconds of a stage's forward and backward before they take anything from other stages."""
+    rows, found = blocks.stands_for, [0.0, 0.0]
+    if first:
+        taker = blocks.taken_by[rows[first - 1], FORWARD]
+        found[FORWARD] = _lead(blocks.leads[:, FORWARD], runs[FORWARD], rows[first:last], taker - rows[first - 1])
+    if last < len(rows):
+        taker = blocks.taken_by[rows[last], BACKWARD]
+        mine = rows[first:last][::-1]
+        found[BACKWARD] = _lead(blocks.leads[:, BACKWARD], runs[BACKWARD][::-1], mine, rows[last] - taker)
+    return found[0], found[1]
+
+
+def _lead(leads: Column, seconds: Column, rows: NDArray[np.int64], ahead: int) -> float:
+    """Return the seconds before layers take anything from others, the first of which is that many rows ahead."""
+    if ahead <= 1:
+        return float(leads[rows[0]])
+    free = int(np.append(abs(rows - rows[0]) >= ahead - 1, True).argmax())
+    return float(seconds[:free].sum()) + (float(leads[rows[free]]) if free < len(rows) else 0.0)
+
+
+def _first_talk(seconds: Column, talks: Column) -> float:
+    """Return the seconds from the begin of a run to its first communication, from those of its layers in turn."""
+    place = int(np.isfinite(talks).argmax())
+    return max(0.0, float(seconds[:place].sum() + talks[place]))
+
+
+def _boundary(blocks: Blocks, rows: list[int], begins: bool, ends: bool) -> tuple[float, float, float]:
+    """Return the bytes that come from the stage before, that go to the next for good, and that this returns.
+
+    `begins` and `ends` say that there is no stage before or after.
+    """
+    comes = 0.0 if begins else float(blocks.enters[rows[0], FORWARD])
+    if ends:
+        return comes, 0.0, 0.0
+    return comes, float(blocks.leaves[rows[-1]]), float(blocks.enters[rows[-1], BACKWARD])
+
+
+def _larger(some: tuple[Joined, ...], least: float) -> tuple[Joined, ...]:
+    """Return the outputs that have more bytes than `least`."""
+    return tuple(each for each in some if each.bytes > least)
+
+
+def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: list[int]) -> float:
+    """Return the bytes of inputs that some of the layers take, each counted once."""
+    return float(sum(size for _, size in {each for row in set(rows) for each in inputs[row]}))
+
+
+def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
+    """Return the outputs of a stage that micro-batches join, forward and backward."""
+    if not any(any(blocks.joined[row]) for row in set(rows)):
+        return (), ()
+    held = np.cumsum(blocks.held[rows])
+    found = list[Joined](), list[Joined]()
+    for place, row in enumerate(rows):
+        below = float(held[place] - blocks.held[row]), float(held[place])
+        for way in (FORWARD, BACKWARD):
+            found[way].extend(
+                Joined(each.level + below[way], each.bytes, each.seconds) for each in blocks.joined[row][way]
+            )
+    return tuple(found[0]), tuple(found[1])
+
+
+def _filled(
+    weights: tuple[tuple[Weight, ...], ...], rows: list[int], backward: Column, over: str, limit: int
+) -> list[tuple[int, float]]:
+    """Return the buckets of a stage's gradients: the bytes of each, and the seconds from the backward's end until it
+    is full, which are negative."""
+    found, held, now = list[tuple[int, float]](), 0, -float(backward.sum())
+    latest = -np.inf
+    for row, seconds in zip(rows[::-1], backward[::-1].tolist(), strict=True):
+        now += seconds
+        for weight in weights[row]:
+            if weight.over == over and weight.gradient.bytes:
+                held, latest = held + weight.gradient.bytes, max(latest, now + weight.ready)
+                if held >= limit:
+                    found.append((held, latest))
+                    held = 0
+    return [*found, (held, latest)] if held else found
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
@@ -213,15 +431,17 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
     """The traffic of one layer; groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
     seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
-    sizes = dict.fromkeys(("adding", "weights", "gradients", "state", "numbers"), 0.0)
+    sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
     for over in dict.fromkeys(each.over for each in weights):
         mine, degree = [each for each in weights if each.over == over], degrees.of(over)
         for each in mine:
             part = degree if shared else 1
             sizes["weights"] += each.type.bytes / (degree if at_once and strategy.zero == 3 else 1)
             sizes["gradients"] += each.gradient.bytes / (degree if at_once else 1)
+            sizes["reduced"] += each.gradient.bytes / part
             sizes["state"] += each.state / part
             sizes["adding"] += max(least_add, each.add / (degree if at_once else 1)) if each.add else 0.0
+            sizes["copying"] += max(least_add, each.first / (degree if at_once else 1)) if each.first else 0.0
             sizes["numbers"] += each.gradient.elements / part
         first = [each for each in mine if each.scope == weights[-1].scope]
         whole, made = _bytes(mine)

@@ -11,13 +11,21 @@ from numpy.typing import NDArray
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.expansion import CONTEXT, DATA, EXPERT, EXPERT_DATA, REPLICAS, TENSOR
 from tessel_core.ir.types import TensorType
-from tessel_core.model import Link
+from tessel_core.model import DeviceMesh, Link
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.ranks import RankCosts
 from tessel_core.strategies.ranks import Ranks
 
 Pattern = frozenset[bytes]
 """The different ways in which groups lie on nodes."""
+
+
+def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
+    """Return the node of each device; None where devices or links differ by more than the node."""
+    if len(mesh.kinds) > 1 or mesh.connections:
+        return None
+    links = {mesh.same_node_link, mesh.default_link} - {None}
+    return (0,) * len(mesh.devices) if len(links) < 2 else tuple(device.node for device in mesh.devices)
 
 
 class Wiring:

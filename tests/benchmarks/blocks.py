@@ -1,7 +1,9 @@
 """How near blocks come to simulating every operation: python tests/benchmarks/blocks.py [--small] [--seed N].
 
 Random strategies of all families are timed both ways.  Prints the shares within 1 % and 5 %, the errors of time and
-peak memory, and the configurations that differ most.  Fails where the median error of time is above 1 %.
+peak memory, and the configurations that differ most.  Those that exchange gradients after each micro-batch (ZeRO 2 and
+3) are also counted apart, since formulas say what hides these exchanges.  Fails where the median error of time is above
+1 %, or where fewer than three in four of the others are within 1 %.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ MOST_TOLD = 12
 
 
 def main() -> int:
-    """Print the comparison; 1 where the median is above 1 %."""
+    """Print the comparison; 1 where blocks are too far off."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--small", action="store_true", help="40 configurations in place of 300")
     asked.add_argument("--seed", type=int, default=0)
@@ -46,15 +48,19 @@ def main() -> int:
         outcome = BlockEngine(BlockTable(family, each.spec, MESH)).evaluate([each])[0]
         spent = [spent[0] + between - began, spent[1] + time.perf_counter() - between]
         errors = outcome.latency / trace.latency - 1, max(outcome.peaks) / max(trace.peak_memory) - 1
-        rows.append((*errors, f"{family.describe(each.spec)}: {each.strategy}"))
-    times, peaks = (np.abs([row[i] for row in rows]) for i in range(2))
+        rows.append((*errors, each.strategy.scatters_at_once, f"{family.describe(each.spec)}: {each.strategy}"))
     print(f"{len(rows)} configurations: operation by operation {spent[0]:.1f} s, blocks {spent[1]:.1f} s")
-    print(f"time: within 1 % {np.mean(times <= 0.01):.0%}, within 5 % {np.mean(times <= 0.05):.0%}")
-    for name, errors in (("time", times), ("peak memory", peaks)):
-        print(f"{name}: median {np.median(errors):.2%}, 90th percentile {np.quantile(errors, 0.9):.2%}")
+    others = [row for row in rows if not row[2]]
+    for what, some in (("all", rows), ("ZeRO 2 and 3", [row for row in rows if row[2]]), ("others", others)):
+        print(f"{what}: {len(some)}")
+        for i, name in enumerate(("time", "peak memory")):
+            errors = np.abs([row[i] for row in some] or [0.0])
+            shares = f"within 1 % {np.mean(errors <= 0.01):.0%}, within 5 % {np.mean(errors <= 0.05):.0%}"
+            print(f"  {name}: {shares}, median {np.median(errors):.2%}, 90th percentile {np.quantile(errors, 0.9):.2%}")
     for row in sorted(rows, key=lambda row: -abs(row[0]))[:MOST_TOLD]:
-        print(f"{row[0]:+.1%} time {row[1]:+.1%} memory  {row[2]}")
-    return int(np.median(times) > 0.01)
+        print(f"{row[0]:+.1%} time {row[1]:+.1%} memory  {row[3]}")
+    near = np.mean(np.abs([row[0] for row in others]) <= 0.01)
+    return int(np.median(np.abs([row[0] for row in rows])) > 0.01 or near < 0.75)
 
 
 def configurations(rng: random.Random, count: int) -> Iterator[tuple[Family, Configuration]]:

@@ -1,4 +1,4 @@
-"""A network without its repeated layers: of layers that follow each other and do the same, the first stands for all."""
+"""A shorter network in place of a deep one: runs of layers that repeat keep one repetition."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import cached_property
 
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Op, Program
+
+_PERIODS = (1, 2)
+"""Layers after which a network may repeat."""
 
 Reference = tuple[object, ...]
 """Where an operation finds an input, said in words that are the same for layers that do the same."""
@@ -23,10 +26,12 @@ class Condensed:
 
 
 def condensed(model: Distributed) -> Condensed:
-    """The forward pass of a network with one layer for each run of layers that do the same.
+    """Return the forward pass of a network with one repetition for each run of layers that repeat.
 
-    Two neighbours do the same where their operations, types and attributes are equal, and each takes values of its own
-    inputs, of inputs that all layers share, or of the layer before it.  A layer whose values others take as well stays.
+    Two layers are alike where their operations, types, attributes and the roles of their inputs are equal, and each
+    takes values of its own inputs, of inputs that all layers share, or of the layer before it.  Layers repeat one by
+    one, or in pairs, as where tensor parallelism cuts weights by columns and by rows in turn.  A layer whose values
+    are taken by others than the next layer stays.
     """
     return _Condensing(model).found()
 
@@ -72,7 +77,7 @@ class _Condensing:
         if maker == layer:
             return "own", self._place[value]
         if maker is None and takers == {layer}:
-            return "input", self._taken[layer][value], of_type
+            return "input", self._taken[layer][value], of_type, self._model.role_of(self._model.piece_of[value])
         if maker == layer - 1 and takers <= {layer - 1, layer}:
             return "before", self._taken[layer][value], of_type
         return "shared", value
@@ -90,17 +95,32 @@ class _Condensing:
         )
 
     def found(self) -> Condensed:
-        """The shorter network."""
+        """Return the shorter network."""
         signatures = [self._signature(layer) for layer in range(len(self._ops_of))]
         kept, stands_for = list[int](), list[int]()
         instead: dict[int, int] = {}
-        for layer, signature in enumerate(signatures):
-            if not kept or signature != signatures[layer - 1] or self._reaches_far(layer):
-                kept.append(layer)
-            else:
-                instead |= self._made(layer, kept[-1])
-            stands_for.append(len(kept) - 1)
+        layer = 0
+        while layer < len(signatures):
+            period, end = self._repetition(signatures, layer)
+            first, keep = len(kept), period + (end - layer) % period
+            kept += range(layer, layer + keep)
+            for place in range(end - layer):
+                stand_in = place if place < keep else keep - 1 - (keep - 1 - place) % period
+                stands_for.append(first + stand_in)
+                if place >= keep:
+                    instead |= self._made(layer + place, layer + stand_in)
+            layer = end
         return Condensed(self._shorter(kept, instead), tuple(stands_for))
+
+    def _repetition(self, signatures: list[object], first: int) -> tuple[int, int]:
+        """Return the period with which layers repeat from `first` on, and the layer at which they no longer do."""
+        for period in _PERIODS:
+            end = first + period
+            while end < len(signatures) and signatures[end] == signatures[end - period] and not self._reaches_far(end):
+                end += 1
+            if end - first >= 2 * period:
+                return period, end
+        return 1, first + 1
 
     def _reaches_far(self, layer: int) -> bool:
         """Whether a layer other than the next takes what it makes."""
