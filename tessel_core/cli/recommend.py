@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from tessel_core.cli import options
-from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
+from tessel_core.cli.named_model import named_model, short_name
+from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import find_mesh_file
-from tessel_core.cli.simulation_problem import assignments, given_sizes, listed, members, named_family, number_or_text
+from tessel_core.cli.simulation_problem import listed, members
 from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError, find
 from tessel_core.exports.launch import LAUNCHERS, Job
@@ -23,8 +24,8 @@ from tessel_core.ir.operators.formats import FP8
 from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.strategies.blocks import BlockTable
-from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import read_range
+from tessel_core.strategies.imported import ImportedFamily
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation, SearchRanges
@@ -83,16 +84,39 @@ class AskedRanges:
 @options.field_by_field
 def recommend(
     model: Annotated[
-        str, typer.Argument(help="A preset, such as llama-3.1-70b, a family, or a Hugging Face config.json.")
+        str,
+        typer.Argument(
+            help="A preset, such as llama-3.1-70b, a family, or a file: a Hugging Face config.json, an ONNX model, an "
+            "operator graph of a known network, or with --torch FILE.py:FUNCTION."
+        ),
     ],
     mesh: Annotated[str, typer.Option(help="The cluster: KIND-COUNT such as h100-64, a sample or a file.")],
-    global_batch: Annotated[int, typer.Option(min=1, help="Samples of one step, over all replicas.")],
+    global_batch: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Samples of one step, over all replicas. Samples of a file lie along the first axis of its inputs.",
+        ),
+    ],
     *,
     sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample. Default: the model's own.")] = None,
-    dtype: Annotated[str, typer.Option(help="Number format: bf16, fp16, fp32, or fp8 for its linear layers.")] = "bf16",
-    sizes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the model; repeatable.")
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Number format: bf16, fp16, fp32, or fp8 for its linear layers. Default: bf16; of ONNX, the file's."
+        ),
     ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An option of the model, mode=inference, or a size that an ONNX file leaves open; repeatable.",
+        ),
+    ] = None,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
+    ] = False,
     per_node: options.PerNode = None,
     memory: Annotated[float | None, typer.Option(min=1, help="Bytes of each device. Default: the cluster's.")] = None,
     asked: AskedRanges,
@@ -109,15 +133,26 @@ def recommend(
     launcher = None if launch is None else find(LAUNCHERS, launch, "--launch")
     if out is not None:
         check_place(out)
-    family, spec = _network(model, global_batch, sequence, dtype, sizes or ())
+    ranges = asked.ranges(fp8=dtype == FP8)
+    family, spec = named_model(
+        model,
+        global_batch,
+        torch=torch,
+        sequence=sequence,
+        dtype=dtype,
+        changes=sizes or (),
+        micro_batches=() if asked.micro_batch_size is None else ranges.micro_batch_size,
+    )
+    if isinstance(family, ImportedFamily):
+        ranges = replace(ranges, micro_batch_size=family.samples)
     place = find_mesh_file(mesh, per_node).mesh
     place = place if memory is None else place.with_capacity(round(memory))
-    question = Question(family, spec, place, asked.ranges(fp8=dtype == FP8))
+    question = Question(family, spec, place, ranges)
     blocks = BlockTable(family, spec, place)
     found = solve(lambda control: search(question, control, blocks), "s", time_limit)
     half = _half(question, blocks, time_limit) if found.best else None
     if launcher is not None and out is not None and found.best is not None:
-        job = Job(Path(model).stem if Path(model).is_file() else model, family, spec, found.best.strategy)
+        job = Job(short_name(model), family, spec, found.best.strategy)
         if objection := launcher.objection(job):
             raise InputError("--launch", objection)
         written = launcher.write(job)
@@ -128,18 +163,6 @@ def recommend(
     else:
         _show(found, half)
     raise typer.Exit(0 if found.best else 1)
-
-
-def _network(model: str, batch: int, sequence: int | None, dtype: str, sizes: Iterable[str]) -> tuple[Family, Spec]:
-    """The family and the network of it; InputError for sizes that it does not have."""
-    named = named_family(model)
-    if named is None:
-        raise InputError(model, "is no preset, no family and no Hugging Face config")
-    family, said = named
-    given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype == FP8 else dtype, "sequence": sequence}
-    given |= {name: number_or_text(value) for name, value in assignments(sizes).items()}
-    with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
-        return family, family.spec(**{**said, **given_sizes(family, given)})
 
 
 def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommendation | None:

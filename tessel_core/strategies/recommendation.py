@@ -70,7 +70,7 @@ class SearchRanges:
     def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
         """The same with every range said."""
         node = max(sum(d.node == node for d in mesh.devices) for node in {d.node for d in mesh.devices})
-        within = tuple(each for each in divisors(node) if devices % each == 0)
+        within = tuple(each for each in divisors(node) if devices % each == 0) if shared.weights else (1,)
         apart = tuple(each for each in divisors(node) if shared.sequence >= each * _TOKENS_APART) or (1,)
         experts = tuple(each for each in divisors(shared.experts) if devices % each == 0) if shared.experts else (1,)
         return replace(
@@ -80,6 +80,10 @@ class SearchRanges:
             expert=self.expert or experts,
             pipeline=self.pipeline or tuple(each for each in divisors(devices) if each <= layers),
         )
+
+    def without_training(self) -> SearchRanges:
+        """The same without what only training has."""
+        return replace(self, recompute=(Recompute.NONE,), zero=(0,))
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -111,6 +115,10 @@ class Question:
         """The number of devices that a strategy takes."""
         return self.first or len(self.mesh.devices)
 
+    @property
+    def _training(self) -> bool:
+        return self.family.optimizer(self.spec) is not None
+
     def strategies(self) -> Iterator[Strategy]:
         """Every strategy of the ranges that takes all devices and whose micro-batches come out even."""
         shared, devices = can_be_shared(self.family, self.family.with_batch(self.spec, 1)), self.devices
@@ -125,11 +133,11 @@ class Question:
                 pipeline,
                 context=context,
                 sequence_parallel=tensor > 1 and shared.sequence > 0,
-                grad_dtype=asked.grad_dtype,
+                grad_dtype=asked.grad_dtype if self._training else "",
                 fp8=asked.fp8,
                 compiled=asked.compiled,
             )
-            yield from self._variants(asked, usual)
+            yield from self._variants(asked if self._training else asked.without_training(), usual)
 
     @property
     def least_batch(self) -> int | None:

@@ -38,12 +38,13 @@ class ImportedModule:
     """How often each PyTorch operator occurs of which only the costs are known."""
 
 
-def import_module(target: str, dtype: str = "") -> ImportedModule:
+def import_module(target: str, dtype: str = "", samples: int | None = None) -> ImportedModule:
     """Execute `FILE.py:FUNCTION` and export the module that it returns, without weights; nothing is downloaded.
 
     The function returns a module and its example inputs, a tensor or a tuple of them, with samples along axis 0.  It
     runs on PyTorch's `meta` device, where tensors have no numbers.  `dtype` is the format of weights and inputs with
-    fractions; as the file has them where it is empty.
+    fractions; as the file has them where it is empty.  `samples` is how many there are along axis 0 of each input that
+    is as long there as the first; as the file has it where it is None.
 
     Raises InputError where the file cannot be run, returns something else, or cannot be exported: where shapes depend
     on numbers, for example.
@@ -51,10 +52,10 @@ def import_module(target: str, dtype: str = "") -> ImportedModule:
     path, name = asked_function(target)
     need_torch("tessel graph --torch")
     with no_silent_exit():
-        return _imported(target, path, name, dtype)
+        return _imported(target, path, name, dtype, samples)
 
 
-def _imported(target: str, path: str, name: str, dtype: str) -> ImportedModule:
+def _imported(target: str, path: str, name: str, dtype: str, samples: int | None) -> ImportedModule:
     import torch
 
     def made() -> Any:
@@ -68,12 +69,19 @@ def _imported(target: str, path: str, name: str, dtype: str) -> ImportedModule:
             raise InputError("dtype", f"must be a format of numbers with fractions, got {dtype!r}")
         module = module.to(wanted)
         given = tuple(each.to(wanted) if each.is_floating_point() else each for each in given)
+    if samples is not None:
+        given = tuple(_resized(each, given[0].shape[:1], samples) for each in given)
     try:
         with _quiet():
             exported = call(target, lambda: torch.export.export(module.eval(), given, strict=False))
     except InputError as error:
         raise InputError(target, f"cannot be exported: {error.why[:_LONGEST]}") from None
     return _Translation(target, exported, Path(path).stem).imported()
+
+
+def _resized(tensor: Any, usual: tuple[int, ...], samples: int) -> Any:
+    """An input for so many samples; itself where its first axis is not as long as usual."""
+    return tensor.new_empty((samples, *tensor.shape[1:])) if usual and tensor.shape[:1] == usual else tensor
 
 
 @contextmanager
