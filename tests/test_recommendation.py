@@ -28,6 +28,7 @@ from tessel_core.strategies.evaluation import Configuration
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.layouts import balanced, sums
 from tessel_core.strategies.naming import preset_names, preset_network
+from tessel_core.strategies.order_times import counts_for, extrapolated, order_of
 from tessel_core.strategies.recommendation import Question, SearchRanges, recommend
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
 from tessel_core.workbench.messages.recommendation import refusal
@@ -133,6 +134,26 @@ def test_many_micro_batches_follow_from_few() -> None:
     outcome = engine.evaluate([Configuration(asked.spec, strategy)])[0]
     trace = simulate_places(asked.family, asked.spec, strategy, EIGHT)
     assert outcome.latency == pytest.approx(trace.latency, rel=0.01)
+
+
+@pytest.mark.parametrize(("schedule", "devices", "several"), [("1f1b", 4, 1), ("1f1b", 8, 1), ("interleaved", 2, 2)])
+def test_uneven_stages_take_as_long_for_many_micro_batches_as_counted(
+    schedule: str, devices: int, several: int
+) -> None:
+    """Within .5 %, also where the busiest device is not the one that sets the pace of the first micro-batches."""
+    rng = np.random.default_rng(3)
+    seconds = np.zeros((devices * several, 4, 50))
+    seconds[:, 0] = 1 + 0.06 * rng.random(seconds[:, 0].shape)
+    seconds[:, 1] = seconds[:, 0] * (2 + 0.1 * rng.random(seconds[:, 0].shape))
+    seconds[:, 3] = 0.05 * seconds[:, 0]
+    lags, count = np.full((devices * several - 1, 50), 0.02), 40 * devices
+    known = counts_for(devices, several, count, repeats=True)
+    orders = [order_of(schedule, devices, few, several) for few in known.few]
+    fewer, more = (order.ends(seconds, lags) for order in orders)
+    least = (known.few[1] - known.few[0]) * orders[-1].busiest(seconds)
+    found = extrapolated(fewer, more, np.full(50, known.weights[-1] - 1), least)
+    exact = order_of(schedule, devices, count, several).ends(seconds, lags)
+    assert found.max(axis=0) == pytest.approx(exact.max(axis=0), rel=0.005)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
-from tessel_core.strategies.order_times import Order, counts_for, order_of
+from tessel_core.strategies.order_times import Order, counts_for, extrapolated, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
@@ -146,12 +146,12 @@ class BlockEngine:
             members = [every[number] for number in numbers]
             seconds = np.array([[stage.seconds for stage in each.stages] for each in members]).transpose(1, 2, 0)
             lags = np.array([each.lags for each in members]).reshape(len(members), -1).T
-            weights = np.array([counts[number].weights for number in numbers]).T
             orders = [order_of(schedule, devices, count, several) for count in few]
-            ends = sum(
-                (weight * order.ends(seconds, lags) for order, weight in zip(orders, weights, strict=True)),
-                start=np.zeros((devices * several, len(members))),
-            )
+            known = [order.ends(seconds, lags) for order in orders]
+            ends = known[-1]
+            if len(few) > 1:
+                share = np.array([counts[number].weights[-1] - 1 for number in numbers])
+                ends = extrapolated(known[0], ends, share, (few[1] - few[0]) * orders[-1].busiest(seconds))
             for i, number in enumerate(numbers):
                 found[number] = self._outcome(orders[-1], members[i], ends[:, i])
         return [each for each in found if each is not None]
