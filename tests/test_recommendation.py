@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers.terminal import Tessel, terminal
 
+from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh, mixed_mesh, uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.launch import LAUNCHERS, Job
@@ -20,7 +21,9 @@ from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.condensed import condensed
 from tessel_core.ir.verify import verify
 from tessel_core.model import DeviceMesh
+from tessel_core.rules import check_schedule
 from tessel_core.samples import WORKED_ANSWER
+from tessel_core.scheduling import solve_schedule
 from tessel_core.strategies.block_engine import BlockEngine
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.closely import look_at
@@ -29,9 +32,11 @@ from tessel_core.strategies.families import find_family
 from tessel_core.strategies.layouts import balanced, sums
 from tessel_core.strategies.naming import preset_names, preset_network
 from tessel_core.strategies.order_times import counts_for, extrapolated, order_of
-from tessel_core.strategies.recommendation import Question, SearchRanges, recommend
+from tessel_core.strategies.recommendation import Candidate, Question, SearchRanges, recommend
+from tessel_core.strategies.searched_order import SEARCHED_PIPELINES, search_order, searched_orders
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
 from tessel_core.workbench.messages.recommendation import refusal
+from tessel_core.workbench.messages.searched_order import order_sentences
 
 
 @pytest.fixture
@@ -235,8 +240,6 @@ def test_a_model_that_does_not_fit_names_the_closest() -> None:
 
 
 def test_a_stop_keeps_the_best_so_far() -> None:
-    from tessel_core.control import Control
-
     control = Control()
     control.cancel()
     found = recommend(question("llama-3-8b", EIGHT, 16, **SMALL), control)
@@ -263,6 +266,39 @@ def test_the_stages_of_an_answer_are_a_plan() -> None:
     assert look.schedule is not None
     assert look.schedule.makespan * 1e-9 == pytest.approx(best.outcome.latency, rel=0.2)
     assert sum(look.memory_parts.values()) == pytest.approx(best.peak, abs=4)
+
+
+def test_a_searched_order_is_never_longer_than_the_named_one() -> None:
+    """The steps differ by what the pipelines do; an order that is proved meets the bound of the plan."""
+    ranges = SearchRanges(pipeline=(2, 4), micro_batch_size=(1, 2), schedule=("1f1b", "gpipe"))
+    asked = question("llama-3-8b", EIGHT, 16, ranges, **SMALL)
+    table = BlockTable(asked.family, asked.spec, EIGHT)
+    orders = searched_orders(recommend(asked, table=table), table, Control(), 0.5)
+    assert len(orders) == SEARCHED_PIPELINES
+    assert [each.latency for each in orders] == sorted(each.latency for each in orders)
+    for each in orders:
+        strategy, schedule = each.candidate.strategy, each.schedule
+        named = solve_schedule(strategy.schedule, schedule.plan, strategy.micro_batches).drawable
+        assert named is not None
+        assert schedule.micro_batches == strategy.micro_batches
+        assert not check_schedule(schedule)
+        assert schedule.makespan <= named.makespan
+        saved = (named.makespan - schedule.makespan) * 1e-9
+        assert each.latency == pytest.approx(each.candidate.outcome.latency - saved)
+        assert each.bound <= each.latency
+        assert each.proved == (each.bound == each.latency)
+
+
+def test_an_order_that_is_not_the_shortest_is_shortened() -> None:
+    """Interleaved 1F1B takes micro-batches in groups, which is not best where the stages are uneven."""
+    asked = question("llama-3-8b", EIGHT, 16, **SMALL)
+    table = BlockTable(asked.family, asked.spec, EIGHT)
+    strategy = Strategy(2, 1, 4, 8, "interleaved", zero=2, stages_per_device=2)
+    outcome = BlockEngine(table).evaluate([Configuration(asked.spec, strategy)])[0]
+    found = search_order(table, Candidate(strategy, outcome), 2.0, Control())
+    assert found is not None
+    assert found.is_shorter
+    assert order_sentences([found])[0].startswith(f"{strategy.summary}: a step takes")
 
 
 def job(strategy: Strategy, name: str = "llama-3.1-70b") -> Job:
@@ -326,6 +362,22 @@ def test_the_command_answers_in_json(tessel: Tessel, tmp_path: Path) -> None:
     assert found["best"] == found["front"][0]
     assert found["best"]["latency_s"] >= found["bound_s"]
     assert out.read_text().startswith('"""')
+
+
+def test_the_command_writes_the_searched_order(tessel: Tessel, tmp_path: Path) -> None:
+    asked = ("recommend", "llama-3-8b", "--mesh", "h100-8", "--global-batch", "16", "--set", "layers=4")
+    more = ("--pipeline", "2", "--micro-batch-size", "1", "--order-seconds", ".3", "--json")
+    code, text, _ = tessel(*asked, *more, "--schedule-out", "order.schedule.json")
+    found = json.loads(text)
+    assert code == 0
+    for each in found["searched_orders"]:
+        assert each["bound_s"] <= each["latency_s"] <= each["strategy"]["latency_s"]
+    code, text, _ = tessel("check", "order.schedule.json")
+    assert code == 0
+    assert tessel(*asked, *more, "--schedule-out", "order.nothing")[0] == 2
+    code, text, error = tessel(*asked, *more, "--order-seconds", "0", "--schedule-out", "none.schedule.json")
+    assert json.loads(text)["searched_orders"] == []
+    assert "no order of a pipeline was searched" in error
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from tessel_core.cli.simulation_problem import listed, members
 from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError, find
 from tessel_core.exports.launch import LAUNCHERS, Job
-from tessel_core.exports.recommendation import recommendation_document
+from tessel_core.exports.recommendation import recommendation_document, searched_document
+from tessel_core.exports.table import export_for
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
 from tessel_core.ir.operators.formats import FP8
@@ -30,8 +31,15 @@ from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation, SearchRanges
 from tessel_core.strategies.recommendation import recommend as search
+from tessel_core.strategies.searched_order import (
+    SEARCH_SECONDS,
+    SEARCHED_PIPELINES,
+    SearchedOrder,
+    searched_orders,
+)
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
+from tessel_core.workbench.messages.searched_order import order_sentences
 
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
 _SHOWN = 3
@@ -120,6 +128,17 @@ def recommend(
     per_node: options.PerNode = None,
     memory: Annotated[float | None, typer.Option(min=1, help="Bytes of each device. Default: the cluster's.")] = None,
     asked: AskedRanges,
+    order_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help=f"Time to search a shorter order for each of the {SEARCHED_PIPELINES} fastest pipelines; 0 for none.",
+        ),
+    ] = SEARCH_SECONDS,
+    schedule_out: Annotated[
+        Path | None,
+        typer.Option(help="File for the shortest order of the fastest pipeline, of a kind that `tessel export` knows."),
+    ] = None,
     launch: Annotated[
         str | None, typer.Option(help=f"Write settings of the fastest strategy for one of {', '.join(LAUNCHERS)}.")
     ] = None,
@@ -131,8 +150,10 @@ def recommend(
     if (launch is None) != (out is None):
         raise InputError("--launch", "and --out go together: settings are written to a file")
     launcher = None if launch is None else find(LAUNCHERS, launch, "--launch")
-    if out is not None:
-        check_place(out)
+    for place in filter(None, (out, schedule_out)):
+        check_place(place)
+    if schedule_out is not None:
+        export_for(schedule_out.name)
     ranges = asked.ranges(fp8=dtype == FP8)
     family, spec = named_model(
         model,
@@ -145,11 +166,18 @@ def recommend(
     )
     if isinstance(family, ImportedFamily):
         ranges = replace(ranges, micro_batch_size=family.samples)
-    place = find_mesh_file(mesh, per_node).mesh
-    place = place if memory is None else place.with_capacity(round(memory))
-    question = Question(family, spec, place, ranges)
-    blocks = BlockTable(family, spec, place)
+    cluster = find_mesh_file(mesh, per_node).mesh
+    cluster = cluster if memory is None else cluster.with_capacity(round(memory))
+    question = Question(family, spec, cluster, ranges)
+    blocks = BlockTable(family, spec, cluster)
     found = solve(lambda control: search(question, control, blocks), "s", time_limit)
+    orders: tuple[SearchedOrder, ...] = ()
+    if order_seconds:
+        orders = solve(lambda control: searched_orders(found, blocks, control, order_seconds), "s", time_limit)
+    if schedule_out is not None and orders:
+        write_file(schedule_out, export_for(schedule_out.name).made(orders[0].schedule, orders[0].report))
+    elif schedule_out is not None:
+        print_notes(str(schedule_out), ["not written: no order of a pipeline was searched"])
     half = _half(question, blocks, time_limit) if found.best else None
     if launcher is not None and out is not None and found.best is not None:
         job = Job(short_name(model), family, spec, found.best.strategy)
@@ -159,9 +187,9 @@ def recommend(
         write_file(out, written.text.encode())
         print_notes(str(out), written.left_out)
     if json:
-        print_json(recommendation_document(found, half))
+        print_json(recommendation_document(found, half) | searched_document(found, orders))
     else:
-        _show(found, half)
+        _show(found, half, orders)
     raise typer.Exit(0 if found.best else 1)
 
 
@@ -176,7 +204,7 @@ def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommen
         return None
 
 
-def _show(found: Recommendation, half: Recommendation | None) -> None:
+def _show(found: Recommendation, half: Recommendation | None, orders: Sequence[SearchedOrder]) -> None:
     question = found.question
     screen = console(f"{question.family.describe(question.spec)} on {question.devices} devices of {question.mesh.name}")
     if found.best is None:
@@ -187,12 +215,13 @@ def _show(found: Recommendation, half: Recommendation | None) -> None:
     named = [("fastest", question, found.best)]
     if half is not None and half.best is not None:
         named.append(("half the devices", half.question, half.best))
+    named += [("searched order", question, each.shorter) for each in orders[:1] if each.is_shorter]
     named += [("less memory", question, each) for each in _spread(found.front[1:-1], _SHOWN)]
     named += [("least memory", question, each) for each in found.front[1:][-1:]]
     for title, of, candidate in named:
         rows.add_row(title, *_row(of, candidate))
     screen.print(rows)
-    for line in proof_sentences(found):
+    for line in (*proof_sentences(found), *order_sentences(orders)):
         screen.print(line, soft_wrap=True)
 
 

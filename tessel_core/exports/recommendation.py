@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
+from tessel_core.strategies.searched_order import SearchedOrder
 
 _FIELDS = (
     *("data", "tensor", "context", "expert", "pipeline", "stages_per_device", "micro_batches", "schedule", "zero"),
@@ -29,6 +31,24 @@ def recommendation_document(found: Recommendation, half: Recommendation | None =
         "half_the_devices": None if half is None else _strategy(half.question, half.best),
         "leanest": _strategy(question, found.leanest),
         **({} if found.best else {"status": "INFEASIBLE"}),
+    }
+
+
+def searched_document(found: Recommendation, orders: Sequence[SearchedOrder]) -> dict[str, object]:
+    """Pipelines in searched orders, those with the shortest step first."""
+    return {"searched_orders": [_searched(found.question, each) for each in orders]}
+
+
+def _searched(question: Question, each: SearchedOrder) -> dict[str, object]:
+    """The strategy in its named order, and what is known of the shorter one."""
+    return {
+        "strategy": _strategy(question, each.candidate),
+        "order": each.report.solver,
+        "latency_s": each.latency,
+        "bound_s": each.bound,
+        "makespan_s": each.makespan_s,
+        "named_makespan_s": each.named_makespan_s,
+        "proved": each.proved,
     }
 
 
