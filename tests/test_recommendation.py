@@ -247,6 +247,26 @@ def test_a_stop_keeps_the_best_so_far() -> None:
     assert found.best is None
 
 
+@pytest.mark.parametrize(
+    ("name", "batch", "sizes"),
+    [
+        ("llama-3-8b", 64, {"layers": 8}),
+        ("mixtral-8x7b", 32, {"layers": 4}),
+        ("gpt-6.7b", 64, {}),
+        ("mt5-large", 64, {}),
+    ],
+)
+def test_the_first_answer_is_a_good_one(name: str, batch: int, sizes: dict[str, int]) -> None:
+    """The first step that is told is within 3 % of the last, long before all configurations are bounded."""
+    control = Control()
+    found = recommend(question(name, EIGHT, batch, **sizes), control)
+    news = [each for each in control.history if each.objective is not None]
+    assert found.best is not None
+    assert float(news[0].objective or 0) <= found.best.outcome.latency * 1.03
+    assert float(news[-1].objective or 0) == found.best.outcome.latency
+    assert "timed" in news[0].phase
+
+
 def test_devices_of_one_stage_are_of_one_kind() -> None:
     mesh = mixed_mesh("h100", "a100")
     asked = question("llama-3-8b", mesh, 2 * len(mesh.devices), **SMALL)

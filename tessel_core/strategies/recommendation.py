@@ -21,6 +21,7 @@ from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.block_engine import BlockEngine, Staged
 from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.estimates import Estimates
 from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS
@@ -33,6 +34,8 @@ _TOKENS_APART = 4096
 """Fewest tokens of a sample on each device for which context parallelism is tried unless somebody asks for it."""
 _AT_FIRST, _AT_ONCE = 16, 256
 """Configurations that are timed before the clock and the bounds are looked at again; few until there is an answer."""
+_PROMISING = 32
+"""Configurations that are judged before all others, so that there is a good answer early."""
 _NEWS = 64
 """Configurations that are bounded between two pieces of news."""
 _TOO_LARGE = "it does not fit into the memory"
@@ -251,6 +254,8 @@ class _Search:
         self._room = min((limit for limit in limits if limit is not None), default=math.inf)
         self._reasons: dict[str, int] = {}
         self._nearest: tuple[Strategy, float] | None = None
+        self._timed, self._front = list[Candidate](), list[Candidate]()
+        self._bound, self._ruled_out, self._size = math.inf, 0, 0
 
     def found(self) -> Recommendation:
         """The recommendation."""
@@ -260,30 +265,46 @@ class _Search:
         if len(asked) > MOST_CONFIGURATIONS:
             why = f"have {len(asked):,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
             raise InputError("ranges", why)
-        every = sorted(((staged.least_seconds, staged) for staged in self._staged(asked)), key=lambda pair: pair[0])
-        timed, front, waiting, ruled_out = list[Candidate](), list[Candidate](), list[Staged](), 0
-        for seconds, staged in every:
+        self._size = len(asked)
+        first = self._promising(asked)
+        for begin in range(0, len(first), _AT_FIRST):
+            self._judge(list(self._staged(first[begin : begin + _AT_FIRST])))
+        self._judge(list(self._staged([each for each in asked if each not in set(first)])))
+        timed = sorted(self._timed, key=lambda each: (each.outcome.latency, each.peak))
+        reasons = dict(sorted(self._reasons.items(), key=lambda pair: -pair[1]))
+        complete = self._ruled_out + len(timed) + sum(reasons.values()) == len(asked)
+        nearest = None if timed else self._nearest
+        bound = self._bound if complete and self._bound < math.inf else None
+        return Recommendation(
+            self._question, tuple(timed), len(asked), self._ruled_out, reasons, nearest, bound, complete
+        )
+
+    def _promising(self, asked: Sequence[Strategy]) -> list[Strategy]:
+        """Strategies to begin with, so that there is a good answer early."""
+        spec, devices = self._question.spec, self._question.devices
+        rows = min(spec.batch // (each.data * each.micro_batches) for each in asked)
+        return Estimates(self._engine, spec, devices, rows).promising(asked, self._room, _PROMISING)
+
+    def _judge(self, every: Sequence[Staged]) -> None:
+        """Time these or rule them out, those with the least bound first."""
+        waiting = list[Staged]()
+        for seconds, staged in sorted(((each.least_seconds, each) for each in every), key=lambda pair: pair[0]):
             if self._control.stopped:
-                break
+                return
             least = staged.least_bytes
             if least > self._room:
                 self._refused(_TOO_LARGE)
                 self._keep_nearest(staged.asked.strategy, least)
-            elif any(c.outcome.latency <= seconds and c.peak <= least for c in front):
-                ruled_out += 1
+                continue
+            self._bound = min(self._bound, seconds)
+            if any(c.outcome.latency <= seconds and c.peak <= least for c in self._front):
+                self._ruled_out += 1
             else:
                 waiting.append(staged)
-            if len(waiting) >= (_AT_ONCE if timed else _AT_FIRST):
-                front = self._time(waiting, timed, front)
+            if len(waiting) >= (_AT_ONCE if self._timed else _AT_FIRST):
+                self._time(waiting)
                 waiting = []
-        self._time(waiting, timed, front)
-        timed.sort(key=lambda each: (each.outcome.latency, each.peak))
-        reasons = dict(sorted(self._reasons.items(), key=lambda pair: -pair[1]))
-        complete = ruled_out + len(timed) + sum(reasons.values()) == len(asked)
-        nearest = None if timed else self._nearest
-        fitting = (seconds for seconds, staged in every if staged.least_bytes <= self._room)
-        bound = next(fitting, None) if complete else None
-        return Recommendation(self._question, tuple(timed), len(asked), ruled_out, reasons, nearest, bound, complete)
+        self._time(waiting)
 
     def _no_division(self) -> str:
         """Why no configuration divides the batch, and the nearest batches that one divides."""
@@ -306,7 +327,7 @@ class _Search:
             if self._control.stopped:
                 return
             if number % _NEWS == 0:
-                self._control.report(f"{number:,} of {len(asked):,} configurations bounded", None, None)
+                self._tell(f"{number:,} of {len(asked):,} configurations bounded")
             reason = why_not(family, spec, strategy, mesh, Semantics.DEFAULT)
             if reason:
                 self._refused(reason)
@@ -322,8 +343,8 @@ class _Search:
             except InputError as error:
                 self._refused(error.why)
 
-    def _time(self, some: Sequence[Staged], timed: list[Candidate], front: list[Candidate]) -> list[Candidate]:
-        """Adds those that fit to the timed ones; the new front."""
+    def _time(self, some: Sequence[Staged]) -> None:
+        """Add those that fit to the timed ones and to the front."""
         new = list[Candidate]()
         for staged, outcome in zip(some, self._engine.timed(some), strict=True):
             if outcome.reason:
@@ -331,11 +352,14 @@ class _Search:
                 self._keep_nearest(staged.asked.strategy, max(outcome.peaks))
             else:
                 new.append(Candidate(staged.asked.strategy, outcome))
-        timed += new
-        if timed:
-            best = min(each.outcome.latency for each in timed)
-            self._control.report(f"{len(timed):,} configurations timed", Fraction(best), None)
-        return _front([*front, *new])
+        self._timed += new
+        self._front = _front([*self._front, *new])
+        self._tell(f"{len(self._timed):,} configurations timed")
+
+    def _tell(self, phase: str) -> None:
+        """News, with the best step so far."""
+        best = Fraction(self._front[0].outcome.latency) if self._front else None
+        self._control.report(phase, best, None)
 
     def _keep_nearest(self, strategy: Strategy, peak: float) -> None:
         if self._nearest is None or peak < self._nearest[1]:
