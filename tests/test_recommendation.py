@@ -189,6 +189,26 @@ def test_the_fastest_is_the_fastest_of_all(name: str, batch: int, sizes: dict[st
     assert found.simulated + found.ruled_out + sum(found.infeasible.values()) == found.configurations
 
 
+def test_a_bound_holds_where_a_late_stage_has_most_to_update() -> None:
+    """Its optimizer's step runs beside the last backward passes of the stages before."""
+    mesh = find_mesh("h100-2048")
+    asked = question("deepseek-v3", mesh, 15360, sequence=4096)
+    engine = BlockEngine(BlockTable(asked.family, asked.spec, mesh))
+    how = {"recompute": Recompute.FULL, "zero": 2, "expert": 8, "grad_dtype": "fp32"}
+    strategy = Strategy(512, 1, 4, 15, "1f1b", **how)  # type: ignore[arg-type]
+    staged = engine.staged(engine.with_layout(Configuration(asked.spec, strategy)))
+    assert staged.least_seconds <= engine.timed([staged])[0].latency
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-h2", "gpipe"])
+def test_a_bound_holds_for_every_order(schedule: str) -> None:
+    asked = question("llama-3-8b", EIGHT, 16, **SMALL)
+    engine = BlockEngine(BlockTable(asked.family, asked.spec, EIGHT))
+    for layout in ((), (5, 1, 1, 1), (1, 1, 1, 5)):
+        staged = engine.staged(Configuration(asked.spec, Strategy(2, 1, 4, 8, schedule, zero=1, layout=layout)))
+        assert staged.least_seconds <= engine.timed([staged])[0].latency
+
+
 def test_the_front_gets_slower_and_leaner() -> None:
     front = recommend(question("llama-3-8b", EIGHT, 16, **SMALL)).front
     assert len(front) > 1

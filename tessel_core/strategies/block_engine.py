@@ -42,16 +42,26 @@ class Staged:
     def least_seconds(self) -> float:
         """Seconds below which no order of these stages is: the work of a device, and the way to its first stage.
 
-        A device waits for its first micro-batch until the stages before have run; after its last backward of the first
-        of its stages, those before run theirs.  Then the optimizer's step comes.
+        A device waits for its first micro-batch until the stages before have run.  After its last backward come its
+        optimizer's step, and, where backward passes are whole, that of the stages before with the optimizer's step of
+        the first device.
         """
         seconds = [sum(stage.seconds[:3]) for stage in self.stages]
-        before = list(accumulate((one + 2 * lag for one, lag in zip(seconds, self.lags, strict=False)), initial=0.0))
+        way = zip(self.stages, seconds, self.lags, strict=False)
+        steps = [(stage.seconds[0] + lag, one - stage.seconds[0] + lag) for stage, one, lag in way]
+        there, back = (list(accumulate((step[i] for step in steps), initial=0.0)) for i in (0, 1))
         count, found = self.asked.strategy.micro_batches, 0.0
+        update = [
+            sum(stage.update for stage, place in zip(self.stages, self.device_of, strict=True) if place == device)
+            for device in range(1 + max(self.device_of))
+        ]
         for device in set(self.device_of):
             mine = [stage for stage, place in enumerate(self.device_of) if place == device]
             work = sum(count * seconds[stage] + (count - 1) * self.stages[stage].seconds[3] for stage in mine)
-            found = max(found, work + before[mine[0]] + sum(self.stages[stage].update for stage in mine))
+            end = there[mine[0]] + work
+            found = max(found, end + update[device])
+            if not self.asked.strategy.form.split:
+                found = max(found, end + back[mine[0]] + update[self.device_of[0]])
         return found
 
     @property
