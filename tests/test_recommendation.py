@@ -236,7 +236,9 @@ def test_the_worked_answer_is_what_the_search_says() -> None:
 
 def test_half_of_the_devices_take_longer() -> None:
     asked = question("llama-3-8b", EIGHT, 16, **SMALL)
-    whole, half = recommend(asked).best, recommend(replace(asked, first=4)).best
+    assert asked.halved is not None
+    assert replace(asked, first=7).halved is None
+    whole, half = recommend(asked).best, recommend(asked.halved).best
     assert whole is not None
     assert half is not None
     assert half.strategy.devices == 4
@@ -247,6 +249,15 @@ def test_a_batch_that_nothing_divides_names_the_nearest() -> None:
     ranges = SearchRanges(tensor=(1,), pipeline=(1,), context=(1,))
     with pytest.raises(InputError, match="the nearest that do: 8 and 16"):
         recommend(question("llama-3-8b", EIGHT, 12, ranges, **SMALL))
+
+
+def test_a_million_configurations_are_counted_and_refused() -> None:
+    """Without making them; the count is that of the configurations that are made."""
+    few = question("llama-3-8b", EIGHT, 64, **SMALL)
+    assert few.size == len(list(few.strategies()))
+    ranges = SearchRanges(stages_per_device=tuple(range(1, 2000)), micro_batch_size=tuple(range(1, 65)))
+    with pytest.raises(InputError, match=r"configurations, more than the 200,000 .* a second they would take"):
+        recommend(question("llama-3-8b", EIGHT, 64, ranges, **SMALL))
 
 
 def test_a_model_that_does_not_fit_names_the_closest() -> None:

@@ -195,9 +195,9 @@ def recommend(
 
 def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommendation | None:
     """The answer for half of the devices; None where there is none."""
-    if question.devices % 2:
+    asked = question.halved
+    if asked is None:
         return None
-    asked = replace(question, first=question.devices // 2)
     try:
         return solve(lambda control: search(asked, control, blocks), "s", time_limit)
     except InputError:
