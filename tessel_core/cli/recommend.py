@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import find_mesh_file
 from tessel_core.cli.simulation_problem import listed, members
 from tessel_core.cli.solving import solve
+from tessel_core.control import Control
 from tessel_core.errors import InputError, find
 from tessel_core.exports.launch import LAUNCHERS, Job
 from tessel_core.exports.recommendation import recommendation_document, searched_document
@@ -37,11 +39,14 @@ from tessel_core.strategies.searched_order import (
     SearchedOrder,
     searched_orders,
 )
+from tessel_core.sweeps.pools import PROCESSES, open_pool
+from tessel_core.sweeps.shared_search import recommend_shared
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
 from tessel_core.workbench.messages.searched_order import order_sentences
 
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
+Searcher = Callable[[Question, Control], Recommendation]
 _SHOWN = 3
 
 
@@ -143,6 +148,12 @@ def recommend(
         str | None, typer.Option(help=f"Write settings of the fastest strategy for one of {', '.join(LAUNCHERS)}.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for --launch.")] = None,
+    executor: Annotated[
+        str, typer.Option(help="Where --workers are: processes, or a Dask cluster dask://HOST:PORT.")
+    ] = PROCESSES,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that share the search, for large ranges. Default: none but this one.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds; the best so far counts then.")] = 600.0,
     json: Json = False,
 ) -> None:
@@ -170,7 +181,9 @@ def recommend(
     cluster = cluster if memory is None else cluster.with_capacity(round(memory))
     question = Question(family, spec, cluster, ranges)
     blocks = BlockTable(family, spec, cluster)
-    found = solve(lambda control: search(question, control, blocks), "s", time_limit)
+    with _searcher(blocks, executor, workers) as searcher:
+        found = solve(lambda control: searcher(question, control), "s", time_limit)
+        half = _half(question, searcher, time_limit) if found.best else None
     orders: tuple[SearchedOrder, ...] = ()
     if order_seconds:
         orders = solve(lambda control: searched_orders(found, blocks, control, order_seconds), "s", time_limit)
@@ -178,7 +191,6 @@ def recommend(
         write_file(schedule_out, export_for(schedule_out.name).made(orders[0].schedule, orders[0].report))
     elif schedule_out is not None:
         print_notes(str(schedule_out), ["not written: no order of a pipeline was searched"])
-    half = _half(question, blocks, time_limit) if found.best else None
     if launcher is not None and out is not None and found.best is not None:
         job = Job(short_name(model), family, spec, found.best.strategy)
         if objection := launcher.objection(job):
@@ -193,13 +205,23 @@ def recommend(
     raise typer.Exit(0 if found.best else 1)
 
 
-def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommendation | None:
+@contextmanager
+def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterator[Searcher]:
+    """How questions are answered: in this process, unless workers are asked for."""
+    if workers is None and executor == PROCESSES:
+        yield lambda question, control: search(question, control, blocks)
+        return
+    with open_pool(executor, workers) as pool:
+        yield lambda question, control: recommend_shared(question, pool, control)
+
+
+def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation | None:
     """The answer for half of the devices; None where there is none."""
     asked = question.halved
     if asked is None:
         return None
     try:
-        return solve(lambda control: search(asked, control, blocks), "s", time_limit)
+        return solve(lambda control: searcher(asked, control), "s", time_limit)
     except InputError:
         return None
 

@@ -246,7 +246,7 @@ class Recommendation:
     @property
     def front(self) -> tuple[Candidate, ...]:
         """Those that no other one equals or betters in time and memory, the fastest first."""
-        return tuple(_front(self.candidates))
+        return tuple(front_of(self.candidates))
 
     @property
     def leanest(self) -> Candidate | None:
@@ -427,7 +427,7 @@ class _Search:
             else:
                 new.append(Candidate(staged.asked.strategy, outcome))
         self._timed += new
-        self._front = _front([*self._front, *new])
+        self._front = front_of([*self._front, *new])
         self._tell(f"{len(self._timed):,} configurations timed")
 
     def _tell(self, phase: str) -> None:
@@ -440,7 +440,7 @@ class _Search:
             self._nearest = strategy, peak
 
 
-def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
+def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those that no other one betters in both."""
     found = list[Candidate]()
     for each in sorted(candidates, key=lambda c: (c.outcome.latency, c.peak)):
