@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers.terminal import Tessel, terminal
 
+from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh, mixed_mesh, uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.launch import LAUNCHERS, Job
@@ -20,7 +21,9 @@ from tessel_core.ir.transforms.checkpoint import Recompute
 from tessel_core.ir.transforms.condensed import condensed
 from tessel_core.ir.verify import verify
 from tessel_core.model import DeviceMesh
+from tessel_core.rules import check_schedule
 from tessel_core.samples import WORKED_ANSWER
+from tessel_core.scheduling import solve_schedule
 from tessel_core.strategies.block_engine import BlockEngine
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.closely import look_at
@@ -28,9 +31,12 @@ from tessel_core.strategies.evaluation import Configuration
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.layouts import balanced, sums
 from tessel_core.strategies.naming import preset_names, preset_network
-from tessel_core.strategies.recommendation import Question, SearchRanges, recommend
+from tessel_core.strategies.order_times import counts_for, extrapolated, order_of
+from tessel_core.strategies.recommendation import Candidate, Question, SearchRanges, recommend
+from tessel_core.strategies.searched_order import SEARCHED_PIPELINES, search_order, searched_orders
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
 from tessel_core.workbench.messages.recommendation import refusal
+from tessel_core.workbench.messages.searched_order import order_sentences
 
 
 @pytest.fixture
@@ -135,6 +141,26 @@ def test_many_micro_batches_follow_from_few() -> None:
     assert outcome.latency == pytest.approx(trace.latency, rel=0.01)
 
 
+@pytest.mark.parametrize(("schedule", "devices", "several"), [("1f1b", 4, 1), ("1f1b", 8, 1), ("interleaved", 2, 2)])
+def test_uneven_stages_take_as_long_for_many_micro_batches_as_counted(
+    schedule: str, devices: int, several: int
+) -> None:
+    """Within .5 %, also where the busiest device is not the one that sets the pace of the first micro-batches."""
+    rng = np.random.default_rng(3)
+    seconds = np.zeros((devices * several, 4, 50))
+    seconds[:, 0] = 1 + 0.06 * rng.random(seconds[:, 0].shape)
+    seconds[:, 1] = seconds[:, 0] * (2 + 0.1 * rng.random(seconds[:, 0].shape))
+    seconds[:, 3] = 0.05 * seconds[:, 0]
+    lags, count = np.full((devices * several - 1, 50), 0.02), 40 * devices
+    known = counts_for(devices, several, count, repeats=True)
+    orders = [order_of(schedule, devices, few, several) for few in known.few]
+    fewer, more = (order.ends(seconds, lags) for order in orders)
+    least = (known.few[1] - known.few[0]) * orders[-1].busiest(seconds)
+    found = extrapolated(fewer, more, np.full(50, known.weights[-1] - 1), least)
+    exact = order_of(schedule, devices, count, several).ends(seconds, lags)
+    assert found.max(axis=0) == pytest.approx(exact.max(axis=0), rel=0.005)
+
+
 @pytest.mark.parametrize(
     ("name", "batch", "sizes"), [("llama-3-8b", 16, SMALL), ("mixtral-8x7b", 16, {"layers": 4, "sequence": 1024})]
 )
@@ -161,6 +187,26 @@ def test_the_fastest_is_the_fastest_of_all(name: str, batch: int, sizes: dict[st
     assert (found.best.outcome.latency, found.leanest.peak) == (pytest.approx(best), leanest)
     assert found.bound_s <= best * (1 + 1e-9)
     assert found.simulated + found.ruled_out + sum(found.infeasible.values()) == found.configurations
+
+
+def test_a_bound_holds_where_a_late_stage_has_most_to_update() -> None:
+    """Its optimizer's step runs beside the last backward passes of the stages before."""
+    mesh = find_mesh("h100-2048")
+    asked = question("deepseek-v3", mesh, 15360, sequence=4096)
+    engine = BlockEngine(BlockTable(asked.family, asked.spec, mesh))
+    how = {"recompute": Recompute.FULL, "zero": 2, "expert": 8, "grad_dtype": "fp32"}
+    strategy = Strategy(512, 1, 4, 15, "1f1b", **how)  # type: ignore[arg-type]
+    staged = engine.staged(engine.with_layout(Configuration(asked.spec, strategy)))
+    assert staged.least_seconds <= engine.timed([staged])[0].latency
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-h2", "gpipe"])
+def test_a_bound_holds_for_every_order(schedule: str) -> None:
+    asked = question("llama-3-8b", EIGHT, 16, **SMALL)
+    engine = BlockEngine(BlockTable(asked.family, asked.spec, EIGHT))
+    for layout in ((), (5, 1, 1, 1), (1, 1, 1, 5)):
+        staged = engine.staged(Configuration(asked.spec, Strategy(2, 1, 4, 8, schedule, zero=1, layout=layout)))
+        assert staged.least_seconds <= engine.timed([staged])[0].latency
 
 
 def test_the_front_gets_slower_and_leaner() -> None:
@@ -190,7 +236,9 @@ def test_the_worked_answer_is_what_the_search_says() -> None:
 
 def test_half_of_the_devices_take_longer() -> None:
     asked = question("llama-3-8b", EIGHT, 16, **SMALL)
-    whole, half = recommend(asked).best, recommend(replace(asked, first=4)).best
+    assert asked.halved is not None
+    assert replace(asked, first=7).halved is None
+    whole, half = recommend(asked).best, recommend(asked.halved).best
     assert whole is not None
     assert half is not None
     assert half.strategy.devices == 4
@@ -201,6 +249,15 @@ def test_a_batch_that_nothing_divides_names_the_nearest() -> None:
     ranges = SearchRanges(tensor=(1,), pipeline=(1,), context=(1,))
     with pytest.raises(InputError, match="the nearest that do: 8 and 16"):
         recommend(question("llama-3-8b", EIGHT, 12, ranges, **SMALL))
+
+
+def test_a_million_configurations_are_counted_and_refused() -> None:
+    """Without making them; the count is that of the configurations that are made."""
+    few = question("llama-3-8b", EIGHT, 64, **SMALL)
+    assert few.size == len(list(few.strategies()))
+    ranges = SearchRanges(stages_per_device=tuple(range(1, 2000)), micro_batch_size=tuple(range(1, 65)))
+    with pytest.raises(InputError, match=r"configurations, more than the 200,000 .* a second they would take"):
+        recommend(question("llama-3-8b", EIGHT, 64, ranges, **SMALL))
 
 
 def test_a_model_that_does_not_fit_names_the_closest() -> None:
@@ -214,13 +271,31 @@ def test_a_model_that_does_not_fit_names_the_closest() -> None:
 
 
 def test_a_stop_keeps_the_best_so_far() -> None:
-    from tessel_core.control import Control
-
     control = Control()
     control.cancel()
     found = recommend(question("llama-3-8b", EIGHT, 16, **SMALL), control)
     assert not found.complete
     assert found.best is None
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "sizes"),
+    [
+        ("llama-3-8b", 64, {"layers": 8}),
+        ("mixtral-8x7b", 32, {"layers": 4}),
+        ("gpt-6.7b", 64, {}),
+        ("mt5-large", 64, {}),
+    ],
+)
+def test_the_first_answer_is_a_good_one(name: str, batch: int, sizes: dict[str, int]) -> None:
+    """The first step that is told is within 3 % of the last, long before all configurations are bounded."""
+    control = Control()
+    found = recommend(question(name, EIGHT, batch, **sizes), control)
+    news = [each for each in control.history if each.objective is not None]
+    assert found.best is not None
+    assert float(news[0].objective or 0) <= found.best.outcome.latency * 1.03
+    assert float(news[-1].objective or 0) == found.best.outcome.latency
+    assert "timed" in news[0].phase
 
 
 def test_devices_of_one_stage_are_of_one_kind() -> None:
@@ -242,6 +317,39 @@ def test_the_stages_of_an_answer_are_a_plan() -> None:
     assert look.schedule is not None
     assert look.schedule.makespan * 1e-9 == pytest.approx(best.outcome.latency, rel=0.2)
     assert sum(look.memory_parts.values()) == pytest.approx(best.peak, abs=4)
+
+
+def test_a_searched_order_is_never_longer_than_the_named_one() -> None:
+    """The steps differ by what the pipelines do; an order that is proved meets the bound of the plan."""
+    ranges = SearchRanges(pipeline=(2, 4), micro_batch_size=(1, 2), schedule=("1f1b", "gpipe"))
+    asked = question("llama-3-8b", EIGHT, 16, ranges, **SMALL)
+    table = BlockTable(asked.family, asked.spec, EIGHT)
+    orders = searched_orders(recommend(asked, table=table), table, Control(), 0.5)
+    assert len(orders) == SEARCHED_PIPELINES
+    assert [each.latency for each in orders] == sorted(each.latency for each in orders)
+    for each in orders:
+        strategy, schedule = each.candidate.strategy, each.schedule
+        named = solve_schedule(strategy.schedule, schedule.plan, strategy.micro_batches).drawable
+        assert named is not None
+        assert schedule.micro_batches == strategy.micro_batches
+        assert not check_schedule(schedule)
+        assert schedule.makespan <= named.makespan
+        saved = (named.makespan - schedule.makespan) * 1e-9
+        assert each.latency == pytest.approx(each.candidate.outcome.latency - saved)
+        assert each.bound <= each.latency
+        assert each.proved == (each.bound == each.latency)
+
+
+def test_an_order_that_is_not_the_shortest_is_shortened() -> None:
+    """Interleaved 1F1B takes micro-batches in groups, which is not best where the stages are uneven."""
+    asked = question("llama-3-8b", EIGHT, 16, **SMALL)
+    table = BlockTable(asked.family, asked.spec, EIGHT)
+    strategy = Strategy(2, 1, 4, 8, "interleaved", zero=2, stages_per_device=2)
+    outcome = BlockEngine(table).evaluate([Configuration(asked.spec, strategy)])[0]
+    found = search_order(table, Candidate(strategy, outcome), 2.0, Control())
+    assert found is not None
+    assert found.is_shorter
+    assert order_sentences([found])[0].startswith(f"{strategy.summary}: a step takes")
 
 
 def job(strategy: Strategy, name: str = "llama-3.1-70b") -> Job:
@@ -305,6 +413,22 @@ def test_the_command_answers_in_json(tessel: Tessel, tmp_path: Path) -> None:
     assert found["best"] == found["front"][0]
     assert found["best"]["latency_s"] >= found["bound_s"]
     assert out.read_text().startswith('"""')
+
+
+def test_the_command_writes_the_searched_order(tessel: Tessel, tmp_path: Path) -> None:
+    asked = ("recommend", "llama-3-8b", "--mesh", "h100-8", "--global-batch", "16", "--set", "layers=4")
+    more = ("--pipeline", "2", "--micro-batch-size", "1", "--order-seconds", ".3", "--json")
+    code, text, _ = tessel(*asked, *more, "--schedule-out", "order.schedule.json")
+    found = json.loads(text)
+    assert code == 0
+    for each in found["searched_orders"]:
+        assert each["bound_s"] <= each["latency_s"] <= each["strategy"]["latency_s"]
+    code, text, _ = tessel("check", "order.schedule.json")
+    assert code == 0
+    assert tessel(*asked, *more, "--schedule-out", "order.nothing")[0] == 2
+    code, text, error = tessel(*asked, *more, "--order-seconds", "0", "--schedule-out", "none.schedule.json")
+    assert json.loads(text)["searched_orders"] == []
+    assert "no order of a pipeline was searched" in error
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from tessel_core.cli import options
-from tessel_core.cli.output import Json, as_typed, console, print_json, print_notes, table
+from tessel_core.cli.named_model import named_model, short_name
+from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import find_mesh_file
-from tessel_core.cli.simulation_problem import assignments, given_sizes, listed, members, named_family, number_or_text
+from tessel_core.cli.simulation_problem import listed, members
 from tessel_core.cli.solving import solve
+from tessel_core.control import Control
 from tessel_core.errors import InputError, find
 from tessel_core.exports.launch import LAUNCHERS, Job
-from tessel_core.exports.recommendation import recommendation_document
+from tessel_core.exports.recommendation import recommendation_document, searched_document
+from tessel_core.exports.table import export_for
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
 from tessel_core.ir.operators.formats import FP8
@@ -25,13 +29,21 @@ from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import Schedule
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.closely import look_at
-from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import read_range
+from tessel_core.strategies.imported import ImportedFamily
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.price_tags import PriceTag, price_tags
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation, SearchRanges
 from tessel_core.strategies.recommendation import recommend as search
+from tessel_core.strategies.searched_order import (
+    SEARCH_SECONDS,
+    SEARCHED_PIPELINES,
+    SearchedOrder,
+    searched_orders,
+)
+from tessel_core.sweeps.pools import PROCESSES, open_pool
+from tessel_core.sweeps.shared_search import recommend_shared
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.recommendation import (
     idle_sentence,
@@ -39,8 +51,10 @@ from tessel_core.workbench.messages.recommendation import (
     proof_sentences,
     refusal,
 )
+from tessel_core.workbench.messages.searched_order import order_sentences
 
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
+Searcher = Callable[[Question, Control], Recommendation]
 _SHOWN = 3
 
 
@@ -91,19 +105,53 @@ class AskedRanges:
 @options.field_by_field
 def recommend(
     model: Annotated[
-        str, typer.Argument(help="A preset, such as llama-3.1-70b, a family, or a Hugging Face config.json.")
+        str,
+        typer.Argument(
+            help="A preset, such as llama-3.1-70b, a family, or a file: a Hugging Face config.json, an ONNX model, an "
+            "operator graph of a known network, or with --torch FILE.py:FUNCTION."
+        ),
     ],
     mesh: Annotated[str, typer.Option(help="The cluster: KIND-COUNT such as h100-64, a sample or a file.")],
-    global_batch: Annotated[int, typer.Option(min=1, help="Samples of one step, over all replicas.")],
+    global_batch: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Samples of one step, over all replicas. Samples of a file lie along the first axis of its inputs.",
+        ),
+    ],
     *,
     sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample. Default: the model's own.")] = None,
-    dtype: Annotated[str, typer.Option(help="Number format: bf16, fp16, fp32, or fp8 for its linear layers.")] = "bf16",
-    sizes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the model; repeatable.")
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Number format: bf16, fp16, fp32, or fp8 for its linear layers. Default: bf16; of ONNX, the file's."
+        ),
     ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An option of the model, mode=inference, or a size that an ONNX file leaves open; repeatable.",
+        ),
+    ] = None,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
+    ] = False,
     per_node: options.PerNode = None,
     memory: Annotated[float | None, typer.Option(min=1, help="Bytes of each device. Default: the cluster's.")] = None,
     asked: AskedRanges,
+    order_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help=f"Time to search a shorter order for each of the {SEARCHED_PIPELINES} fastest pipelines; 0 for none.",
+        ),
+    ] = SEARCH_SECONDS,
+    schedule_out: Annotated[
+        Path | None,
+        typer.Option(help="File for the shortest order of the fastest pipeline, of a kind that `tessel export` knows."),
+    ] = None,
     launch: Annotated[
         str | None, typer.Option(help=f"Write settings of the fastest strategy for one of {', '.join(LAUNCHERS)}.")
     ] = None,
@@ -111,9 +159,15 @@ def recommend(
     prices: Annotated[
         bool,
         typer.Option(
-            "--prices", help="Also say what more memory, other links, a moved layer and larger micro-batches change."
+            "--prices", help="Also show the effect of more memory, other links, a moved layer and larger micro-batches."
         ),
     ] = False,
+    executor: Annotated[
+        str, typer.Option(help="Where --workers are: processes, or a Dask cluster dask://HOST:PORT.")
+    ] = PROCESSES,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that share the search, for large ranges. Default: none but this one.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds; the best so far counts then.")] = 600.0,
     json: Json = False,
 ) -> None:
@@ -121,59 +175,83 @@ def recommend(
     if (launch is None) != (out is None):
         raise InputError("--launch", "and --out go together: settings are written to a file")
     launcher = None if launch is None else find(LAUNCHERS, launch, "--launch")
-    if out is not None:
-        check_place(out)
-    family, spec = _network(model, global_batch, sequence, dtype, sizes or ())
-    place = find_mesh_file(mesh, per_node).mesh
-    place = place if memory is None else place.with_capacity(round(memory))
-    question = Question(family, spec, place, asked.ranges(fp8=dtype == FP8))
-    blocks = BlockTable(family, spec, place)
-    found = solve(lambda control: search(question, control, blocks), "s", time_limit)
-    half = _half(question, blocks, time_limit) if found.best else None
-    schedule = look_at(question, found.best).schedule if found.best else None
+    for place in filter(None, (out, schedule_out)):
+        check_place(place)
+    if schedule_out is not None:
+        export_for(schedule_out.name)
+    ranges = asked.ranges(fp8=dtype == FP8)
+    family, spec = named_model(
+        model,
+        global_batch,
+        torch=torch,
+        sequence=sequence,
+        dtype=dtype,
+        changes=sizes or (),
+        micro_batches=() if asked.micro_batch_size is None else ranges.micro_batch_size,
+    )
+    if isinstance(family, ImportedFamily):
+        ranges = replace(ranges, micro_batch_size=family.samples)
+    cluster = find_mesh_file(mesh, per_node).mesh
+    cluster = cluster if memory is None else cluster.with_capacity(round(memory))
+    question = Question(family, spec, cluster, ranges)
+    blocks = BlockTable(family, spec, cluster)
+    with _searcher(blocks, executor, workers) as searcher:
+        found = solve(lambda control: searcher(question, control), "s", time_limit)
+        half = _half(question, searcher, time_limit) if found.best else None
+    orders: tuple[SearchedOrder, ...] = ()
+    if order_seconds:
+        orders = solve(lambda control: searched_orders(found, blocks, control, order_seconds), "s", time_limit)
+    if schedule_out is not None and orders:
+        write_file(schedule_out, export_for(schedule_out.name).made(orders[0].schedule, orders[0].report))
+    elif schedule_out is not None:
+        print_notes(str(schedule_out), ["not written: no order of a pipeline was searched"])
+    best = found.best
+    schedule = look_at(question, best, blocks).schedule if best else None
     tags: tuple[PriceTag, ...] = ()
-    if prices and found.best:
-        best = found.best
+    if prices and best:
         tags = solve(lambda control: price_tags(question, best, control, blocks), "s", time_limit)
-    if launcher is not None and out is not None and found.best is not None:
-        job = Job(Path(model).stem if Path(model).is_file() else model, family, spec, found.best.strategy)
+    if launcher is not None and out is not None and best is not None:
+        searched = next((each.schedule for each in orders if each.is_shorter and each.candidate == best), None)
+        job = Job(short_name(model), family, spec, best.strategy, searched=searched)
         if objection := launcher.objection(job):
             raise InputError("--launch", objection)
         written = launcher.write(job)
         write_file(out, written.text.encode())
         print_notes(str(out), written.left_out)
     if json:
-        print_json(recommendation_document(found, half, schedule, tags))
+        print_json(recommendation_document(found, half, schedule, tags) | searched_document(found, orders))
     else:
-        _show(found, half, schedule, tags)
-    raise typer.Exit(0 if found.best else 1)
+        _show(found, half, orders, schedule, tags)
+    raise typer.Exit(0 if best else 1)
 
 
-def _network(model: str, batch: int, sequence: int | None, dtype: str, sizes: Iterable[str]) -> tuple[Family, Spec]:
-    """The family and the network of it; InputError for sizes that it does not have."""
-    named = named_family(model)
-    if named is None:
-        raise InputError(model, "is no preset, no family and no Hugging Face config")
-    family, said = named
-    given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype == FP8 else dtype, "sequence": sequence}
-    given |= {name: number_or_text(value) for name, value in assignments(sizes).items()}
-    with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
-        return family, family.spec(**{**said, **given_sizes(family, given)})
+@contextmanager
+def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterator[Searcher]:
+    """How questions are answered: in this process, unless workers are asked for."""
+    if workers is None and executor == PROCESSES:
+        yield lambda question, control: search(question, control, blocks)
+        return
+    with open_pool(executor, workers) as pool:
+        yield lambda question, control: recommend_shared(question, pool, control)
 
 
-def _half(question: Question, blocks: BlockTable, time_limit: float) -> Recommendation | None:
+def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation | None:
     """The answer for half of the devices; None where there is none."""
-    if question.devices % 2:
+    asked = question.halved
+    if asked is None:
         return None
-    asked = replace(question, first=question.devices // 2)
     try:
-        return solve(lambda control: search(asked, control, blocks), "s", time_limit)
+        return solve(lambda control: searcher(asked, control), "s", time_limit)
     except InputError:
         return None
 
 
 def _show(
-    found: Recommendation, half: Recommendation | None, schedule: Schedule | None, tags: Sequence[PriceTag]
+    found: Recommendation,
+    half: Recommendation | None,
+    orders: Sequence[SearchedOrder],
+    schedule: Schedule | None,
+    tags: Sequence[PriceTag],
 ) -> None:
     question = found.question
     screen = console(f"{question.family.describe(question.spec)} on {question.devices} devices of {question.mesh.name}")
@@ -185,13 +263,14 @@ def _show(
     named = [("fastest", question, found.best)]
     if half is not None and half.best is not None:
         named.append(("half the devices", half.question, half.best))
+    named += [("searched order", question, each.shorter) for each in orders[:1] if each.is_shorter]
     named += [("less memory", question, each) for each in _spread(found.front[1:-1], _SHOWN)]
     named += [("least memory", question, each) for each in found.front[1:][-1:]]
     for title, of, candidate in named:
         rows.add_row(title, *_row(of, candidate))
     screen.print(rows)
     idle = [] if schedule is None else [idle_sentence(schedule)]
-    for line in (*proof_sentences(found), *idle, *price_sentences(found.best, tags)):
+    for line in (*proof_sentences(found), *order_sentences(orders), *idle, *price_sentences(found.best, tags)):
         screen.print(line, soft_wrap=True)
 
 

@@ -11,6 +11,7 @@ from tessel_core.strategies.price_tags import PriceTag
 from tessel_core.strategies.ranks import DEFAULT_RANK_ORDER
 from tessel_core.strategies.rates import step_rates
 from tessel_core.strategies.recommendation import Candidate, Question, Recommendation
+from tessel_core.strategies.searched_order import SearchedOrder
 
 _FIELDS = (
     *("data", "tensor", "context", "expert", "pipeline", "stages_per_device", "micro_batches", "schedule", "zero"),
@@ -51,6 +52,24 @@ def _price(question: Question, tag: PriceTag) -> dict[str, object]:
     """Return the change, the strategy after it, and whether that fits."""
     fits = not tag.candidate.outcome.reason
     return {"kind": tag.kind, "change": tag.change, "fits": fits, "strategy": _strategy(question, tag.candidate)}
+
+
+def searched_document(found: Recommendation, orders: Sequence[SearchedOrder]) -> dict[str, object]:
+    """Pipelines in searched orders, those with the shortest step first."""
+    return {"searched_orders": [_searched(found.question, each) for each in orders]}
+
+
+def _searched(question: Question, each: SearchedOrder) -> dict[str, object]:
+    """The strategy in its named order, and what is known of the shorter one."""
+    return {
+        "strategy": _strategy(question, each.candidate),
+        "order": each.report.solver,
+        "latency_s": each.latency,
+        "bound_s": each.bound,
+        "makespan_s": each.makespan_s,
+        "named_makespan_s": each.named_makespan_s,
+        "proved": each.proved,
+    }
 
 
 def _strategy(question: Question, candidate: Candidate | None) -> dict[str, object] | None:

@@ -18,7 +18,7 @@ from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.blocks import TURNS, WEIGHT, BlockTable
 from tessel_core.strategies.configuration import Configuration, StrategyResult
 from tessel_core.strategies.layouts import balanced
-from tessel_core.strategies.order_times import Order, StageTimes, counts_for, order_of
+from tessel_core.strategies.order_times import Order, StageTimes, counts_for, extrapolated, order_of
 from tessel_core.strategies.stages import StageCosts, Stages
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
@@ -51,23 +51,31 @@ class Staged:
 
     @property
     def least_seconds(self) -> float:
-        """Lower bound of the seconds of these stages in any order: the work of a device, and the way to it.
+        """Lower bound of the seconds of these stages in any order: the work of a device, and the way to it and back.
 
-        A device waits for its first micro-batch until the stages before have run.  Where backward passes are whole, the
-        stages before run theirs after its last one.  Then the optimizer's step comes.
+        A device waits for its first micro-batch until the stages before have run.  After its last backward comes its
+        optimizer's step.  Where backward passes are whole, those of the stages before come too, and then the
+        optimizer's step of the first device.
         """
-        split = self.asked.strategy.form.split
-        before = [0.0]
-        for stage, onward, back, after in zip(self.stages, self.lags, self.back, self.stages[1:], strict=False):
-            way = stage.seconds[0] - stage.leads[0] + stage.onward[0] + onward - after.leads[0]
-            way += 0.0 if split else after.onward[1] + back + stage.seconds[1] - stage.leads[1]
-            before.append(before[-1] + max(0.0, way))
+        there, back = [0.0], [0.0]
+        for stage, sending, returning, after in zip(self.stages, self.lags, self.back, self.stages[1:], strict=False):
+            forward = stage.seconds[0] - stage.leads[0] + stage.onward[0] + sending - after.leads[0]
+            backward = after.onward[1] + returning + stage.seconds[1] - stage.leads[1]
+            there.append(max(0.0, there[-1] + forward))
+            back.append(max(0.0, back[-1] + backward))
         count, found = self.asked.strategy.micro_batches, 0.0
-        for device in set(self.device_of):
-            mine = [stage for stage, place in enumerate(self.device_of) if place == device]
+        stages_on = {
+            device: [stage for stage, place in enumerate(self.device_of) if place == device]
+            for device in dict.fromkeys(self.device_of)
+        }
+        update = {device: sum(self.stages[stage].update for stage in mine) for device, mine in stages_on.items()}
+        for device, mine in stages_on.items():
             stages = [self.stages[stage] for stage in mine]
             work = sum(count * sum(each.seconds[:3]) + (count - 1) * each.seconds[3] + each.copying for each in stages)
-            found = max(found, work + before[mine[0]] + sum(each.update for each in stages))
+            end = there[mine[0]] + work
+            found = max(found, end + update[device])
+            if not self.asked.strategy.form.split:
+                found = max(found, end + back[mine[0]] + update[self.device_of[0]])
         return found
 
     @property
@@ -180,11 +188,11 @@ def timed(every: Sequence[Staged]) -> list[StrategyResult]:
         for numbers in (alike[i : i + at_once] for i in range(0, len(alike), at_once)):
             members = [every[number] for number in numbers]
             times = _times(members, max(few) if joins else 0)
-            weights = np.array([counts[number].weights for number in numbers]).T
-            ends = sum(
-                (weight * order.ends(times) for order, weight in zip(orders, weights, strict=True)),
-                start=np.zeros((devices * several, len(members))),
-            )
+            known = [order.ends(times) for order in orders]
+            ends = known[-1]
+            if len(few) > 1:
+                share = np.array([counts[number].weights[-1] - 1 for number in numbers])
+                ends = extrapolated(known[0], ends, share, (few[1] - few[0]) * orders[-1].busiest(times.seconds))
             for i, number in enumerate(numbers):
                 found[number] = _outcome(orders[-1], members[i], ends[:, i])
     return [each for each in found if each is not None]

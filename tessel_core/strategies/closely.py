@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.scheduling import solve_schedule
-from tessel_core.strategies.block_engine import BlockEngine
+from tessel_core.strategies.block_engine import BlockEngine, Staged
 from tessel_core.strategies.blocks import BlockTable
 from tessel_core.strategies.evaluation import Configuration
 from tessel_core.strategies.recommendation import Candidate, Question
@@ -28,10 +28,10 @@ class Look:
     """Bytes of that device at its fullest moment, by what they are."""
 
 
-def look_at(question: Question, candidate: Candidate) -> Look:
-    """The stages of a candidate, its schedule and its memory."""
+def look_at(question: Question, candidate: Candidate, table: BlockTable | None = None) -> Look:
+    """The stages of a candidate, its schedule and its memory; `table` has the blocks of the question."""
     strategy, peaks = candidate.strategy, candidate.outcome.peaks
-    table = BlockTable(question.family, question.spec, question.mesh)
+    table = table or BlockTable(question.family, question.spec, question.mesh)
     staged = BlockEngine(table).staged(Configuration(question.spec, strategy))
     fullest = max(range(len(peaks)), key=peaks.__getitem__)
     mine = [stage for s, stage in enumerate(staged.stages) if staged.device_of[s] == fullest]
@@ -40,7 +40,13 @@ def look_at(question: Question, candidate: Candidate) -> Look:
     parts = {"weights": weights, "gradients": gradients, "optimizer": state, "activations": max(0, rest)}
     if strategy.stages == 1:
         return Look(None, None, fullest, parts)
-    name = f"{question.family.name} P{strategy.pipeline} T{strategy.tensor} D{strategy.data}"
-    plan = stage_plan_of(name, staged, table.wiring(strategy).ranks, question.mesh)
+    plan = plan_of_stages(staged, table)
     report = solve_schedule(strategy.schedule, plan, strategy.micro_batches)
     return Look(plan, report.drawable, fullest, parts)
+
+
+def plan_of_stages(staged: Staged, table: BlockTable) -> MicroBatchPlan:
+    """The stages of a strategy as a plan that is called after its network and its degrees."""
+    strategy = staged.asked.strategy
+    name = f"{table.family.name} P{strategy.pipeline} T{strategy.tensor} D{strategy.data}"
+    return stage_plan_of(name, staged, table.wiring(strategy).ranks, table.mesh)

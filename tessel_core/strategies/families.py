@@ -91,6 +91,10 @@ class Family(ABC):
     def optimizer(self, spec: Any) -> Optimizer | None:
         """The optimizer that ends a step; None for inference, which has no backward either."""
 
+    def sample(self, spec: Any) -> tuple[Spec, float]:
+        """A network of the same layers that `forward` has a program of, and how many of it do as much work."""
+        return spec, 1.0
+
     @abstractmethod
     def tokens(self, spec: Any) -> int | None:
         """Tokens of one sample that a step takes; None for networks without tokens."""
@@ -268,7 +272,7 @@ class GptFamily(Family):
         return f"{spec.layers} x {spec.network.hidden}, {work}, batch {spec.batch}, {spec.dtype}{dropout}"
 
 
-_TRAINING, _INFERENCE = "training", "inference"
+TRAINING, INFERENCE = "training", "inference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +319,7 @@ class NetworkFamily(Family):
             *(Size(key, shown.label) for key, shown in numbers.items()),
             Size("batch", "Batch", 32),
             Size("dtype", "Formats", "bf16"),
-            Size("mode", "Mode", _TRAINING, (_TRAINING, _INFERENCE)),
+            Size("mode", "Mode", TRAINING, (TRAINING, INFERENCE)),
         )
 
     def spec(self, *values: Any, **named: Any) -> NetworkWork:
@@ -323,10 +327,10 @@ class NetworkFamily(Family):
         asked = {size.name: size.default for size in self.sizes if size.default is not None}
         asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
         preset = find(self._known.presets, str(asked["size"]), "size")
-        if asked["mode"] not in (_TRAINING, _INFERENCE):
-            raise InputError("mode", f"must be {_TRAINING} or {_INFERENCE}, got {asked['mode']!r}")
+        if asked["mode"] not in (TRAINING, INFERENCE):
+            raise InputError("mode", f"must be {TRAINING} or {INFERENCE}, got {asked['mode']!r}")
         own = {name: asked[name] for name in self._own if name in asked}
-        how = {"micro_batch": asked["batch"], "dtype": asked["dtype"], "training": asked["mode"] == _TRAINING}
+        how = {"micro_batch": asked["batch"], "dtype": asked["dtype"], "training": asked["mode"] == TRAINING}
         options = config_from(type(preset), changed_options(preset) | own | how)
         return NetworkWork(self.name, options)
 
@@ -352,7 +356,7 @@ class NetworkFamily(Family):
     def sizes_of(self, spec: NetworkWork) -> Mapping[str, Value]:
         """The sizes of its own, and what is done with it."""
         own: dict[str, Value] = {name: getattr(spec.options, name) for name in self._own}
-        mode = _TRAINING if spec.options.training else _INFERENCE
+        mode = TRAINING if spec.options.training else INFERENCE
         return {**own, "batch": spec.batch, "dtype": spec.dtype, "mode": mode}
 
     def with_batch(self, spec: NetworkWork, batch: int) -> NetworkWork:
@@ -361,7 +365,7 @@ class NetworkFamily(Family):
     def describe(self, spec: NetworkWork) -> str:
         """The network as `mt5, hidden 1024, training, batch 32, bf16`."""
         words = [f"{name} {value}" for name, value in changed_options(spec.options).items() if name in self._own]
-        mode = _TRAINING if spec.options.training else _INFERENCE
+        mode = TRAINING if spec.options.training else INFERENCE
         return ", ".join((self.name, *words, mode, f"batch {spec.batch}", spec.dtype))
 
 

@@ -124,6 +124,31 @@ class Order:
                 arrives[run] = end + onward[stage, phase] + late
         return ends[list(self.last)]
 
+    def busiest(self, seconds: Column) -> Column:
+        """Per configuration, seconds of a micro-batch on the device that has most to do; `seconds` as of `ends`."""
+        of_stage = seconds[:, : ADDING + 1].sum(axis=1)
+        of_device = np.zeros((self.devices, seconds.shape[-1]))
+        np.add.at(of_device, list(self.device_of), of_stage)
+        return np.asarray(of_device.max(axis=0))
+
+
+def extrapolated(fewer: Column, more: Column, share: Column, least: Column) -> Column:
+    """Ends for many micro-batches, from those for two small numbers of them.
+
+    The difference between these grows with the numbers: at first the slowest of other devices may set the pace, in the
+    end none is faster than the busiest device.
+
+    Parameters
+    ----------
+    fewer, more
+        Seconds by stage and configuration.
+    share
+        Per configuration, how often the difference between the two numbers comes again.
+    least
+        Per configuration, seconds of the busiest device for this difference.
+    """
+    return np.asarray(more + share * np.maximum(more - fewer, least))
+
 
 STAYS, NOWHERE = -1, -2
 """Outputs that the next stage takes on the same device, and runs whose outputs no other stage takes."""

@@ -39,10 +39,11 @@ def step_rates(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh,
 @lru_cache(maxsize=256)
 def model_flops(family: Family, spec: Spec) -> float:
     """FLOPs of the matrix products of one step; of causal attention only the scores that are not masked count."""
-    program = family.build(spec).program
+    sample, times = family.sample(spec)
+    program = family.build(sample).program
     forward = 0.0
     for op in program.ops:
         if op.kind in PRODUCTS and op.tag.phase == "forward":
             types = program.types_of(op.inputs), program.types_of(op.outputs)
             forward += find_operator(op.kind).work(*types, dict(op.attributes)).flops
-    return forward * (1 + _BACKWARD_PRODUCTS * (family.optimizer(spec) is not None))
+    return times * forward * (1 + _BACKWARD_PRODUCTS * (family.optimizer(spec) is not None))

@@ -9,10 +9,12 @@ on memory counts what stays all the time, and the micro-batches that any order h
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -21,18 +23,24 @@ from tessel_core.ir.transforms.context import ContextMethod
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.block_engine import BlockEngine, Staged
 from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.estimates import Estimates
 from tessel_core.strategies.evaluation import Configuration, StrategyResult
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS
 from tessel_core.strategies.orders import usual_order
 from tessel_core.strategies.ranks import RankOrder
 from tessel_core.strategies.strategy import CanBeShared, Semantics, Strategy, can_be_shared, why_not
+from tessel_core.units import show_time
 
 FAST_ORDER = "1f1b"
 _TOKENS_APART = 4096
 """Fewest tokens of a sample on each device for which context parallelism is tried unless somebody asks for it."""
 _AT_FIRST, _AT_ONCE = 16, 256
 """Configurations that are timed before the clock and the bounds are looked at again; few until there is an answer."""
+CONFIGURATIONS_PER_SECOND = 300
+"""Measured on two cores: 310 of Llama 3.1 70B on 64 H100s, 360 of DeepSeek-V3 on 2,048."""
+_PROMISING = 32
+"""Configurations that are judged before all others, so that there is a good answer early."""
 _NEWS = 64
 """Configurations that are bounded between two pieces of news."""
 _TOO_LARGE = "it does not fit into the memory"
@@ -70,7 +78,7 @@ class SearchRanges:
     def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
         """The same with every range said."""
         node = max(sum(d.node == node for d in mesh.devices) for node in {d.node for d in mesh.devices})
-        within = tuple(each for each in divisors(node) if devices % each == 0)
+        within = tuple(each for each in divisors(node) if devices % each == 0) if shared.weights else (1,)
         apart = tuple(each for each in divisors(node) if shared.sequence >= each * _TOKENS_APART) or (1,)
         experts = tuple(each for each in divisors(shared.experts) if devices % each == 0) if shared.experts else (1,)
         return replace(
@@ -80,6 +88,10 @@ class SearchRanges:
             expert=self.expert or experts,
             pipeline=self.pipeline or tuple(each for each in divisors(devices) if each <= layers),
         )
+
+    def without_training(self) -> SearchRanges:
+        """The same without what only training has."""
+        return replace(self, recompute=(Recompute.NONE,), zero=(0,))
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -111,45 +123,19 @@ class Question:
         """The number of devices that a strategy takes."""
         return self.first or len(self.mesh.devices)
 
-    def strategies(self) -> Iterator[Strategy]:
-        """Every strategy of the ranges that takes all devices and whose micro-batches come out even."""
-        shared, devices = can_be_shared(self.family, self.family.with_batch(self.spec, 1)), self.devices
-        asked = self.ranges.filled(shared, self.mesh, devices, self.spec.layers)
-        for tensor, context, pipeline in product(asked.tensor, asked.context, asked.pipeline):
-            data, rest = divmod(devices, tensor * context * pipeline)
-            if rest or not data:
-                continue
-            usual = Strategy(
-                data,
-                tensor,
-                pipeline,
-                context=context,
-                sequence_parallel=tensor > 1 and shared.sequence > 0,
-                grad_dtype=asked.grad_dtype,
-                fp8=asked.fp8,
-                compiled=asked.compiled,
-            )
-            yield from self._variants(asked, usual)
+    @property
+    def halved(self) -> Question | None:
+        """The same on half of the devices, the first ones; None where they are odd in number."""
+        return None if self.devices % 2 else replace(self, first=self.devices // 2)
 
     @property
-    def least_batch(self) -> int | None:
-        """The least batch that some configuration of the ranges divides; None where there is no configuration."""
-        shared = can_be_shared(self.family, self.family.with_batch(self.spec, 1))
-        asked = self.ranges.filled(shared, self.mesh, self.devices, self.spec.layers)
-        groups = {math.prod(each) for each in product(asked.tensor, asked.context, asked.pipeline)}
-        whole = [self.devices // group for group in groups if self.devices % group == 0]
-        return min(whole) * min(asked.micro_batch_size) if whole else None
+    def size(self) -> int:
+        """The number of strategies, counted without making them."""
+        return sum(math.prod(map(len, axes)) for _, _, axes in self._groups())
 
-    def _variants(self, asked: SearchRanges, usual: Strategy) -> Iterator[Strategy]:
-        """Every strategy of these degrees."""
-        zeros = asked.zero if usual.data * usual.context > 1 else (0,)
-        methods = asked.context_method if usual.context > 1 else asked.context_method[:1]
-        orders = self._orders(asked, usual.pipeline)
-        for size in asked.micro_batch_size:
-            count, left = divmod(self.spec.batch, usual.data * size)
-            if left or not count:
-                continue
-            axes = (asked.expert, methods, asked.recompute, zeros, asked.rank_order, orders)
+    def strategies(self) -> Iterator[Strategy]:
+        """Every strategy of the ranges that takes all devices and whose micro-batches come out even."""
+        for usual, count, axes in self._groups():
             for expert, method, recompute, zero, ranks, (schedule, several) in product(*axes):
                 yield replace(
                     usual,
@@ -162,6 +148,50 @@ class Question:
                     schedule=schedule,
                     stages_per_device=several,
                 )
+
+    def _groups(self) -> Iterator[tuple[Strategy, int, tuple[Sequence[Any], ...]]]:
+        """Degrees with a number of micro-batches, and what is tried for them."""
+        training = self.family.optimizer(self.spec) is not None
+        asked = self._asked if training else self._asked.without_training()
+        for tensor, context, pipeline in product(asked.tensor, asked.context, asked.pipeline):
+            data, rest = divmod(self.devices, tensor * context * pipeline)
+            if rest or not data:
+                continue
+            usual = Strategy(
+                data,
+                tensor,
+                pipeline,
+                context=context,
+                sequence_parallel=tensor > 1 and self._shared.sequence > 0,
+                grad_dtype=asked.grad_dtype if training else "",
+                fp8=asked.fp8,
+                compiled=asked.compiled,
+            )
+            zeros = asked.zero if data * context > 1 else (0,)
+            methods = asked.context_method if context > 1 else asked.context_method[:1]
+            orders = self._orders(asked, pipeline)
+            axes = (asked.expert, methods, asked.recompute, zeros, asked.rank_order, orders)
+            for size in asked.micro_batch_size:
+                count, left = divmod(self.spec.batch, data * size)
+                if count and not left:
+                    yield usual, count, axes
+
+    @property
+    def _shared(self) -> CanBeShared:
+        return can_be_shared(self.family, self.family.with_batch(self.spec, 1))
+
+    @property
+    def _asked(self) -> SearchRanges:
+        """Every range said."""
+        return self.ranges.filled(self._shared, self.mesh, self.devices, self.spec.layers)
+
+    @property
+    def least_batch(self) -> int | None:
+        """The least batch that some configuration of the ranges divides; None where there is no configuration."""
+        asked = self._asked
+        groups = {math.prod(each) for each in product(asked.tensor, asked.context, asked.pipeline)}
+        whole = [self.devices // group for group in groups if self.devices % group == 0]
+        return min(whole) * min(asked.micro_batch_size) if whole else None
 
     def _orders(self, asked: SearchRanges, pipeline: int) -> list[tuple[str, int]]:
         """Schedules with their stages per device."""
@@ -216,12 +246,24 @@ class Recommendation:
     @property
     def front(self) -> tuple[Candidate, ...]:
         """Those that no other one equals or betters in time and memory, the fastest first."""
-        return tuple(_front(self.candidates))
+        return tuple(front_of(self.candidates))
 
     @property
     def leanest(self) -> Candidate | None:
         """The one that takes the least memory."""
         return self.front[-1] if self.candidates else None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of some configurations, as in `Recommendation`."""
+
+    candidates: tuple[Candidate, ...]
+    ruled_out: int
+    infeasible: Mapping[str, int]
+    nearest: tuple[Strategy, float] | None
+    bound_s: float
+    """Infinite where none fits."""
 
 
 def recommend(question: Question, control: Control | None = None, table: BlockTable | None = None) -> Recommendation:
@@ -230,75 +272,136 @@ def recommend(question: Question, control: Control | None = None, table: BlockTa
     Raises InputError where the batch divides in no way, where tensor groups would mix kinds, and for more
     configurations than are taken at once.
     """
-    return _Search(question, Control() if control is None else control, table).found()
+    asked = asked_strategies(question)
+    table = table or BlockTable(question.family, question.spec, question.mesh)
+    first = promising(question, asked, table)
+    search, begun = _Search(question, Control() if control is None else control, table, len(asked)), set(first)
+    for begin in range(0, len(first), _AT_FIRST):
+        search.judge(first[begin : begin + _AT_FIRST])
+    search.judge([each for each in asked if each not in begun])
+    return together(question, len(asked), [search.judged])
+
+
+def asked_strategies(question: Question) -> list[Strategy]:
+    """Every strategy of a question; InputError where there is none, or more than are taken at once."""
+    size = question.size
+    if not size:
+        raise InputError("global-batch", _no_division(question))
+    if size > MOST_CONFIGURATIONS:
+        seconds = show_time(size / CONFIGURATIONS_PER_SECOND, "s")
+        why = f"have {size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+        raise InputError("ranges", f"{why}; at about {CONFIGURATIONS_PER_SECOND} a second they would take {seconds}")
+    return list(question.strategies())
+
+
+def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) -> list[Strategy]:
+    """Strategies to begin with, so that there is a good answer early."""
+    rows = min(question.spec.batch // (each.data * each.micro_batches) for each in asked)
+    estimates = Estimates(BlockEngine(table), question.spec, question.devices, rows)
+    return estimates.promising(asked, _room(question), _PROMISING)
+
+
+def judge(
+    question: Question, some: Sequence[Strategy], table: BlockTable, control: Control, front: Sequence[Candidate] = ()
+) -> Judged:
+    """Time these strategies, or rule them out by candidates among them and on a front that is known; a stop ends it."""
+    search = _Search(question, control, table, len(some), front)
+    search.judge(some)
+    return search.judged
+
+
+def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommendation:
+    """The recommendation from what is known of parts of its `size` configurations."""
+    timed = sorted((c for part in parts for c in part.candidates), key=lambda each: (each.outcome.latency, each.peak))
+    reasons = Counter[str]()
+    for part in parts:
+        reasons.update(part.infeasible)
+    ruled_out = sum(part.ruled_out for part in parts)
+    complete = ruled_out + len(timed) + reasons.total() == size
+    bound = min(part.bound_s for part in parts) if parts else math.inf
+    near = min((part.nearest for part in parts if part.nearest), key=lambda pair: pair[1], default=None)
+    return Recommendation(
+        question,
+        tuple(timed),
+        size,
+        ruled_out,
+        dict(reasons.most_common()),
+        None if timed else near,
+        bound if complete and bound < math.inf else None,
+        complete,
+    )
+
+
+def _no_division(question: Question) -> str:
+    """Why no configuration divides the batch, and the nearest batches that one divides."""
+    batch, least = question.spec.batch, question.least_batch
+    if least is None:
+        return f"no degrees of these ranges multiply to {question.devices} devices"
+    below = batch // least * least
+    nearest = " and ".join(str(each) for each in (below, below + least) if each)
+    why = f"{batch} samples do not divide into micro-batches on {question.devices} devices of these ranges"
+    return f"{why}; the nearest that do: {nearest}"
+
+
+def _room(question: Question) -> float:
+    """Bytes of the device with the least memory."""
+    limits = [device.memory_capacity for device in question.mesh.devices]
+    return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
 class _Search:
-    def __init__(self, question: Question, control: Control, table: BlockTable | None) -> None:
-        self._question, self._control = question, control
-        family, mesh = question.family, question.mesh
-        self._table = table or BlockTable(family, question.spec, mesh)
-        self._engine = BlockEngine(self._table)
-        limits = [device.memory_capacity for device in mesh.devices]
-        self._room = min((limit for limit in limits if limit is not None), default=math.inf)
-        self._reasons: dict[str, int] = {}
+    def __init__(
+        self, question: Question, control: Control, table: BlockTable, size: int, front: Sequence[Candidate] = ()
+    ) -> None:
+        self._question, self._control, self._size = question, control, size
+        self._engine, self._room = BlockEngine(table), _room(question)
+        self._reasons = Counter[str]()
         self._nearest: tuple[Strategy, float] | None = None
+        self._timed, self._front = list[Candidate](), list(front)
+        self._bound, self._ruled_out, self._seen = math.inf, 0, 0
 
-    def found(self) -> Recommendation:
-        """The recommendation."""
-        asked = list(self._question.strategies())
-        if not asked:
-            raise InputError("global-batch", self._no_division())
-        if len(asked) > MOST_CONFIGURATIONS:
-            why = f"have {len(asked):,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
-            raise InputError("ranges", why)
-        every = sorted(((staged.least_seconds, staged) for staged in self._staged(asked)), key=lambda pair: pair[0])
-        timed, front, waiting, ruled_out = list[Candidate](), list[Candidate](), list[Staged](), 0
-        for seconds, staged in every:
+    @property
+    def judged(self) -> Judged:
+        """What is known so far."""
+        return Judged(tuple(self._timed), self._ruled_out, self._reasons, self._nearest, self._bound)
+
+    def judge(self, some: Sequence[Strategy]) -> None:
+        """Bound these strategies, and time those that may be better than others."""
+        self._judge(list(self._staged(some)))
+
+    def _judge(self, every: Sequence[Staged]) -> None:
+        """Time these or rule them out, those with the least bound first."""
+        waiting = list[Staged]()
+        for seconds, staged in sorted(((each.least_seconds, each) for each in every), key=lambda pair: pair[0]):
             if self._control.stopped:
-                break
+                return
             least = staged.least_bytes
             if least > self._room:
                 self._refused(_TOO_LARGE)
                 self._keep_nearest(staged.asked.strategy, least)
-            elif any(c.outcome.latency <= seconds and c.peak <= least for c in front):
-                ruled_out += 1
+                continue
+            self._bound = min(self._bound, seconds)
+            if any(c.outcome.latency <= seconds and c.peak <= least for c in self._front):
+                self._ruled_out += 1
             else:
                 waiting.append(staged)
-            if len(waiting) >= (_AT_ONCE if timed else _AT_FIRST):
-                front = self._time(waiting, timed, front)
+            if len(waiting) >= (_AT_ONCE if self._timed else _AT_FIRST):
+                self._time(waiting)
                 waiting = []
-        self._time(waiting, timed, front)
-        timed.sort(key=lambda each: (each.outcome.latency, each.peak))
-        reasons = dict(sorted(self._reasons.items(), key=lambda pair: -pair[1]))
-        complete = ruled_out + len(timed) + sum(reasons.values()) == len(asked)
-        nearest = None if timed else self._nearest
-        fitting = (seconds for seconds, staged in every if staged.least_bytes <= self._room)
-        bound = next(fitting, None) if complete else None
-        return Recommendation(self._question, tuple(timed), len(asked), ruled_out, reasons, nearest, bound, complete)
-
-    def _no_division(self) -> str:
-        """Why no configuration divides the batch, and the nearest batches that one divides."""
-        question = self._question
-        batch, least = question.spec.batch, question.least_batch
-        if least is None:
-            return f"no degrees of these ranges multiply to {question.devices} devices"
-        below = batch // least * least
-        nearest = " and ".join(str(each) for each in (below, below + least) if each)
-        why = f"{batch} samples do not divide into micro-batches on {question.devices} devices of these ranges"
-        return f"{why}; the nearest that do: {nearest}"
+        self._time(waiting)
 
     def _refused(self, reason: str) -> None:
-        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        self._reasons[reason] += 1
 
     def _staged(self, asked: Sequence[Strategy]) -> Iterator[Staged]:
         """Configurations that can be, with their layouts, as stages."""
         family, spec, mesh = self._question.family, self._question.spec, self._question.mesh
-        for number, strategy in enumerate(asked):
+        for strategy in asked:
             if self._control.stopped:
                 return
-            if number % _NEWS == 0:
-                self._control.report(f"{number:,} of {len(asked):,} configurations bounded", None, None)
+            if self._seen % _NEWS == 0:
+                self._tell(f"{self._seen:,} of {self._size:,} configurations bounded")
+            self._seen += 1
             reason = why_not(family, spec, strategy, mesh, Semantics.DEFAULT)
             if reason:
                 self._refused(reason)
@@ -314,8 +417,8 @@ class _Search:
             except InputError as error:
                 self._refused(error.why)
 
-    def _time(self, some: Sequence[Staged], timed: list[Candidate], front: list[Candidate]) -> list[Candidate]:
-        """Adds those that fit to the timed ones; the new front."""
+    def _time(self, some: Sequence[Staged]) -> None:
+        """Add those that fit to the timed ones and to the front."""
         new = list[Candidate]()
         for staged, outcome in zip(some, self._engine.timed(some), strict=True):
             if outcome.reason:
@@ -323,18 +426,21 @@ class _Search:
                 self._keep_nearest(staged.asked.strategy, max(outcome.peaks))
             else:
                 new.append(Candidate(staged.asked.strategy, outcome))
-        timed += new
-        if timed:
-            best = min(each.outcome.latency for each in timed)
-            self._control.report(f"{len(timed):,} configurations timed", Fraction(best), None)
-        return _front([*front, *new])
+        self._timed += new
+        self._front = front_of([*self._front, *new])
+        self._tell(f"{len(self._timed):,} configurations timed")
+
+    def _tell(self, phase: str) -> None:
+        """News, with the best step so far."""
+        best = Fraction(self._front[0].outcome.latency) if self._front else None
+        self._control.report(phase, best, None)
 
     def _keep_nearest(self, strategy: Strategy, peak: float) -> None:
         if self._nearest is None or peak < self._nearest[1]:
             self._nearest = strategy, peak
 
 
-def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
+def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those that no other one betters in both."""
     found = list[Candidate]()
     for each in sorted(candidates, key=lambda c: (c.outcome.latency, c.peak)):

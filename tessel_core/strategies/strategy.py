@@ -322,6 +322,8 @@ class CanBeShared:
     """Of a layer."""
     heads: int
     """Heads of keys and values of the attention that has fewest."""
+    weights: bool
+    """Whether some weight has an axis along which devices may cut it."""
 
 
 NO_SEQUENCE = "the network has no sequence of tokens that devices could share"
@@ -331,15 +333,16 @@ NO_EXPERTS = "the network has no experts that devices could share"
 @lru_cache(maxsize=256)
 def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
     """What devices can share in a network, read off its forward program."""
-    model = family.forward(spec)
-    program, sequences, experts = model.program, [0], [0]
+    model = family.forward(family.sample(spec)[0])
+    program, sequences, experts, weights = model.program, [0], [0], False
     for value, piece in model.piece_of.items():
         role, shape = model.role_of(piece), program.types[value].shape
         sequences += [] if role.sequence_axis is None else [shape[role.sequence_axis]]
         experts += [] if role.expert_axis is None else [shape[role.expert_axis]]
+        weights |= role.shard_axis is not None
     attentions = (op for op in program.ops if op.kind == "attention")
     heads = (program.types[op.inputs[1]].shape[2] // integer(dict(op.attributes), "head_size") for op in attentions)
-    return CanBeShared(max(sequences), max(experts), min(heads, default=0))
+    return CanBeShared(max(sequences), max(experts), min(heads, default=0), weights)
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:

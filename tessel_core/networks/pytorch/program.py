@@ -38,12 +38,13 @@ class ImportedModule:
     """Number of occurrences of each PyTorch operator of which only the costs are known."""
 
 
-def import_module(target: str, dtype: str = "") -> ImportedModule:
+def import_module(target: str, dtype: str = "", samples: int | None = None) -> ImportedModule:
     """Call `FILE.py:FUNCTION` and export the module that it returns, without weights.
 
     The function returns a module and its example inputs: a tensor or a tuple of tensors, with samples along axis 0.  It
     runs on PyTorch's `meta` device, where tensors have no data.  `dtype` is the format of floating-point weights and
-    inputs; if empty, they keep their own format.
+    inputs; if empty, they keep their own format.  `samples` is the length of axis 0 of each input that is as long there
+    as the first one; if None, they keep their own length.
 
     Raises InputError if the file cannot be run, returns anything else, or cannot be exported, for example because
     shapes depend on data.
@@ -51,10 +52,10 @@ def import_module(target: str, dtype: str = "") -> ImportedModule:
     path, name = asked_function(target)
     need_torch("tessel graph --torch")
     with no_silent_exit():
-        return _imported(target, path, name, dtype)
+        return _imported(target, path, name, dtype, samples)
 
 
-def _imported(target: str, path: str, name: str, dtype: str) -> ImportedModule:
+def _imported(target: str, path: str, name: str, dtype: str, samples: int | None) -> ImportedModule:
     import torch
 
     def made() -> Any:
@@ -68,12 +69,19 @@ def _imported(target: str, path: str, name: str, dtype: str) -> ImportedModule:
             raise InputError("dtype", f"must be a floating-point format, got {dtype!r}")
         module = module.to(torch_dtype)
         given = tuple(each.to(torch_dtype) if each.is_floating_point() else each for each in given)
+    if samples is not None:
+        given = tuple(_resized(each, given[0].shape[:1], samples) for each in given)
     try:
         with _quiet():
             exported = call(target, lambda: torch.export.export(module.eval(), given, strict=False))
     except InputError as error:
         raise InputError(target, f"cannot be exported: {error.why[:_MAX_MESSAGE_CHARACTERS]}") from None
     return _Translation(target, exported, Path(path).stem).imported()
+
+
+def _resized(tensor: Any, usual: tuple[int, ...], samples: int) -> Any:
+    """An input for so many samples; itself where its first axis is not as long as usual."""
+    return tensor.new_empty((samples, *tensor.shape[1:])) if usual and tensor.shape[:1] == usual else tensor
 
 
 @contextmanager

@@ -1,0 +1,194 @@
+"""The MODEL of `tessel recommend`: a preset, a config, a graph that names its network, ONNX, or a PyTorch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tessel_core.cli.graph import asked_module
+from tessel_core.cli.output import as_typed, print_notes
+from tessel_core.cli.simulation_problem import assignments, given_sizes, named_family, number_or_text
+from tessel_core.errors import InputError, nearest
+from tessel_core.formats import GraphFile
+from tessel_core.formats.files import a_kind, read_any
+from tessel_core.formats.onnx import OnnxModel
+from tessel_core.formats.onnx.sizes import all_sizes, asked_sizes, open_sizes
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators.formats import FP8
+from tessel_core.networks.graphs.table import network_of
+from tessel_core.networks.onnx import onnx_program
+from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
+from tessel_core.strategies.imported import ImportedFamily
+from tessel_core.strategies.naming import preset_names, sizes_said
+
+USUAL_MICRO_BATCHES = (1, 2, 4, 8)
+"""Samples of a micro-batch that are tried where nobody says others."""
+_MODE = "mode"
+
+ProgramOf = Callable[[int | None], tuple[Distributed, int]]
+"""The program for so many samples, and how many it has; None for as many as the file says."""
+
+
+def named_model(
+    what: str,
+    batch: int,
+    *,
+    torch: bool = False,
+    sequence: int | None = None,
+    dtype: str | None = None,
+    changes: Sequence[str] = (),
+    micro_batches: tuple[int, ...] = (),
+) -> tuple[Family, Spec]:
+    """The family and the network of a MODEL, of whose samples `batch` make a step.
+
+    Parameters
+    ----------
+    torch
+        Whether `what` is a FILE.py:FUNCTION, which is executed.
+    sequence, dtype
+        Tokens of a sample, and the number format; None for the model's own, which is bf16 except in ONNX files.
+    changes
+        Assignments NAME=VALUE: options of a network, or sizes that an ONNX file leaves open.
+    micro_batches
+        Numbers of samples that a program is needed for; the usual ones where it is empty.
+
+    Raises InputError for what is no model, for sizes that it does not have, and for numbers of samples that it cannot
+    have.
+    """
+    known = None if torch else named_family(what) or _of_graph(what)
+    if known is not None:
+        family, said = known
+        given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype in (None, FP8) else dtype}
+        given |= {"sequence": sequence} | {n: number_or_text(value) for n, value in assignments(changes).items()}
+        with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
+            return family, family.spec(**{**said, **given_sizes(family, given)})
+    if sequence is not None:
+        raise InputError("--sequence", "is for presets and configs; a file of a program says its sizes itself")
+    mode = [each for each in changes if each.startswith(f"{_MODE}=")]
+    rest = [each for each in changes if each not in mode]
+    programs = _of_module(what, dtype, rest) if torch else _of_onnx(what, dtype, rest)
+    family = ImportedFamily(short_name(what), _programs(what, programs, micro_batches))
+    with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
+        return family, family.spec(batch=batch, **assignments(mode))
+
+
+def short_name(what: str) -> str:
+    """A preset's name, or that of a file without its folder and suffix."""
+    path = what.rpartition(":")[0] if ".py:" in what else what
+    return Path(path).stem if Path(path).is_file() else what
+
+
+def _of_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
+    """The network that an operator graph says it shows; None for a file of a program, which `_of_onnx` reads.
+
+    Raises InputError for other files, and for a graph that shows no network: it has no tensors to cut.
+    """
+    if not Path(what).is_file():
+        hint = nearest(what, [*FAMILIES, *preset_names()], f"families are {', '.join(FAMILIES)}")
+        raise InputError(what, f"is no preset, no family and no file, {hint}")
+    found = read_any(Path(what))
+    if isinstance(found, OnnxModel):
+        return None
+    if not isinstance(found, GraphFile):
+        wanted = "a config.json, an ONNX model or an operator graph"
+        raise InputError(what, f"is {a_kind(found)}, where {wanted} is wanted")
+    try:
+        family, spec = network_of(found.graph)
+    except InputError as error:
+        why = f"has no tensors to cut ({error.why}); `tessel place {what} --replicate` finds its stages and replicas"
+        raise InputError(what, why) from None
+    return find_family(family.name), sizes_said(family.name, spec)
+
+
+def _programs(what: str, program_of: ProgramOf, asked: tuple[int, ...]) -> dict[int, Distributed]:
+    """The program by number of samples: each that was asked for, else those of the usual ones that there are.
+
+    A file that has none of the usual ones has its own alone.
+    """
+    if asked:
+        return {samples: program_of(samples)[0] for samples in asked}
+    found, why = dict[int, Distributed](), ""
+    for samples in USUAL_MICRO_BATCHES:
+        try:
+            found[samples] = program_of(samples)[0]
+        except InputError as error:
+            why = error.why
+    if found:
+        return found
+    model, samples = program_of(None)
+    print_notes(what, [f"every micro-batch has its {samples} samples ({why})"])
+    return {samples: model}
+
+
+def _of_module(target: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
+    """A PyTorch module, which is exported once for each number of samples."""
+    from tessel_core.networks.pytorch import import_module
+
+    if any(each.startswith("dtype=") for each in changes):
+        raise InputError("--set dtype", "is for `tessel graph`; here it is --dtype")
+    wanted = "bf16" if dtype in (None, FP8) else dtype
+    first = asked_module(target, [f"dtype={wanted}", *changes])
+
+    def program(samples: int | None) -> tuple[Distributed, int]:
+        if samples in (None, first.batch_size):
+            return first.model, first.batch_size
+        return import_module(target, wanted, samples).model, samples
+
+    return program
+
+
+def _of_onnx(what: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
+    """An ONNX model, whose samples lie along the first axis of its first input."""
+    if dtype is not None:
+        raise InputError("--dtype", "is for other models: an ONNX model says its formats itself")
+    source = read_any(Path(what))
+    assert isinstance(source, OnnxModel)
+    said = open_sizes(changes, "--set")
+    strange = next((name for name in said if name not in source.open_sizes), None)
+    if strange is not None:
+        raise InputError(f"--set {strange}", f"is no open size, which are {', '.join(source.open_sizes) or 'none'}")
+    likely = asked_sizes(source.open_sizes) | said
+    own = _Read.of(source, likely)
+    batch = next((each for each in _likely_batches(likely, said) if _is_batch(source, likely, own, each)), "")
+    taken = [name for name in likely if name not in {batch, *said}]
+    notes = [f"{name} is taken as {likely[name]}; --set {name}=N says another" for name in taken]
+    print_notes(what, [*own.warnings, *notes])
+
+    def program(samples: int | None) -> tuple[Distributed, int]:
+        if samples in (None, own.samples):
+            return own.model, own.samples
+        if not batch:
+            why = f"fixes its batch at {own.samples}" if own.samples else "has no input with samples"
+            raise InputError(what, f"{why}, so no micro-batch has {samples}")
+        return _Read.of(source, {**likely, batch: samples}).model, samples
+
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """An ONNX model for some sizes."""
+
+    model: Distributed
+    samples: int
+    """Along the first axis of the first input; 0 where it has none."""
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, source: OnnxModel, sizes: Mapping[str, int]) -> _Read:
+        network = source.network(all_sizes(source.open_sizes, sizes))
+        found = onnx_program(network)
+        shape = network.tensors[network.inputs[0]].shape if network.inputs else ()
+        return cls(found.model, shape[0] if shape else 0, found.warnings)
+
+
+def _likely_batches(likely: Iterable[str], said: Collection[str]) -> list[str]:
+    """Open sizes that nobody said, those first that are called a batch."""
+    return sorted((name for name in likely if name not in said), key=lambda name: "batch" not in name.lower())
+
+
+def _is_batch(source: OnnxModel, likely: Mapping[str, int], own: _Read, name: str) -> bool:
+    """Whether an open size is the number of samples."""
+    return _Read.of(source, {**likely, name: likely[name] + 1}).samples == own.samples + 1

@@ -1,0 +1,186 @@
+"""A network that was read from a file, as a family of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from tessel_core.errors import InputError
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece, Role
+from tessel_core.ir.program import Tag
+from tessel_core.ir.transforms.attention import AttentionKernel, with_attention
+from tessel_core.ir.transforms.condensed import renumbered
+from tessel_core.ir.transforms.gradients import Gradients
+from tessel_core.ir.transforms.layering import with_layers
+from tessel_core.ir.transforms.update import AdamUpdate, Optimizer
+from tessel_core.ir.types import REAL, TensorType
+from tessel_core.strategies.families import INFERENCE, TRAINING, Family, Size, Value
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedWork:
+    """The network and what is done with it."""
+
+    layers: int
+    """Parts by which pipelines cut it, as `with_layers` finds them."""
+    batch: int
+    """Samples of one step."""
+    dtype: str
+    """The format of most of its weights."""
+    training: bool
+
+
+class ImportedFamily(Family):
+    """One network.  In training it ends in its scalar results, else in the cross entropy of its results.
+
+    Parameters
+    ----------
+    name
+        As people call the network.
+    programs
+        Its forward pass on one device, by the number of samples that it takes.  Programs of a file say no axes along
+        which devices could share a weight, so its layers are not cut.
+
+    Raises InputError where it has no weights, or no program at all.
+    """
+
+    sizes = (Size("batch", "Batch", 32), Size("mode", "Mode", TRAINING, (TRAINING, INFERENCE)))
+
+    def __init__(self, name: str, programs: Mapping[int, Distributed]) -> None:
+        if not programs:
+            raise InputError(name, "has a program for no number of samples")
+        self.name, self.title = name, f"{name}, training and inference"
+        self._inference = {rows: with_layers(_with_roles(model, rows)) for rows, model in programs.items()}
+        self._training = {rows: _with_losses(model) for rows, model in self._inference.items()}
+        self._least = min(programs)
+        first = self._inference[self._least]
+        self._layers = 1 + max((op.tag.stage or 0 for op in first.program.ops), default=0)
+        self._dtype = _usual_format(name, first)
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Of the micro-batches that it has programs of, fewest first."""
+        return tuple(sorted(self._inference))
+
+    def spec(self, *values: Any, **named: Any) -> ImportedWork:
+        """The network for so many samples; `mode` is training or inference."""
+        asked = {size.name: size.default for size in self.sizes}
+        asked |= dict(zip(asked, values, strict=False)) | named
+        if asked["mode"] not in (TRAINING, INFERENCE):
+            raise InputError("mode", f"must be {TRAINING} or {INFERENCE}, got {asked['mode']!r}")
+        return ImportedWork(self._layers, int(asked["batch"] or 0), self._dtype, asked["mode"] == TRAINING)
+
+    def forward(self, spec: ImportedWork) -> Distributed:
+        """The program for so many samples, in training up to its losses; InputError where there is none."""
+        programs = self._training if spec.training else self._inference
+        if spec.batch not in programs:
+            known = ", ".join(map(str, self.samples))
+            raise InputError(self.name, f"is known for {known} samples of a micro-batch, not for {spec.batch}")
+        return programs[spec.batch]
+
+    def completed(
+        self,
+        forward: Distributed,
+        spec: ImportedWork,
+        *,
+        split_weights: bool = False,
+        attention: AttentionKernel = AttentionKernel.FUSED,
+    ) -> Distributed:
+        """The program of a forward pass; weights on which no loss depends stay as they are."""
+        model = with_attention(attention, forward)
+        if not spec.training:
+            return model
+        return _used(Gradients(split_weights=split_weights, of_outputs=True)(model))
+
+    def sample(self, spec: ImportedWork) -> tuple[ImportedWork, float]:
+        """The fewest samples that there is a program of."""
+        return replace(spec, batch=self._least), spec.batch / self._least
+
+    def optimizer(self, spec: ImportedWork) -> Optimizer | None:
+        """Adam with its state in fp32."""
+        return AdamUpdate() if spec.training else None
+
+    def tokens(self, spec: ImportedWork) -> None:
+        """A file does not say which of its axes has tokens."""
+        return
+
+    def objection(self, spec: ImportedWork, tensor: int) -> str:
+        """Weights are not cut."""
+        return "" if tensor == 1 else "a file says no axes along which devices could share its weights"
+
+    def shared_side(self, spec: ImportedWork, tensor: int) -> int:
+        """0, as which weight does not divide is found where the optimizer's state is cut."""
+        return 0
+
+    def sizes_of(self, spec: ImportedWork) -> Mapping[str, Value]:
+        return {"layers": spec.layers, "batch": spec.batch, "dtype": spec.dtype, "mode": _mode(spec)}
+
+    def with_batch(self, spec: ImportedWork, batch: int) -> ImportedWork:
+        return replace(spec, batch=batch)
+
+    def describe(self, spec: ImportedWork) -> str:
+        """The network as `model, 12 layers, training, batch 32, bf16`."""
+        return f"{self.name}, {spec.layers} layers, {_mode(spec)}, batch {spec.batch}, {spec.dtype}"
+
+
+def _mode(spec: ImportedWork) -> str:
+    return TRAINING if spec.training else INFERENCE
+
+
+def _with_roles(model: Distributed, rows: int) -> Distributed:
+    """The model with samples along the first axis of inputs and outputs that are so long there, but for weights."""
+    program = model.program
+    ends = [*zip(program.inputs, model.inputs, strict=True), *zip(program.outputs, model.outputs, strict=True)]
+    roles = dict(model.roles)
+    for value, piece in ends:
+        shape, role = program.types[value].shape, model.role_of(piece)
+        if not role.weight:
+            roles[piece.name] = Role(batch_axis=0) if shape[:1] == (rows,) else Role()
+    return replace(model, roles=roles)
+
+
+def _with_losses(model: Distributed) -> Distributed:
+    """The model up to its losses: results that are one number each, else the cross entropy along the last axis."""
+    program = model.program
+    pairs = [pair for pair in zip(program.outputs, model.outputs, strict=True) if program.types[pair[0]].dtype in REAL]
+    losses = [pair for pair in pairs if not program.types[pair[0]].shape]
+    if losses:
+        outputs = tuple(piece for _, piece in losses)
+        return replace(model, program=replace(program, outputs=tuple(value for value, _ in losses)), outputs=outputs)
+    build, tag = ProgramBuilder.resumed(program), Tag(program.ops[-1].tag.stage, phase="forward", name="loss")
+    inputs, roles = list(model.inputs), dict(model.roles)
+
+    def given(name: str, shape: tuple[int, ...], role: Role) -> int:
+        free = next(each for each in (name + "'" * i for i in count()) if each not in roles)
+        inputs.append(Piece(free))
+        roles[free] = role
+        return build.input(free, TensorType("int32", shape, 1))
+
+    number = given("n", (), Role())
+    for value, piece in pairs:
+        targets = given(f"{piece.name}.targets", program.types[value].shape[:-1], roles[piece.name])
+        losses.append((build.one("cross_entropy", [value, targets, number], tag), piece))
+    ended = build.finish([value for value, _ in losses])
+    return Distributed(ended, tuple(inputs), tuple(piece for _, piece in losses), roles)
+
+
+def _used(model: Distributed) -> Distributed:
+    """The model without inputs that nothing takes: a loss needs no gradient of its own."""
+    kept = [pair for pair in model.piece_of.items() if model.program.uses[pair[0]] or not pair[1].name.startswith("d.")]
+    program = replace(model.program, inputs=tuple(value for value, _ in kept))
+    return replace(model, program=renumbered(program), inputs=tuple(piece for _, piece in kept))
+
+
+def _usual_format(name: str, model: Distributed) -> str:
+    """The format of most numbers of weights."""
+    numbers = Counter[str]()
+    for value, piece in model.piece_of.items():
+        if model.role_of(piece).weight:
+            numbers[model.program.types[value].dtype] += model.program.types[value].elements
+    if not numbers:
+        raise InputError(name, "has no weights, so there is nothing to train or to spread")
+    return numbers.most_common(1)[0][0]

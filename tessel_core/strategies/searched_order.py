@@ -1,0 +1,107 @@
+"""The order of a pipeline by Tessel's search, beside the published order that its strategy was timed with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import MAKESPAN, Schedule, ScheduleReport
+from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler, solve_schedule
+from tessel_core.strategies.block_engine import BlockEngine
+from tessel_core.strategies.blocks import BlockTable
+from tessel_core.strategies.closely import plan_of_stages
+from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.recommendation import Candidate, Recommendation
+
+SEARCHED_PIPELINES = 3
+"""Pipelines of a recommendation whose order is searched, the fastest ones."""
+SEARCH_SECONDS = 1.0
+"""Time for each."""
+TICKS_PER_SECOND = 1e9
+"""Of plans of stages, which are in ns."""
+
+
+@dataclass(frozen=True)
+class SearchedOrder:
+    """A pipeline in the shorter of two orders: the one that its strategy names, and the one that was searched."""
+
+    candidate: Candidate
+    report: ScheduleReport
+    """Of the shorter order, whose blocks are the stages."""
+    named_makespan_s: float
+    """Seconds from the first run to the end of the last one in the named order."""
+    makespan_s: float
+    """The same in the shorter order."""
+    bound_s: float
+    """Seconds that no order of these stages within memory is below."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The shorter order."""
+        assert self.report.drawable is not None
+        return self.report.drawable
+
+    @property
+    def latency(self) -> float:
+        """Seconds of a step: sums over replicas and the optimizer's step come after the pipeline as before."""
+        return self.candidate.outcome.latency - (self.named_makespan_s - self.makespan_s)
+
+    @property
+    def shorter(self) -> Candidate:
+        """The candidate with the step of the shorter order."""
+        return replace(self.candidate, outcome=replace(self.candidate.outcome, latency=self.latency))
+
+    @property
+    def bound(self) -> float:
+        """Seconds of a step that no order of these stages within memory is below."""
+        return self.candidate.outcome.latency - (self.named_makespan_s - self.bound_s)
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether the search found a shorter order than the named one."""
+        return self.makespan_s < self.named_makespan_s
+
+    @property
+    def proved(self) -> bool:
+        """Whether no order of these stages within memory is shorter."""
+        return self.makespan_s <= self.bound_s
+
+
+def search_order(table: BlockTable, candidate: Candidate, seconds: float, control: Control) -> SearchedOrder | None:
+    """The order of a candidate's stages, searched for so many seconds; None where there are too many runs.
+
+    Raises InputError as `BlockEngine.staged`.
+    """
+    strategy = candidate.strategy
+    plan = plan_of_stages(BlockEngine(table).staged(Configuration(table.spec, strategy)), table)
+    config = find_scheduler(DEFAULT_SCHEDULER).config(time_limit=seconds)
+    try:
+        named = solve_schedule(strategy.schedule, plan, strategy.micro_batches)
+        searched = solve_schedule(DEFAULT_SCHEDULER, plan, strategy.micro_batches, config, control).about(MAKESPAN)
+    except InputError:  # more runs than a schedule may have
+        return None
+    if named.drawable is None:
+        return None
+    before, after = named.drawable.makespan, searched.solution.makespan if searched.solution else math.inf
+    kept = searched if after < before else named
+    shorter = min(before, after)
+    # The plan counts memory amply, so a named order that does not fit it may be below the bound of those that do.
+    bound = min(shorter, searched.makespan_bound)
+    return SearchedOrder(candidate, kept, *(ticks / TICKS_PER_SECOND for ticks in (before, shorter, bound)))
+
+
+def searched_orders(
+    found: Recommendation, table: BlockTable, control: Control, seconds: float = SEARCH_SECONDS
+) -> tuple[SearchedOrder, ...]:
+    """The orders of the fastest pipelines, those with the shortest step first; a stop leaves out the rest."""
+    pipelines = [each for each in found.candidates if each.strategy.pipeline > 1][:SEARCHED_PIPELINES]
+    orders = list[SearchedOrder]()
+    for number, candidate in enumerate(pipelines, 1):
+        if control.stopped:
+            break
+        control.report(f"order of pipeline {number} of {len(pipelines)} searched", None, None)
+        searched = search_order(table, candidate, seconds, control.quiet())
+        orders += [] if searched is None else [searched]
+    return tuple(sorted(orders, key=lambda each: each.latency))
