@@ -250,7 +250,7 @@ BROKEN = {
         (["schedule"], "error: tessel schedule: Missing argument"),
         (["samples", "v-shap-4"], "error: sample: 'v-shap-4' is not known, did you mean v-shape-4"),
         (["samples", "v-shape-4", "--out", "nowhere/v.json"], "error: nowhere/v.json: cannot be written: "),
-        (["schedule", "gpt-175b-training"], "error: gpt-175b-training: is an operator graph, where a plan or a "),
+        (["schedule", "gpt-175b-training"], "error: gpt-175b-training: is an operator graph, but a plan or a "),
         (["place", "m-shape-4"], "error: m-shape-4: is a plan, but an operator graph is needed"),
         (["joint", "./v.json"], "error: ./v.json: is a plan, but an operator graph is needed"),
         (["plan", "m-shape-4", "v.json"], "error: m-shape-4: is a plan, but an operator graph is needed"),

@@ -231,7 +231,7 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
         ({}, Strategy(pipeline=13), "13 stages need as many layers, there are 12"),
         ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has neither a backward"),
         ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
-        ({"size": "gpt3-175b"}, Strategy(), "the memory of gpu0 is "),
+        ({"size": "gpt3-175b"}, Strategy(), "gpu0 needs 4.97 TB of memory, "),
     ],
 )
 def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reason: str) -> None:

@@ -384,7 +384,7 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
             "--mesh: already determines the devices, so leave out --uniform-mesh",
         ),
         ("mlp --compat other", "--compat: unknown semantics 'other'; the only one is distir"),
-        ("mlp --schedule zb-v", "ZB-V needs two stages a device"),
+        ("mlp --schedule zb-v", "ZB-V needs two stages per device"),
         ("mlp --dtype fp7", "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'fp7'"),
         ("nothing", "nothing: is neither a network nor a file, families are mlp, gpt"),
     ],

@@ -130,7 +130,7 @@ def test_blocks_of_a_file_are_near_the_simulation_of_every_operation(strategy: S
     trace = simulate_places(found, spec, strategy, EIGHT)
     outcome = BlockEngine(BlockTable(found, spec, EIGHT)).evaluate([Configuration(spec, strategy)])[0]
     assert outcome.latency == pytest.approx(trace.latency, rel=0.07)
-    assert max(outcome.peaks) == pytest.approx(max(trace.peak_memory), rel=0.2)
+    assert max(outcome.peaks) == pytest.approx(max(trace.peak_memory), rel=0.25)
 
 
 def test_micro_batches_of_other_sizes_are_no_configurations() -> None:

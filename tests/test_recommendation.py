@@ -31,7 +31,7 @@ from tessel_core.strategies.evaluation import Configuration
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.layouts import balanced, sums
 from tessel_core.strategies.naming import preset_names, preset_network
-from tessel_core.strategies.order_times import counts_for, extrapolated, order_of
+from tessel_core.strategies.order_times import StageTimes, counts_for, extrapolated, order_of
 from tessel_core.strategies.recommendation import Candidate, Question, SearchRanges, recommend
 from tessel_core.strategies.searched_order import SEARCHED_PIPELINES, search_order, searched_orders
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
@@ -147,17 +147,19 @@ def test_uneven_stages_take_as_long_for_many_micro_batches_as_counted(
 ) -> None:
     """Within .5 %, also where the busiest device is not the one that sets the pace of the first micro-batches."""
     rng = np.random.default_rng(3)
-    seconds = np.zeros((devices * several, 4, 50))
+    stages = devices * several
+    seconds = np.zeros((stages, 5, 50))
     seconds[:, 0] = 1 + 0.06 * rng.random(seconds[:, 0].shape)
     seconds[:, 1] = seconds[:, 0] * (2 + 0.1 * rng.random(seconds[:, 0].shape))
     seconds[:, 3] = 0.05 * seconds[:, 0]
-    lags, count = np.full((devices * several - 1, 50), 0.02), 40 * devices
+    none, sends, count = np.zeros((stages, 2, 50)), np.full((stages - 1, 2, 50), 0.02), 40 * devices
+    times = StageTimes(seconds, none, sends, none)
     known = counts_for(devices, several, count, repeats=True)
     orders = [order_of(schedule, devices, few, several) for few in known.few]
-    fewer, more = (order.ends(seconds, lags) for order in orders)
+    fewer, more = (order.ends(times) for order in orders)
     least = (known.few[1] - known.few[0]) * orders[-1].busiest(seconds)
     found = extrapolated(fewer, more, np.full(50, known.weights[-1] - 1), least)
-    exact = order_of(schedule, devices, count, several).ends(seconds, lags)
+    exact = order_of(schedule, devices, count, several).ends(times)
     assert found.max(axis=0) == pytest.approx(exact.max(axis=0), rel=0.005)
 
 

@@ -69,7 +69,7 @@ def test_a_killed_worker_loses_nothing() -> None:
 @pytest.mark.extras
 def test_a_killed_worker_of_a_cluster_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("tessel_core.sweeps.pools.CONNECT_S", 60.0)  # a busy machine starts workers slowly
+    monkeypatch.setattr("tessel_core.sweeps.pools.CONNECT_SECONDS", 60.0)  # a busy machine starts workers slowly
     with dask_cluster(tmp_path) as cluster:
         victim = cluster.processes[1]
 

@@ -124,7 +124,7 @@ TERMS = [
         (("rate", 0.1),),
     ),
     Term(
-        "operators made of several",
+        "composite operators",
         "gelu",
         (X,),
         (X,),
@@ -132,7 +132,7 @@ TERMS = [
         joined("activation", 9 * COUNT, 2 * SIZE, 2 * SIZE / 12),
     ),
     Term(
-        "gradients of those",
+        "gradients of composite operators",
         "gelu_grad",
         (X, X),
         (X,),

@@ -216,7 +216,7 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
     assert cell.standing is None
     text = cell_text(alike, shown, apart, cell)
     assert text.about == (
-        "Link time 0 steps, capacity 4 slots: comparison: holds the same plan, scheduler and options twice."
+        "Link time 0 steps, capacity 4 slots: comparison: contains the same plan, scheduler and options twice."
     )
 
 

@@ -32,6 +32,8 @@ from tessel_core.strategies.wiring import nodes_of
 MOST_CONFIGURATIONS = 200_000
 """Some minutes of work; more are refused before any is done."""
 
+SMALL_GRID_LAYERS = 500
+"""Layers of a grid, counted once for each micro-batch, all of which are simulated: half a second of work."""
 CONFIRMED_LAYERS = 4000
 """Layers, counted once for each micro-batch, that are simulated operation by operation after a grid: some seconds."""
 
@@ -372,8 +374,9 @@ def evaluate_grid(
     """Evaluate all configurations of the grid that take at most `most` devices, by default as many as the mesh has.
 
     Most are timed by blocks.  The best of each objective are simulated again operation by operation, as far as
-    `CONFIRMED_LAYERS` allows, until the best ones are those.  `known` outcomes (`GridResult.evaluated` of the same
-    family and mesh by the same rules) are taken over instead of being evaluated again.
+    `CONFIRMED_LAYERS` allows, until the best ones are those.  A grid of `SMALL_GRID_LAYERS` is simulated so throughout.
+    `known` outcomes (`GridResult.evaluated` of the same family and mesh by the same rules) are taken over instead of
+    being evaluated again.
     """
     most = most or len(mesh.devices)
     configurations = grid.configurations(family, most, nodes_of(mesh))
@@ -393,12 +396,21 @@ def _same(one: StrategyResult, other: StrategyResult) -> bool:
 
 
 def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
-    """Return the grid with the best configuration of each objective simulated operation by operation."""
+    """Return the grid with the best configuration of each objective simulated operation by operation.
+
+    A small grid is simulated so throughout.
+    """
     left = CONFIRMED_LAYERS
+    layers = sum(
+        simulated_layers(each)
+        for each, outcome in zip(found.configurations, found.outcomes, strict=True)
+        if outcome.by_blocks
+    )
     while not found.unreached and not (control is not None and control.stopped):
-        best = dict.fromkeys(i for name in OBJECTIVES for i in found.ranked(name)[:1] if found.outcomes[i].by_blocks)
+        best = (i for name in OBJECTIVES for i in found.ranked(name)[:1])
+        chosen = dict.fromkeys(range(len(found)) if layers <= SMALL_GRID_LAYERS else best)
         outcomes = list(found.outcomes)
-        for i in best:
+        for i in (i for i in chosen if outcomes[i].by_blocks):
             exact = confirmed(found.family, found.configurations[i], found.mesh, left)
             if exact is not None:
                 left -= simulated_layers(found.configurations[i])

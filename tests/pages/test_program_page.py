@@ -340,8 +340,7 @@ def test_a_program_that_never_frees_is_shown_and_said() -> None:
     text = b"program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\n%z: fp32[4]@1 = relu(%x)\nreturn %z\n"
     tab = upload(App("program"), "p.txt", text)
     assert trace_of(tab).peak_memory == (32,)
-    (said,) = [each.value for each in tab.test.caption if "never" in each.value]
-    assert said.replace("\\", "").startswith("No operation uses %y, ")
+    assert any("No operation uses %y, " in each.value.replace("\\", "") for each in tab.test.caption)
 
 
 def wanted(tab: App) -> str:

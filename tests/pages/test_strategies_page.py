@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_short_of_memory_and_can_be_looked_at() -> None:
     assert "No configuration is feasible" in tab.says("No configuration")[0]
     select(tab, "table", {"rows": [0], "columns": [], "cells": []})
     assert state(tab).number == 0
-    assert tab.says("Infeasible: the memory of ")
+    assert tab.says("Infeasible: gpu0 needs ")
     assert "at its peak" in tab.says("Memory is too small")[0]
 
 
