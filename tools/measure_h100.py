@@ -38,7 +38,7 @@ class OutOfTimeError(Exception):
 
 
 class Rows:
-    """The CSV file, and the time after which no row starts."""
+    """Writer of the CSV file. It also holds the time after which no new measurement starts."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self.file = path.open("w", newline="")

@@ -102,7 +102,7 @@ def times(rows: Sequence[Row]) -> Agreement:
 
 
 def peaks(rows: Sequence[Row]) -> Agreement:
-    """Compare peaks of memory."""
+    """Return how well simulated and measured memory peaks agree."""
     return Agreement.of([row.peak for row in rows], [row.measured.peak for row in rows])
 
 

@@ -85,7 +85,8 @@ def add_pairs() -> None:
                 [] if plan is None else _proposed(plan),
                 format_func=lambda name: SCHEDULERS[name].title,
                 key=f"compare-schedulers-{plan.name if plan else ''}",
-                help="Schedulers that apply to the plan are preselected. For others the list says why they do not.",
+                help="Most schedulers that apply to the plan are preselected. If you add one that does not apply, a note "
+                "under the list says why.",
             )
         with count_place:
             count = work.comparison.micro_batches or work.micro_batches
@@ -254,7 +255,13 @@ def actions(ticked: Sequence[int]) -> None:
         play_open_plan()
     _offer_slide(ticked)
     off = not ticked
-    if button("Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off):
+    if button(
+        "Remove",
+        icon=":material/delete:",
+        type="tertiary",
+        help="First tick one or more rows in the table.",
+        disabled=off,
+    ):
         for i in reversed(ticked):
             comparison = comparison.without(i)
         change(comparison)

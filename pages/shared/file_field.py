@@ -41,7 +41,7 @@ def file_field(
     look: dict[str, Any] = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
     with labelled() if wide else nullcontext():
         file = st.file_uploader(label, types, **look)
-    st.caption("Uses twice the file size in memory.")
+    st.caption("An uploaded file takes twice its size in the app's memory.")
     path = ""
     if _on_this_machine():
         typed: dict[str, Any] = {"on_change": _type, "args": (key,), "label_visibility": "collapsed"}

@@ -64,7 +64,7 @@ def _edits(state: Mapping[str, Any]) -> TableEdits:
 
 
 def _plain(cells: Mapping[str, Any]) -> Row:
-    """Return the cells without those that Streamlit adds."""
+    """Return the cells that the user filled in, without the columns that Streamlit adds."""
     return {column: value for column, value in cells.items() if not column.startswith("_")}
 
 

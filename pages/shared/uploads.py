@@ -46,7 +46,7 @@ class OpenedModel:
 
 @dataclass
 class _Asking:
-    """ONNX model whose open sizes this tab is asking for, and the key of its file field."""
+    """ONNX model with sizes that the user of this tab must still choose, and the key of its upload field."""
 
     model: OnnxModel | None = None
     key: str = ""

@@ -69,7 +69,12 @@ class CostOptions:
 
     tensor: int = option(
         1,
-        Option("Tensor-parallel degree", "Number of neighbouring devices that share each operator as one group", 1, 64),
+        Option(
+            "Tensor-parallel degree",
+            "Number of neighbouring devices in a group. The devices of a group share each operator",
+            1,
+            64,
+        ),
     )
 
     @property

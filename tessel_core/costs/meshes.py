@@ -148,7 +148,7 @@ def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
 
 
 _LISTED = ("h200", "h100", "a100", "v100")
-"""Kinds that menus list in every usual size. Other kinds are listed with one and eight nodes. Any size has a name."""
+"""Kinds that menus list in all usual sizes. Other kinds are listed with one and with eight nodes."""
 
 
 def _presets() -> Iterator[MeshPreset]:

@@ -80,7 +80,7 @@ class SeededInputs:
         return _drawn(recipe, np.random.default_rng(stream)).astype(NUMPY_TYPES[recipe.type.dtype])
 
     def some(self, names: Iterable[str]) -> SeededInputs:
-        """Return the inputs with these names, including the tensors that they copy."""
+        """Return only the inputs with these names, and the inputs from which these are copied."""
         asked = set(names)
         asked |= {self.recipes[name].of for name in asked} - {""}
         return replace(self, recipes={name: self.recipes[name] for name in sorted(asked)})

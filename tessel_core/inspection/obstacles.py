@@ -77,7 +77,7 @@ class Obstacles:
     row: IntColumn
     """Row of the run waited for, -1 without one."""
     device: IntColumn
-    """Device on which the run waits, -1 for data and communication."""
+    """Device on which the run waits, or -1 if it waits for data or communication."""
     earliest: IntColumn
     """Earliest legal start of each run if all other runs keep their times, in ticks."""
     grounded: NDArray[np.bool_]

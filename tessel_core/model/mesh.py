@@ -204,5 +204,5 @@ class DeviceMesh:
 
     @cached_property
     def placement_devices(self) -> tuple[PlacementDevice, ...]:
-        """The devices as placements see them, in the same order."""
+        """A `PlacementDevice` (name, kind, memory) for each device, in the same order."""
         return tuple(PlacementDevice(each.name, each.kind, each.memory_capacity) for each in self.devices)

@@ -60,7 +60,9 @@ class MlpOptions(GraphSpec):
 
     micro_batch: int = option(256, Option("Micro-batch", "Samples per micro-batch", 1, 1_048_576))
     layers: int = option(8, Option("Layers", "Number of matrix products", 1, 5000))
-    width: int = option(512, Option("Width", "Inputs and outputs of each layer", 1, 1_048_576))
+    width: int = option(
+        512, Option("Width", "Number of inputs of each layer, which is also its number of outputs", 1, 1_048_576)
+    )
 
 
 def _program(asked: MlpOptions) -> Distributed:

@@ -30,7 +30,7 @@ class CpSatConfig:
     """Limits of the search."""
 
     time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
-    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer", 1, 64))
     seed: int = option(0, Option("Seed", "Seed of the random choices", 0, 2**31 - 1))
 
 

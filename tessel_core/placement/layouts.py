@@ -40,7 +40,7 @@ class LayoutConfig:
     """Limits of the search."""
 
     time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
-    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer", 1, 64))
     seed: int = option(0, Option("Seed", "Seed of the random choices", 0, 2**31 - 1))
 
 
@@ -73,7 +73,7 @@ def _why_none(problem: PlacementProblem, task: LayoutTask) -> str:
 
 
 def _no_room(problem: PlacementProblem, task: LayoutTask, search: _Search, control: Control) -> PlacementReport:
-    """Return the report if no layout fits, with a layout that exceeds only the memory if there is one."""
+    """Return the report if no layout fits, with one that exceeds only the memory if there is one."""
     if not np.isfinite(task.loads(search.start)).all() or task.fits(search.start):
         return infeasible(problem, f"no cut into {task.stages} stages puts each operator on an allowed device")
     stage_of, bound = search.least_room(control.part(_ROOM_SECONDS))

@@ -16,7 +16,7 @@ from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 
 _MIN_GAIN = 1e-9
-"""A move must reduce the sum of squares by more than this share."""
+"""A move must reduce the sum of the squared loads, or the longest path, by more than this share."""
 _MAX_ROUNDS = 10
 
 

@@ -45,7 +45,7 @@ class JointConfig:
     placements: int = option(6, Option("Placements", "Number of placements near the best that get a schedule", 1, 64))
     micro_batches: int = option(32, Option("Micro-batches", "Number of micro-batches in each schedule", 1, 10_000))
     time_limit: float = option(60.0, Option("Time limit", "For the whole search", 0.1, 86_400, "s"))
-    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer", 1, 64))
     seed: int = option(0, Option("Seed", "Seed of the solver's random choices", 0, 2**31 - 1))
 
 

@@ -59,7 +59,7 @@ class TesselConfig:
     polish: float = option(
         1.0, Option("Polish", "Longest time to shorten warmup and cooldown after both phases.", 0, 3600, "s")
     )
-    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
+    workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer.", 1, 64))
     seed: int = option(0, Option("Seed", "Seed of the solver's random choices.", 0, 2**31 - 1))
 
 

@@ -38,7 +38,7 @@ class TimeOptimalConfig:
     """Options of the search over all runs."""
 
     time_limit: float = option(20.0, Option("Time limit", "For the whole search.", 0.1, 3600, "s"))
-    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
+    workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer.", 1, 64))
     seed: int = option(0, Option("Seed", "Seed of the solver's random choices.", 0, 2**31 - 1))
 
 

@@ -50,7 +50,7 @@ class Transfer:
     latency: float
     """Seconds before any byte flows."""
     amount: float
-    """Bytes that pass each point of the paths, over all paths together."""
+    """Bytes that cross each hop, summed over the parallel paths."""
     bandwidth: float
     """Bytes per second of all paths together."""
     devices: tuple[int, ...]

@@ -51,7 +51,10 @@ def _part(
         text = st.text_input("Search", key=f"find-{place}", placeholder="name, kind or colour class", width=360)
         pages = row_pages(find(graph, text))
         at = part_of(f"Rows, {MAX_TABLE_ROWS} at a time", pages, f"page-{place}")
-        st.caption("Click a cell to change it. Fill in the empty row to add one. Edges follow a renamed operator.")
+        st.caption(
+            "Click a cell to change it. Fill in the empty row to add one. If you rename an operator, its edges stay "
+            "connected to it."
+        )
     return pages[at], f"{what}-{text}-{at}"
 
 

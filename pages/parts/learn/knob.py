@@ -42,7 +42,7 @@ def play_knob(level: Level, knob: Knob) -> None:
     if outcomes is None:
         waiting(run, lambda: st.progress(share(len(run.parts), len(knob.stops)), "Solving every value …"))
     elif len(outcomes) < len(knob.stops):
-        st.info("Cancelled before every value was solved. Press Show to continue.", icon=":material/stop_circle:")
+        st.info("Cancelled before all values were solved. Press Show to continue.", icon=":material/stop_circle:")
         if pressed:
             start_search(KnobAnswers(level.number))
             st.rerun()

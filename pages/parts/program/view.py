@@ -225,7 +225,7 @@ def _runs(looked: Looked, number: int) -> None:
     if rows:
         st.dataframe(rows[:_MAX_ROWS], hide_index=True)
     else:
-        st.caption("It takes no time on any device.")
+        st.caption("This operation takes no time on any device.")
 
 
 def _neighbours(looked: Looked, key: str, found: tuple[Neighbour, ...], none: str) -> None:

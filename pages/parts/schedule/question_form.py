@@ -69,7 +69,10 @@ def question_form(places: Sequence[DeltaGenerator], *, beside_tables: bool) -> b
 
 def _in_halves(work: Workspace) -> Workspace:
     """Return the workspace with weight gradients of a placed graph as separate blocks, if the scheduler needs them."""
-    from tessel_core.workbench.planning import halves_source, split_for  # placement is not needed before
+    from tessel_core.workbench.planning import (
+        halves_source,
+        split_for,
+    )  # imported late: the page needs no placement code until here
 
     if work.scheduler == workspace().scheduler or work.complaint:
         return work

@@ -22,7 +22,7 @@ def first_question() -> None:
     asked, best = known["asked"], known["best"]
     with st.container(border=True, horizontal=True, vertical_alignment="center", height=_HEIGHT):
         with st.container(gap="xxsmall"):
-            st.markdown("**My model, my cluster: how do I cut it?**")
+            st.markdown("**How do I cut my model for my cluster?**")
             st.caption(literal(f"{_question(asked)} {_answer(best, known['configurations'])}"))
         if button("Find yours", type="primary", icon=":material/rocket_launch:"):
             go_to("recommend")

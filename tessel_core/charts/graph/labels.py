@@ -44,7 +44,7 @@ def has_labels(lane_px: float) -> bool:
 def labels_of(marked: MarkedGraph, layout: Layout, column_px: float, lane_px: float) -> list[str]:
     """Return a label for each mark: the last part of its name, shortened to fit, or empty.
 
-    `NAME/backward` has no label if `NAME` has one above it, because the mark's shape shows its direction.
+    The mark of `NAME/backward` has no label if that of `NAME` has one: its shape already shows that it is backward.
     """
     names = [short_name(mark.name) if len(mark.members) == 1 else mark.key for mark in marked.marks]
     if not has_labels(lane_px):

@@ -49,7 +49,7 @@ def check_costs(kind: str, types: Types, outputs: Types, values: Values) -> None
 
 
 def casts_of(kind: str, types: Types, values: Values) -> tuple[float, int]:
-    """Return the bytes and the kernels of the casts of a product's factors. (0, 0) without a format."""
+    """Return the bytes moved and the kernels run to cast the factors of a product. Both are 0 without a `FORMAT`."""
     if FORMAT not in values:
         return 0.0, 0
     usual = tuple(SCALED_CAST_BYTES if place in OPERANDS[kind] else 0 for place in range(len(types)))

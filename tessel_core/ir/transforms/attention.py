@@ -57,7 +57,7 @@ class UnfusedAttention:
     """
 
     def __call__(self, model: Distributed) -> Distributed:
-        """Return the model on its one device, with the same meaning."""
+        """Return an equivalent model without fused attention. The model must have one device."""
         source = model.program
         if len(source.devices) != 1 or any(op.tag.phase not in ("", "forward") for op in source.ops):
             raise InputError("unfused attention", "must come first: it needs the forward pass of one device")

@@ -120,7 +120,7 @@ class DataParallel:
         held_bytes = defaultdict[tuple[int, bool], int](int)
         for i in sorted(summed, key=lambda i: (made_at[outputs[i][0]], i)):
             value, piece = outputs[i]
-            # Sums over tensor parallelism come last in its stream, and only gradients that need them wait for them.
+            # Tensor-parallel sums run last in their stream. Gradients without one have other buckets and do not wait.
             key = program.types[value].device, TENSOR in piece.sums
             open_buckets.setdefault(key, []).append(i)
             held_bytes[key] += program.types[value].bytes

@@ -113,7 +113,7 @@ class _Partitioning:
         self._pending: dict[int, list[_Pending]] = defaultdict(list)
         """Values on each device that must still be added to their sums."""
         self._fresh = set[int]()
-        """Devices whose pending values have changed since the last look at them."""
+        """Devices with new pending values since `_add_up` last handled them."""
         self._tags: dict[tuple[int, int, str, str], Tag] = {}
         """Tag by block, micro-batch, phase and name, so that equal ones are one object."""
         self._arrived: dict[int, set[int]] = defaultdict(set)

@@ -25,7 +25,13 @@ class GraphSpec:
         "bf16", Option("Number format", "Number format of weights and activations", choices=tuple(BYTES_OF))
     )
     tensor_parallel: int = option(
-        1, Option("Tensor-parallel degree", "Devices that share each layer. The graph shows one of them", 1, 64)
+        1,
+        Option(
+            "Tensor-parallel degree",
+            "Number of devices that share each layer. The graph shows the work of one device",
+            1,
+            64,
+        ),
     )
     training: bool = option(False, Option("Training", "Add the backward pass", 0, 1))
     recompute: str = option(

@@ -145,7 +145,7 @@ def _with_ties(
 
 
 def _tied(successors: Sequence[Sequence[int]], users: Mapping[str, Sequence[int]]) -> frozenset[str]:
-    """Return the weights whose users can share a device.  Earlier entries of `users` have precedence."""
+    """Return the weights whose users can be kept on one device without a cycle, tried in the order of `users`."""
     tied, links = set[str](), list[tuple[int, int]]()
     for name in list(users)[:_MAX_TIED_WEIGHTS]:
         more = _links(users[name])

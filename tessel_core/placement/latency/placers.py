@@ -51,7 +51,7 @@ class LatencyConfig:
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
-    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    workers: int = option(2, Option("Workers", "Solver threads. With 1, the same seed gives the same answer", 1, 64))
     most_ideals: int = option(50_000, _MAX_IDEALS)
     seed: int = option(0, _SEED)
 
