@@ -85,8 +85,8 @@ def add_pairs() -> None:
                 [] if plan is None else _proposed(plan),
                 format_func=lambda name: SCHEDULERS[name].title,
                 key=f"compare-schedulers-{plan.name if plan else ''}",
-                help="Most schedulers that apply to the plan are preselected. If you add one that does not apply, a note "
-                "under the list says why.",
+                help="Most schedulers that apply to the plan are preselected. If you add one that does not apply, a "
+                "note under the list says why.",
             )
         with count_place:
             count = work.comparison.micro_batches or work.micro_batches

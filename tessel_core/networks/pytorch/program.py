@@ -104,9 +104,11 @@ def _checked(target: str, made: Any) -> tuple[Any, tuple[Any, ...]]:
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
         raise InputError(target, f"{what}; it returned {type(made).__name__}")
     given = made[1] if isinstance(made[1], tuple) else (made[1],)
-    strange = next((each for each in given if not isinstance(each, torch.Tensor)), None)
-    if strange is not None or not given:
-        raise InputError(target, f"{what}; an input is {type(strange).__name__}")
+    if not given:
+        raise InputError(target, f"{what}; it returned no inputs")
+    for each in given:
+        if not isinstance(each, torch.Tensor):
+            raise InputError(target, f"{what}; an input is {type(each).__name__}")
     return made[0], given
 
 
