@@ -368,6 +368,10 @@ def test_help_names_every_command_and_every_option_of_every_scheduler(tessel: Te
         assert f"--{option}" in ended.out
 
 
+def test_the_version_is_that_of_the_package(tessel: Tessel) -> None:
+    assert tessel("--version").out == f"tessel {__version__}\n"
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_the_list_of_verbs_says_what_each_says_of_itself(name: str) -> None:
     assert VERBS[name].load(name).get_short_help_str(limit=1000) == VERBS[name].help
@@ -522,6 +526,7 @@ LEFT = """
 import atexit, sys, time
 from tessel_core import cli
 from tessel_core.control import Abandonable
+from tessel_core.version import __version__
 Abandonable(lambda: time.sleep(60)).start()
 atexit.register(print, "Python ends as it always does")
 sys.argv = ["tessel", *sys.argv[1:]]

@@ -16,6 +16,7 @@ from tessel_core.bundle import BUNDLE
 from tessel_core.cli.streams import open_streams
 from tessel_core.cli.verbs import Verbs
 from tessel_core.errors import InputError
+from tessel_core.version import __version__
 
 app = typer.Typer(
     name="tessel",
@@ -32,9 +33,19 @@ _FLAGS = {"model": "--size", "export": "--to"}
 """Options by the name that the core uses in errors, if it is not the option's own name."""
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tessel {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _tessel() -> None:
-    """Typer would run `app` without its name if `app` were the only thing registered here."""
+def _tessel(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `tessel` itself. Typer would also run `app` without its name if nothing else were registered here."""
 
 
 @app.command("app")
