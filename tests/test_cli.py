@@ -30,6 +30,7 @@ from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.samples import list_graphs, list_meshes, list_samples, load_mesh, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.version import __version__
 
 SCHEDULE_KEYS = {
     "status",
@@ -526,7 +527,6 @@ LEFT = """
 import atexit, sys, time
 from tessel_core import cli
 from tessel_core.control import Abandonable
-from tessel_core.version import __version__
 Abandonable(lambda: time.sleep(60)).start()
 atexit.register(print, "Python ends as it always does")
 sys.argv = ["tessel", *sys.argv[1:]]

@@ -288,7 +288,7 @@ def test_compiled_layers_keep_as_much_as_was_measured(size: str, kept: int) -> N
     family, mesh = find_family("llama"), find_mesh("h100-1")
     spec = family.spec(size=size, layers=3, batch=1, sequence=8192)
     blocks = BlockTable(family, spec, mesh).blocks(Strategy(compiled=True), 1, 0)
-    (inputs,) = blocks.crossing[1]
+    (inputs,), _ = blocks.crossing[1]
     assert blocks.held[1] - inputs.bytes == pytest.approx(kept, rel=0.002)
 
 
