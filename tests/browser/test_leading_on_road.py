@@ -65,7 +65,7 @@ def test_samples_stand_in_groups_with_pictures(page, address: str) -> None:
     gallery = page.locator(".gallery").first
     equals(lambda: gallery.locator("svg").count(), 8)
     gallery.get_by_text("mT5-XXL, NN, 4 H200s").click()
-    assert gallery.get_by_title("Embeddings, projection and loss sharded").count()
+    assert gallery.get_by_title("Embeddings, projection and loss are sharded").count()
     gallery.locator("input:checked").press("ArrowDown")
     equals(lambda: gallery.locator("input:checked").get_attribute("value"), "mt5-v-8")
     page.get_by_label("Sample, group", exact=True).click()
