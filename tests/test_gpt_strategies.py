@@ -228,7 +228,7 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
     [
         ({}, Strategy(tensor=5), "12 heads do not divide among 5 devices"),
         ({}, Strategy(data=3), "a batch of 32 does not divide into 3 x 1 parts"),
-        ({}, Strategy(pipeline=13), "13 stages need as many layers, there are 12"),
+        ({}, Strategy(pipeline=13), "13 stages need at least 13 layers, but the network has 12"),
         ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has neither a backward"),
         ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
         ({"size": "gpt3-175b"}, Strategy(), "gpu0 needs 4.97 TB of memory, "),

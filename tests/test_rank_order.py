@@ -215,7 +215,7 @@ def test_orders_that_make_no_sense(tessel: Tessel, text: str, why: str) -> None:
     [
         (
             "--layers 4 --pipeline 2 --stages-per-device 3 --micro-batches 2",
-            "6 stages need as many layers, there are 4",
+            "6 stages need at least 6 layers, but the network has 4",
         ),
         ("--layers 9 --pipeline 4 --stages-per-device 2 --micro-batches 6 --batch 24", "6 is not a multiple of 4"),
         ("--stages-per-device 2", "several stages per device need a pipeline over at least 2 devices"),

@@ -144,7 +144,7 @@ def test_distir_does_not_know_zero() -> None:
     [
         (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts, replicas by micro-batches"),
         (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
-        (Strategy(pipeline=9), "9 stages need as many layers, there are 8"),
+        (Strategy(pipeline=9), "9 stages need at least 9 layers, but the network has 8"),
         (Strategy(data=32), "it takes 32 devices, the mesh has 16"),
         (Strategy(schedule="zb-v"), "ZB-V needs two stages per device in a V"),
     ],

@@ -190,4 +190,6 @@ def test_the_legend_names_what_the_optimizer_does() -> None:
 def test_nothing_feasible_is_a_picture_without_points() -> None:
     found = evaluate_grid(MLP, Grid(ranges(layers=(1,)), pipeline=(2,)), equal_devices(4, 1e12, 9e11, 25))
     assert len(pareto_chart(found).data) == 0
-    assert shown_rows(found, range(len(found)))[0]["Why not"] == "2 stages need as many layers, there are 1"
+    assert (
+        shown_rows(found, range(len(found)))[0]["Why not"] == "2 stages need at least 2 layers, but the network has 1"
+    )

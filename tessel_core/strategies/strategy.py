@@ -395,7 +395,7 @@ def _stage_objections(spec: Spec, strategy: Strategy) -> Iterator[str]:
     if strategy.stages_per_device > 1 and strategy.pipeline == 1:
         yield "several stages per device need a pipeline over at least 2 devices"
     if strategy.stages > spec.layers:
-        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+        yield f"{strategy.stages} stages need at least {strategy.stages} layers, but the network has {spec.layers}"
     if strategy.layout and sum(strategy.layout) != spec.layers:
         yield f"its stages have {sum(strategy.layout)} layers together, the network has {spec.layers}"
 
