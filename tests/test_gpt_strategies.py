@@ -102,7 +102,7 @@ def test_pipelines_that_run_both_ways_balance_the_head() -> None:
         (Strategy(2, 1, 2, 2, "dualpipe", zero=True), "keeps two copies of the network"),
     ):
         assert why in why_not(GPT, GPT.spec(layers=4, batch=60), strategy, None, Semantics.DEFAULT)
-    with pytest.raises(InputError, match="runs two copies of the network, so no plan is theirs"):
+    with pytest.raises(InputError, match="runs two copies of the network, which one plan cannot describe"):
         pipeline_plan(found, Strategy(1, 1, 4, 16, "dualpipe"), mesh)
 
 

@@ -197,8 +197,8 @@ def test_buckets_pay_the_latency_once() -> None:
     [
         ("tensor,data", "misses pipeline"),
         ("tensor,tensor,data,pipeline", "names tensor 2 times"),
-        ("tensor,data,pipe", "'pipe' is no dimension, known are tensor, context, expert, data, pipeline"),
-        ("", "'' is no dimension"),
+        ("tensor,data,pipe", "'pipe' is not a dimension; these are tensor, context, expert, data, pipeline"),
+        ("", "'' is not a dimension"),
     ],
 )
 def test_orders_that_make_no_sense(tessel: Tessel, text: str, why: str) -> None:
