@@ -49,7 +49,7 @@ class Estimates:
     def _seconds(self, strategy: Strategy, room: float) -> list[float]:
         """Return the seconds of a step in a list, which is empty if the strategy probably does not fit.
 
-        Raises InputError as `Wiring`.
+        Raises InputError as `Wiring.classes`.
         """
         whole = self._whole(strategy.recompute)
         if whole is None:
