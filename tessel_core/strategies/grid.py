@@ -33,7 +33,7 @@ MOST_CONFIGURATIONS = 200_000
 """Largest number of configurations of a grid or a search: some minutes of work."""
 
 SMALL_GRID_LAYERS = 500
-"""A grid with at most so many layers, counted once per micro-batch, is simulated throughout in half a second."""
+"""Largest number of layers, counted once per micro-batch, of a grid that is simulated throughout in half a second."""
 CONFIRMED_LAYERS = 4000
 """Layers, counted once per micro-batch, that confirm the best of a grid operation by operation in some seconds."""
 
@@ -334,7 +334,7 @@ class GridResult:
         kept = np.empty((0, len(objectives)))
         found = list[int]()
         for i, cost in zip(ranked, costs, strict=True):
-            # Configurations that dominate this one come earlier in the order, so a kept one dominates it as well.
+            # If any configuration dominates this one, a kept one does, since dominating ones come earlier in the order.
             worse = (kept <= cost).all(axis=1)
             if not worse.any() or (kept[worse] == cost).all(axis=1).any():
                 kept = np.vstack((kept, cost))

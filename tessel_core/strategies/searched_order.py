@@ -75,8 +75,8 @@ class SearchedOrder:
 def search_order(table: BlockTable, candidate: Candidate, seconds: float, control: Control) -> SearchedOrder | None:
     """Search for an order of a candidate's stages for `seconds`.
 
-    Return None if a schedule cannot have so many runs, or the named order has no schedule.  Raises InputError as
-    `BlockEngine.staged`.
+    Return None if there are more runs than a schedule may have, or if the named order has no schedule.  Raises
+    InputError as `BlockEngine.staged`.
     """
     strategy = candidate.strategy
     plan = plan_of_stages(BlockEngine(table).staged(Configuration(table.spec, strategy)), table)
@@ -91,7 +91,8 @@ def search_order(table: BlockTable, candidate: Candidate, seconds: float, contro
     before, after = named.drawable.makespan, searched.solution.makespan if searched.solution else math.inf
     kept = searched if after < before else named
     shorter = min(before, after)
-    # The plan counts memory generously.  A named order that needs more may be shorter than the bound of the others.
+    # The bound holds for orders within the plan's memory, which is counted generously.  A named order that exceeds it
+    # may be shorter.
     bound = min(shorter, searched.makespan_bound)
     return SearchedOrder(candidate, kept, *(ticks / TICKS_PER_SECOND for ticks in (before, shorter, bound)))
 

@@ -71,7 +71,7 @@ MORE: tuple[Asked, ...] = (
 RANDOM = 200
 """Number of random configurations."""
 GOOD = 1.03
-"""Largest ratio to the fastest step for which an answer is good."""
+"""Largest ratio of a step to the fastest step that counts as a good answer."""
 NEAR = 0.03
 """Largest relative difference between a step by blocks and the simulated step."""
 MAX_PARTS = 1500

@@ -1,4 +1,4 @@
-"""Shorten a deep network: of layers that repeat, keep one repetition."""
+"""Shorten a deep network: keep one repetition of layers that repeat."""
 
 from __future__ import annotations
 
