@@ -163,11 +163,11 @@ def distinct_orders(
     found: dict[object, RankOrder] = {}
     for order in orders:
         ranks = Ranks(data, tensor, pipeline, order, context, expert if divides else 1)
-        lie = [
+        groups_on_nodes = [
             sorted((ranks.coordinate(group[0], "pipeline"), _nodes_of(group, nodes)) for group in ranks.groups(name))
             for name in names
         ]
-        found.setdefault(repr(lie), order)
+        found.setdefault(repr(groups_on_nodes), order)
     return list(found.values())
 
 

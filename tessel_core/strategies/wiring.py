@@ -67,8 +67,8 @@ class Wiring:
                 why = f"the devices of stage {place} are of several kinds, so no group of them is as fast as one kind"
                 raise InputError(f"mesh {self._costs.mesh.name}", why)
             nodes = self._nodes[workers]
-            lie = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])
-            found.append(first.setdefault(lie, place))
+            spread = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])
+            found.append(first.setdefault(spread, place))
         return found
 
     def kind(self, place: int) -> str:

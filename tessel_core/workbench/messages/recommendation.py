@@ -24,8 +24,8 @@ def proof_sentences(found: Recommendation) -> tuple[str, ...]:
     lines = [first, f"{'; '.join(judged)}."]
     if found.bound_s is not None:
         less = 1 - found.bound_s / found.best.outcome.latency
-        lines.append(f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less).")
-        lines.append("This bound is the work of the busiest device, without the exchanges of replicas.")
+        bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)."
+        lines.append(f"{bound} This bound is the work of its busiest device, without the exchanges of replicas.")
     return tuple(lines)
 
 
