@@ -359,7 +359,7 @@ class GridResult:
         found: dict[str, list[int]] = {}
         for i, outcome in enumerate(self.outcomes):
             if outcome.reason:
-                kind = _ANY_NUMBER.sub("…", outcome.reason) if not outcome.peaks else "the memory does not do"
+                kind = _ANY_NUMBER.sub("…", outcome.reason) if not outcome.peaks else "not enough memory"
                 found.setdefault(kind, []).append(i)
         return {kind: tuple(found[kind]) for kind in sorted(found, key=lambda each: -len(found[each]))}
 

@@ -154,7 +154,9 @@ def distinct_orders(
     context: int = 1,
     expert: int = 1,
 ) -> list[RankOrder]:
-    """Return the orders whose process groups are spread over the nodes in different ways, the first of equal ones.
+    """Return the orders that spread process groups over the nodes in different ways.
+
+    Of orders that spread them in the same way, only the first one is returned.
 
     `nodes` has the node of each device.  Groups of experts count if their degree divides the number of ranks.
     """

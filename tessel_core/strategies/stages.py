@@ -16,7 +16,7 @@ from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
 _MIN_JOINED_SHARE = 5e-5
-"""Smallest share of a stage's memory for which an output that micro-batches join counts; a loss per sample is less."""
+"""Outputs that micro-batches join are ignored below this share of a stage's memory, for example one loss per sample."""
 MAX_BUCKETED_WEIGHTS = 500
 """Largest number of weights of a stage that fill shared buckets.  With more, each layer has buckets of its own."""
 
