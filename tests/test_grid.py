@@ -199,7 +199,7 @@ def test_ways_to_cut_that_make_no_sense(tessel: Tessel, words: str, error: str) 
     [
         ({"context": (2,)}, NO_SEQUENCE),
         ({"expert": (2,)}, NO_EXPERTS),
-        ({"zero": (3,)}, "ZeRO-3 shares among replicas, and there is one"),
+        ({"zero": (3,)}, "ZeRO-3 needs several replicas to share among, but there is one"),
     ],
 )
 def test_what_a_network_has_not_is_not_shared(choice: dict[str, tuple[int, ...]], why: str) -> None:

@@ -98,7 +98,7 @@ class Grid:
             if min(numbers, default=least) < least:
                 raise InputError(name, f"must be at least {least}, got {min(numbers)}")
         if self.size > MOST_CONFIGURATIONS:
-            why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+            why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} allowed"
             raise InputError("grid", why)
 
     @property
@@ -217,7 +217,7 @@ def _part(part: str, what: str) -> Iterator[int]:
     if times and (int(factor) < 2 or low < 1):
         raise InputError(what, f"multiplies by 2 or more and begins at 1 or more, got {part!r}")
     if not times and high - low >= MOST_CONFIGURATIONS:
-        why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+        why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} allowed"
         raise InputError(what, why)
     while low <= high:
         yield low

@@ -298,7 +298,7 @@ def asked_strategies(question: Question) -> list[Strategy]:
         raise InputError("global-batch", _no_division(question))
     if size > MOST_CONFIGURATIONS:
         seconds = show_time(size / CONFIGURATIONS_PER_SECOND, "s")
-        why = f"have {size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+        why = f"have {size:,} configurations, more than the {MOST_CONFIGURATIONS:,} allowed"
         raise InputError("ranges", f"{why}; at about {CONFIGURATIONS_PER_SECOND} per second they would take {seconds}")
     return list(question.strategies())
 

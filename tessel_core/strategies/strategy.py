@@ -379,7 +379,7 @@ def _objections(
     if objection := family.objection(spec, strategy.tensor):
         yield objection
     if spec.layers > MOST_LAYERS:
-        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
+        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} allowed"
     yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
         yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
@@ -433,16 +433,16 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if shared.experts % expert:
         yield f"{shared.experts} experts do not divide among {expert} devices"
     if expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
-        yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
+        yield "devices that share layers can share experts only with sequence parallelism"
 
 
 def _kernel_objections(spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> Iterator[str]:
     if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
-        yield "DistIR cuts by replicas, layers and stages alone, so its rules do not say what this costs"
+        yield "DistIR only cuts by replicas, layers and stages, so its rules give no cost for this"
     if strategy.zero > 1 and strategy.data * strategy.context == 1:
-        yield f"ZeRO-{strategy.zero} shares among replicas, and there is one"
+        yield f"ZeRO-{strategy.zero} needs several replicas to share among, but there is one"
     if strategy.fp8 and spec.dtype not in NARROW:
-        yield f"linear layers in FP8 take numbers of 16 bits, the network's are {spec.dtype}"
+        yield f"linear layers in FP8 need a network with a 16-bit format, not {spec.dtype}"
     without = next((each for each in mesh.devices if each.peak("fp8") is None), None) if mesh and strategy.fp8 else None
     if without is not None:
         yield f"{without.name} is of kind {without.kind}, which has no FP8"
@@ -468,8 +468,8 @@ def check_strategy(
     refuse_impossible(family, spec, strategy, mesh, semantics)
     parts = spec.layers * strategy.devices // strategy.pipeline * strategy.micro_batches
     if parts > MOST_PARTS:
-        most = f"more than the {MOST_PARTS:,} that are taken one by one"
-        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
+        most = f"more than the {MOST_PARTS:,} allowed"
+        raise InputError(f"strategy {strategy}", f"has {parts:,} layers, counted per device and micro-batch, {most}")
 
 
 @dataclass(frozen=True)
