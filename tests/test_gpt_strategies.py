@@ -102,7 +102,7 @@ def test_pipelines_that_run_both_ways_balance_the_head() -> None:
         (Strategy(2, 1, 2, 2, "dualpipe", zero=True), "keeps two copies of the network"),
     ):
         assert why in why_not(GPT, GPT.spec(layers=4, batch=60), strategy, None, Semantics.DEFAULT)
-    with pytest.raises(InputError, match="runs two copies of the network, so no plan is theirs"):
+    with pytest.raises(InputError, match="runs two copies of the network, which one plan cannot describe"):
         pipeline_plan(found, Strategy(1, 1, 4, 16, "dualpipe"), mesh)
 
 
@@ -228,7 +228,7 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
     [
         ({}, Strategy(tensor=5), "12 heads do not divide among 5 devices"),
         ({}, Strategy(data=3), "a batch of 32 does not divide into 3 x 1 parts"),
-        ({}, Strategy(pipeline=13), "13 stages need as many layers, there are 12"),
+        ({}, Strategy(pipeline=13), "13 stages need at least 13 layers, but the network has 12"),
         ({"mode": "decode"}, Strategy(recompute=Recompute.FULL), "inference has neither a backward"),
         ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
         ({"size": "gpt3-175b"}, Strategy(), "gpu0 needs 4.97 TB of memory, "),

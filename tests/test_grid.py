@@ -199,7 +199,7 @@ def test_ways_to_cut_that_make_no_sense(tessel: Tessel, words: str, error: str) 
     [
         ({"context": (2,)}, NO_SEQUENCE),
         ({"expert": (2,)}, NO_EXPERTS),
-        ({"zero": (3,)}, "ZeRO-3 shares among replicas, and there is one"),
+        ({"zero": (3,)}, "ZeRO-3 needs several replicas to share among, but there is one"),
     ],
 )
 def test_what_a_network_has_not_is_not_shared(choice: dict[str, tuple[int, ...]], why: str) -> None:
@@ -374,7 +374,7 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
     [
         ("mlp --data 3", "a batch of 256 does not divide into 3 x 1 parts"),
         ("mlp --tensor 3", "a width of 512 does not divide among 3 devices"),
-        ("mlp --pipeline 9", "9 stages need as many layers, there are 8"),
+        ("mlp --pipeline 9", "9 stages need at least 9 layers, but the network has 8"),
         ("mlp --data 0", "data: must be a whole number of at least 1, got 0"),
         ("mlp --data 8 --mesh h200-4", "it takes 8 devices, the mesh has 4"),
         ("mlp --uniform-mesh 1e13,1e12,0 --data 2", "a link: bandwidth must be above 0, got 0"),

@@ -189,13 +189,13 @@ def test_the_command_takes_a_module(tessel: Tessel) -> None:
 @pytest.mark.parametrize(
     ("what", "more", "why"),
     [
-        ("gpt.onnx", ("--sequence", "8"), "is for presets and configs"),
-        ("gpt.onnx", ("--dtype", "bf16"), "says its formats itself"),
-        ("gpt.onnx", ("--set", "wheels=4"), "is no open size"),
+        ("gpt.onnx", ("--sequence", "8"), "applies only to presets and configs"),
+        ("gpt.onnx", ("--dtype", "bf16"), "does not apply to an ONNX model"),
+        ("gpt.onnx", ("--set", "wheels=4"), "is not an open size"),
         ("fixed.onnx", ("--micro-batch-size", "2"), "fixes its batch at 3"),
         ("fixed.onnx", (), "the nearest that do: 15 and 18"),
         ("module.py", (), "is"),
-        ("nothing", (), "is no preset, no family and no file"),
+        ("nothing", (), "is not a preset, family or file"),
         ("bert12", (), "is no preset"),
     ],
 )

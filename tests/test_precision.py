@@ -174,7 +174,7 @@ def test_strategies_in_fp8_are_simulated_operation_by_operation() -> None:
 def test_objections_say_why() -> None:
     family = find_family("mlp")
     why = why_not(family, family.spec(dtype="fp32"), Strategy(fp8=True), None, Semantics.DEFAULT)
-    assert why == "linear layers in FP8 take numbers of 16 bits, the network's are fp32"
+    assert why == "linear layers in FP8 need a network with a 16-bit format, not fp32"
 
 
 def test_the_command_line_takes_fp8(tessel: Tessel) -> None:

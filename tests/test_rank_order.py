@@ -197,8 +197,8 @@ def test_buckets_pay_the_latency_once() -> None:
     [
         ("tensor,data", "misses pipeline"),
         ("tensor,tensor,data,pipeline", "names tensor 2 times"),
-        ("tensor,data,pipe", "'pipe' is no dimension, known are tensor, context, expert, data, pipeline"),
-        ("", "'' is no dimension"),
+        ("tensor,data,pipe", "'pipe' is not a dimension; these are tensor, context, expert, data, pipeline"),
+        ("", "'' is not a dimension"),
     ],
 )
 def test_orders_that_make_no_sense(tessel: Tessel, text: str, why: str) -> None:
@@ -215,7 +215,7 @@ def test_orders_that_make_no_sense(tessel: Tessel, text: str, why: str) -> None:
     [
         (
             "--layers 4 --pipeline 2 --stages-per-device 3 --micro-batches 2",
-            "6 stages need as many layers, there are 4",
+            "6 stages need at least 6 layers, but the network has 4",
         ),
         ("--layers 9 --pipeline 4 --stages-per-device 2 --micro-batches 6 --batch 24", "6 is not a multiple of 4"),
         ("--stages-per-device 2", "several stages per device need a pipeline over at least 2 devices"),

@@ -258,7 +258,7 @@ def test_a_million_configurations_are_counted_and_refused() -> None:
     few = question("llama-3-8b", EIGHT, 64, **SMALL)
     assert few.size == len(list(few.strategies()))
     ranges = SearchRanges(stages_per_device=tuple(range(1, 2000)), micro_batch_size=tuple(range(1, 65)))
-    with pytest.raises(InputError, match=r"configurations, more than the 200,000 .* a second they would take"):
+    with pytest.raises(InputError, match=r"configurations, more than the 200,000 .* per second they would take"):
         recommend(question("llama-3-8b", EIGHT, 64, ranges, **SMALL))
 
 

@@ -112,7 +112,7 @@ def test_replicas_share_the_optimizers_state() -> None:
         (MLP, MLP.spec(2, 10, 16, "fp32"), Strategy(4, zero=True), "weights 10 wide do not divide among 4 replicas"),
         (GPT, GPT.spec("gpt2", batch=10), Strategy(5, zero=True), "weights 768 wide do not divide among 5 replicas"),
         (GPT, GPT.spec("gpt2", batch=9), Strategy(3, 256, zero=True), "it takes 768 devices"),
-        (MLP, MLP.spec(10_001, 8, 8), Strategy(), "10,001 layers are more than the 10,000 that are counted"),
+        (MLP, MLP.spec(10_001, 8, 8), Strategy(), "10,001 layers are more than the 10,000 allowed"),
     ],
 )
 def test_what_cannot_be_shared_or_counted_says_so(family: Family, spec: Spec, strategy: Strategy, told: str) -> None:
@@ -124,7 +124,9 @@ def test_what_cannot_be_shared_or_counted_says_so(family: Family, spec: Spec, st
 
 def test_programs_of_millions_of_operations_are_refused() -> None:
     spec, strategy = MLP.spec(10_000, 8, 64), Strategy(micro_batches=64)
-    with pytest.raises(InputError, match="has 640,000 layers by devices and micro-batches, more than the 500,000"):
+    with pytest.raises(
+        InputError, match="has 640,000 layers, counted per device and micro-batch, more than the 500,000"
+    ):
         simulate_strategy(MLP, spec, strategy, find_mesh("h200-1"))
 
 
@@ -144,7 +146,7 @@ def test_distir_does_not_know_zero() -> None:
     [
         (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts, replicas by micro-batches"),
         (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
-        (Strategy(pipeline=9), "9 stages need as many layers, there are 8"),
+        (Strategy(pipeline=9), "9 stages need at least 9 layers, but the network has 8"),
         (Strategy(data=32), "it takes 32 devices, the mesh has 16"),
         (Strategy(schedule="zb-v"), "ZB-V needs two stages per device in a V"),
     ],

@@ -75,7 +75,9 @@ def test_more_ways_to_cut_count_where_they_have_an_effect() -> None:
 def test_a_field_without_effect_says_why() -> None:
     assert objection(CONTEXT, {"family": "resnet"}) == NO_SEQUENCE.capitalize() + "."
     assert objection(EXPERT, {"family": "gpt"}) == NO_EXPERTS.capitalize() + "."
-    assert objection(CONTEXT_METHOD, {"family": "gpt"}) == "Devices share tokens where the context degree C is above 1."
+    assert (
+        objection(CONTEXT_METHOD, {"family": "gpt"}) == "Devices share tokens only if the context degree C is above 1."
+    )
     assert not any(objection(field, {"family": "moe", "context": "2"}) for field in MORE_CUTS)
 
 

@@ -150,7 +150,7 @@ def test_a_searched_order_is_held_against_the_named_one(base: Candidate) -> None
     assert slower is not None
     optimal = replace(solve_schedule("1f1b", look.plan, base.strategy.micro_batches), makespan_bound=1)
     said = order_sentence("gpipe", slower, optimal)
-    assert said.startswith("In the order that was searched, the pipeline takes ")
+    assert said.startswith("In the order that the search found, the pipeline takes ")
     assert "shorter than gpipe. No order of these stages within memory takes less than 1 ns." in said
     same = order_sentence("1f1b", look.schedule, optimal)
     assert same.startswith("The search found no shorter order than 1f1b. ")

@@ -127,7 +127,7 @@ def test_reasons_are_of_few_kinds(swept: GridResult) -> None:
     assert [len(some) for some in kinds.values()] == sorted(map(len, kinds.values()), reverse=True)
     divides = kinds["a batch of … does not divide into … x … parts, replicas by micro-batches"]
     assert {swept.configurations[i].strategy.micro_batches for i in divides} == {5}
-    for i in kinds["the memory does not do"]:
+    for i in kinds["not enough memory"]:
         assert " more than it has" in swept.outcomes[i].reason
 
 
@@ -147,7 +147,7 @@ def test_points_over_any_two_objectives(swept: GridResult, x: str, y: str) -> No
     front = list(swept.front_of((x, y)))
     assert list(drawn["on the front"].x) == swept.columns[x][front].tolist()
     assert [told[0] for told in drawn["on the front"].customdata] == front
-    assert len(drawn["does not fit"].x) == len(swept.reason_kinds["the memory does not do"])
+    assert len(drawn["does not fit"].x) == len(swept.reason_kinds["not enough memory"])
     for axis, name in ((figure.layout.xaxis, x), (figure.layout.yaxis, y)):
         known = swept.columns[name][np.isfinite(swept.columns["latency"])]
         inside = [
@@ -190,4 +190,6 @@ def test_the_legend_names_what_the_optimizer_does() -> None:
 def test_nothing_feasible_is_a_picture_without_points() -> None:
     found = evaluate_grid(MLP, Grid(ranges(layers=(1,)), pipeline=(2,)), equal_devices(4, 1e12, 9e11, 25))
     assert len(pareto_chart(found).data) == 0
-    assert shown_rows(found, range(len(found)))[0]["Why not"] == "2 stages need as many layers, there are 1"
+    assert (
+        shown_rows(found, range(len(found)))[0]["Why not"] == "2 stages need at least 2 layers, but the network has 1"
+    )

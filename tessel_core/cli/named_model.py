@@ -1,4 +1,4 @@
-"""The MODEL of `tessel recommend`: a preset, a config, a graph that names its network, ONNX, or a PyTorch module."""
+"""Read the MODEL of `tessel recommend`: a preset, a config, an operator graph, an ONNX model or a PyTorch module."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tessel_core.strategies.imported import ImportedFamily
 from tessel_core.strategies.naming import preset_names, sizes_said
 
 USUAL_MICRO_BATCHES = (1, 2, 4, 8)
-"""Samples of a micro-batch that are tried where nobody says others."""
+"""Samples per micro-batch to try by default."""
 _MODE = "mode"
 
 ProgramOf = Callable[[int | None], tuple[Distributed, int]]
-"""The program for so many samples, and how many it has; None for as many as the file says."""
+"""Returns the program for a number of samples, and that number.  For None, the number is that of the file."""
 
 
 def named_model(
@@ -41,31 +41,30 @@ def named_model(
     changes: Sequence[str] = (),
     micro_batches: tuple[int, ...] = (),
 ) -> tuple[Family, Spec]:
-    """The family and the network of a MODEL, of whose samples `batch` make a step.
+    """Return the family and the network of a MODEL for steps of `batch` samples.
 
     Parameters
     ----------
     torch
         Whether `what` is a FILE.py:FUNCTION, which is executed.
     sequence, dtype
-        Tokens of a sample, and the number format; None for the model's own, which is bf16 except in ONNX files.
+        Tokens per sample, and the number format; None for the model's own, which is bf16 except in ONNX files.
     changes
         Assignments NAME=VALUE: options of a network, or sizes that an ONNX file leaves open.
     micro_batches
-        Numbers of samples that a program is needed for; the usual ones where it is empty.
+        Samples per micro-batch for which a program is needed; empty for `USUAL_MICRO_BATCHES`.
 
-    Raises InputError for what is no model, for sizes that it does not have, and for numbers of samples that it cannot
-    have.
+    Raises InputError for an unknown model, for sizes that it does not have, and for impossible numbers of samples.
     """
     known = None if torch else named_family(what) or _of_graph(what)
     if known is not None:
-        family, said = known
+        family, sizes = known
         given: dict[str, Any] = {"batch": batch, "dtype": "bf16" if dtype in (None, FP8) else dtype}
         given |= {"sequence": sequence} | {n: number_or_text(value) for n, value in assignments(changes).items()}
         with as_typed(lambda name: {"batch": "--global-batch"}.get(name, f"--set {name}")):
-            return family, family.spec(**{**said, **given_sizes(family, given)})
+            return family, family.spec(**{**sizes, **given_sizes(family, given)})
     if sequence is not None:
-        raise InputError("--sequence", "is for presets and configs; a file of a program says its sizes itself")
+        raise InputError("--sequence", "applies only to presets and configs; a file of a program has fixed sizes")
     mode = [each for each in changes if each.startswith(f"{_MODE}=")]
     rest = [each for each in changes if each not in mode]
     programs = _of_module(what, dtype, rest) if torch else _of_onnx(what, dtype, rest)
@@ -75,25 +74,25 @@ def named_model(
 
 
 def short_name(what: str) -> str:
-    """A preset's name, or that of a file without its folder and suffix."""
+    """Return the name of a preset, or the name of a file without its folder and suffix."""
     path = what.rpartition(":")[0] if ".py:" in what else what
     return Path(path).stem if Path(path).is_file() else what
 
 
 def _of_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
-    """The network that an operator graph says it shows; None for a file of a program, which `_of_onnx` reads.
+    """Return the network that an operator graph was made from; None for an ONNX model, which `_of_onnx` reads.
 
-    Raises InputError for other files, and for a graph that shows no network: it has no tensors to cut.
+    Raises InputError for other files, and for a graph that names no network, since it has no tensors to cut.
     """
     if not Path(what).is_file():
         hint = nearest(what, [*FAMILIES, *preset_names()], f"families are {', '.join(FAMILIES)}")
-        raise InputError(what, f"is no preset, no family and no file, {hint}")
+        raise InputError(what, f"is not a preset, family or file, {hint}")
     found = read_any(Path(what))
     if isinstance(found, OnnxModel):
         return None
     if not isinstance(found, GraphFile):
         wanted = "a config.json, an ONNX model or an operator graph"
-        raise InputError(what, f"is {a_kind(found)}, where {wanted} is wanted")
+        raise InputError(what, f"is {a_kind(found)}, but must be {wanted}")
     try:
         family, spec = network_of(found.graph)
     except InputError as error:
@@ -103,9 +102,10 @@ def _of_graph(what: str) -> tuple[Family, Mapping[str, Any]] | None:
 
 
 def _programs(what: str, program_of: ProgramOf, asked: tuple[int, ...]) -> dict[int, Distributed]:
-    """The program by number of samples: each that was asked for, else those of the usual ones that there are.
+    """Return the programs by number of samples per micro-batch.
 
-    A file that has none of the usual ones has its own alone.
+    These numbers are those in `asked`; without any, those of `USUAL_MICRO_BATCHES` that the model allows.  If it allows
+    none of these, the only program has the number of samples of the file.
     """
     if asked:
         return {samples: program_of(samples)[0] for samples in asked}
@@ -123,11 +123,11 @@ def _programs(what: str, program_of: ProgramOf, asked: tuple[int, ...]) -> dict[
 
 
 def _of_module(target: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
-    """A PyTorch module, which is exported once for each number of samples."""
+    """Return a function that exports a PyTorch module for a number of samples."""
     from tessel_core.networks.pytorch import import_module
 
     if any(each.startswith("dtype=") for each in changes):
-        raise InputError("--set dtype", "is for `tessel graph`; here it is --dtype")
+        raise InputError("--set dtype", "is an option of `tessel graph`; use --dtype here")
     wanted = "bf16" if dtype in (None, FP8) else dtype
     first = asked_module(target, [f"dtype={wanted}", *changes])
 
@@ -140,20 +140,20 @@ def _of_module(target: str, dtype: str | None, changes: Sequence[str]) -> Progra
 
 
 def _of_onnx(what: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
-    """An ONNX model, whose samples lie along the first axis of its first input."""
+    """Return a function that reads an ONNX model for a number of samples, the first axis of the first input."""
     if dtype is not None:
-        raise InputError("--dtype", "is for other models: an ONNX model says its formats itself")
+        raise InputError("--dtype", "does not apply to an ONNX model, whose file fixes the formats")
     source = read_any(Path(what))
     assert isinstance(source, OnnxModel)
-    said = open_sizes(changes, "--set")
-    strange = next((name for name in said if name not in source.open_sizes), None)
-    if strange is not None:
-        raise InputError(f"--set {strange}", f"is no open size, which are {', '.join(source.open_sizes) or 'none'}")
-    likely = asked_sizes(source.open_sizes) | said
-    own = _Read.of(source, likely)
-    batch = next((each for each in _likely_batches(likely, said) if _is_batch(source, likely, own, each)), "")
-    taken = [name for name in likely if name not in {batch, *said}]
-    notes = [f"{name} is taken as {likely[name]}; --set {name}=N says another" for name in taken]
+    given = open_sizes(changes, "--set")
+    unknown = next((name for name in given if name not in source.open_sizes), None)
+    if unknown is not None:
+        raise InputError(f"--set {unknown}", f"is not an open size; these are {', '.join(source.open_sizes) or 'none'}")
+    sizes = asked_sizes(source.open_sizes) | given
+    own = _Read.of(source, sizes)
+    batch = next((each for each in _batch_names(sizes, given) if _is_batch(source, sizes, own, each)), "")
+    assumed = [name for name in sizes if name not in {batch, *given}]
+    notes = [f"{name} is assumed to be {sizes[name]}; change it with --set {name}=N" for name in assumed]
     print_notes(what, [*own.warnings, *notes])
 
     def program(samples: int | None) -> tuple[Distributed, int]:
@@ -162,18 +162,18 @@ def _of_onnx(what: str, dtype: str | None, changes: Sequence[str]) -> ProgramOf:
         if not batch:
             why = f"fixes its batch at {own.samples}" if own.samples else "has no input with samples"
             raise InputError(what, f"{why}, so no micro-batch has {samples}")
-        return _Read.of(source, {**likely, batch: samples}).model, samples
+        return _Read.of(source, {**sizes, batch: samples}).model, samples
 
     return program
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An ONNX model for some sizes."""
+    """An ONNX model with values for its open sizes."""
 
     model: Distributed
     samples: int
-    """Along the first axis of the first input; 0 where it has none."""
+    """Length of the first axis of the first input; 0 if there is none."""
     warnings: tuple[str, ...]
 
     @classmethod
@@ -184,11 +184,11 @@ class _Read:
         return cls(found.model, shape[0] if shape else 0, found.warnings)
 
 
-def _likely_batches(likely: Iterable[str], said: Collection[str]) -> list[str]:
-    """Open sizes that nobody said, those first that are called a batch."""
-    return sorted((name for name in likely if name not in said), key=lambda name: "batch" not in name.lower())
+def _batch_names(sizes: Iterable[str], given: Collection[str]) -> list[str]:
+    """Return the open sizes that were not given, first those with `batch` in their names."""
+    return sorted((name for name in sizes if name not in given), key=lambda name: "batch" not in name.lower())
 
 
-def _is_batch(source: OnnxModel, likely: Mapping[str, int], own: _Read, name: str) -> bool:
-    """Whether an open size is the number of samples."""
-    return _Read.of(source, {**likely, name: likely[name] + 1}).samples == own.samples + 1
+def _is_batch(source: OnnxModel, sizes: Mapping[str, int], own: _Read, name: str) -> bool:
+    """Return whether an open size is the number of samples."""
+    return _Read.of(source, {**sizes, name: sizes[name] + 1}).samples == own.samples + 1

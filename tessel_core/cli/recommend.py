@@ -1,4 +1,4 @@
-"""`tessel recommend`: the fastest strategy of a network on a cluster, with what is proved about it."""
+"""`tessel recommend`: find the fastest strategy of a network on a cluster, and show what is proved about it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,17 @@ from tessel_core.workbench.messages.recommendation import (
 )
 from tessel_core.workbench.messages.searched_order import order_sentences
 
-_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, such as 1,2,4 or 1..64x2, which doubles.")]
+_Range = Annotated[
+    str | None, typer.Option(metavar="RANGE", help="Values to try, such as 1,2,4 or 1..64x2 (doubling).")
+]
 Searcher = Callable[[Question, Control], Recommendation]
 _SHOWN = 3
+"""Rows of the table for strategies between the fastest one and the one with the least memory."""
 
 
 @dataclass(frozen=True)
 class AskedRanges:
-    """The ranges to search, an attribute each; what is not said follows from the network and the cluster."""
+    """Options for the ranges to search.  Without an option, the range follows from the network and the cluster."""
 
     tensor: _Range = None
     context: _Range = None
@@ -69,37 +72,37 @@ class AskedRanges:
     stages_per_device: _Range = None
     micro_batch_size: _Range = None
     recompute: Annotated[
-        str | None, typer.Option(metavar="LIST", help=f"Some of {', '.join(Recompute)}. Default: all.")
+        str | None, typer.Option(metavar="LIST", help=f"Values to try, from {', '.join(Recompute)}. Default: all.")
     ] = None
-    zero: Annotated[str | None, typer.Option(metavar="RANGE", help="Stages of ZeRO. Default: 1,2,3.")] = None
+    zero: Annotated[str | None, typer.Option(metavar="RANGE", help="Stages of ZeRO to try. Default: 1,2,3.")] = None
     schedule: Annotated[
         str | None,
         typer.Option(
             metavar="LIST",
-            help=f"Orders of one stage per device, some of {', '.join(chain_schedulers())}. Default: 1f1b.",
+            help=f"Orders to try with one stage per device, from {', '.join(chain_schedulers())}. Default: 1f1b.",
         ),
     ] = None
     context_method: Annotated[
-        str | None, typer.Option(metavar="LIST", help=f"Some of {', '.join(ContextMethod)}. Default: ring.")
+        str | None, typer.Option(metavar="LIST", help=f"Values to try, from {', '.join(ContextMethod)}. Default: ring.")
     ] = None
     grad_dtype: Annotated[str, typer.Option(help="Number format in which gradients are summed.")] = "fp32"
-    compiled: Annotated[bool, typer.Option("--compiled", help="Run each layer as torch.compile makes it.")] = False
+    compiled: Annotated[bool, typer.Option("--compiled", help="Compile each layer with torch.compile.")] = False
 
     def ranges(self, *, fp8: bool) -> SearchRanges:
-        """InputError for what is no range."""
+        """Return the ranges to search.  Raises InputError for an option that is not a range or list."""
         numbers = ("tensor", "context", "expert", "pipeline", "stages_per_device", "micro_batch_size", "zero")
-        said: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         for name in numbers:
             text = getattr(self, name)
             if text is not None:
-                said[name] = read_range(text, f"--{name.replace('_', '-')}")
+                given[name] = read_range(text, f"--{name.replace('_', '-')}")
         if self.recompute is not None:
-            said["recompute"] = members(Recompute, self.recompute, "--recompute")
+            given["recompute"] = members(Recompute, self.recompute, "--recompute")
         if self.context_method is not None:
-            said["context_method"] = members(ContextMethod, self.context_method, "--context-method")
+            given["context_method"] = members(ContextMethod, self.context_method, "--context-method")
         if self.schedule is not None:
-            said["schedule"] = listed(self.schedule)
-        return SearchRanges(**said, grad_dtype=self.grad_dtype, fp8=fp8, compiled=self.compiled)
+            given["schedule"] = listed(self.schedule)
+        return SearchRanges(**given, grad_dtype=self.grad_dtype, fp8=fp8, compiled=self.compiled)
 
 
 @options.field_by_field
@@ -107,24 +110,24 @@ def recommend(
     model: Annotated[
         str,
         typer.Argument(
-            help="A preset, such as llama-3.1-70b, a family, or a file: a Hugging Face config.json, an ONNX model, an "
-            "operator graph of a known network, or with --torch FILE.py:FUNCTION."
+            help="Preset such as llama-3.1-70b, family, or file: a Hugging Face config.json, an ONNX model or an "
+            "operator graph of a known network. With --torch: FILE.py:FUNCTION."
         ),
     ],
-    mesh: Annotated[str, typer.Option(help="The cluster: KIND-COUNT such as h100-64, a sample or a file.")],
+    mesh: Annotated[str, typer.Option(help="Cluster: KIND-COUNT such as h100-64, a sample or a file.")],
     global_batch: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Samples of one step, over all replicas. Samples of a file lie along the first axis of its inputs.",
+            help="Samples per step, over all replicas. The first axis of a file's inputs is that of the samples.",
         ),
     ],
     *,
-    sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample. Default: the model's own.")] = None,
+    sequence: Annotated[int | None, typer.Option(min=1, help="Tokens per sample. Default: the model's own.")] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="Number format: bf16, fp16, fp32, or fp8 for its linear layers. Default: bf16; of ONNX, the file's."
+            help="Number format: bf16, fp16, fp32, or fp8 for linear layers. Default: bf16, or that of an ONNX file."
         ),
     ] = None,
     sizes: Annotated[
@@ -132,46 +135,52 @@ def recommend(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="An option of the model, mode=inference, or a size that an ONNX file leaves open; repeatable.",
+            help="Option of the model, mode=inference, or a size that an ONNX file leaves open; repeatable.",
         ),
     ] = None,
     torch: Annotated[
         bool, typer.Option("--torch", help="Execute FILE.py:FUNCTION, which returns a PyTorch module and its inputs.")
     ] = False,
     per_node: options.PerNode = None,
-    memory: Annotated[float | None, typer.Option(min=1, help="Bytes of each device. Default: the cluster's.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=1, help="Memory of each device in bytes. Default: the cluster's.")
+    ] = None,
     asked: AskedRanges,
     order_seconds: Annotated[
         float,
         typer.Option(
             min=0,
-            help=f"Time to search a shorter order for each of the {SEARCHED_PIPELINES} fastest pipelines; 0 for none.",
+            help=f"Seconds to search for a shorter order of each of the {SEARCHED_PIPELINES} fastest pipelines; "
+            "0 for no search.",
         ),
     ] = SEARCH_SECONDS,
     schedule_out: Annotated[
         Path | None,
-        typer.Option(help="File for the shortest order of the fastest pipeline, of a kind that `tessel export` knows."),
+        typer.Option(help="File for the shortest order of the fastest pipeline, in a format of `tessel export`."),
     ] = None,
     launch: Annotated[
-        str | None, typer.Option(help=f"Write settings of the fastest strategy for one of {', '.join(LAUNCHERS)}.")
+        str | None, typer.Option(help=f"Write the fastest strategy as settings for one of {', '.join(LAUNCHERS)}.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for --launch.")] = None,
     prices: Annotated[
         bool,
         typer.Option(
-            "--prices", help="Also show the effect of more memory, other links, a moved layer and larger micro-batches."
+            "--prices",
+            help="Also show how more memory, other links, a moved layer and larger micro-batches change the step.",
         ),
     ] = False,
     executor: Annotated[
-        str, typer.Option(help="Where --workers are: processes, or a Dask cluster dask://HOST:PORT.")
+        str, typer.Option(help="Executor of --workers: processes, or a Dask cluster dask://HOST:PORT.")
     ] = PROCESSES,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that share the search, for large ranges. Default: none but this one.")
+        int | None, typer.Option(help="Processes that share the search, for large ranges. Default: this process only.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds; the best so far counts then.")] = 600.0,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, help="Seconds until the search stops with the best so far.")
+    ] = 600.0,
     json: Json = False,
 ) -> None:
-    """Find the fastest strategy for a model on a cluster, with what is proved about it."""
+    """Find the fastest strategy for a model on a cluster, and show what is proved about it."""
     if (launch is None) != (out is None):
         raise InputError("--launch", "and --out go together: settings are written to a file")
     launcher = None if launch is None else find(LAUNCHERS, launch, "--launch")
@@ -227,7 +236,7 @@ def recommend(
 
 @contextmanager
 def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterator[Searcher]:
-    """How questions are answered: in this process, unless workers are asked for."""
+    """Yield a function that answers questions, in this process or with the workers that the options ask for."""
     if workers is None and executor == PROCESSES:
         yield lambda question, control: search(question, control, blocks)
         return
@@ -236,7 +245,7 @@ def _searcher(blocks: BlockTable, executor: str, workers: int | None) -> Iterato
 
 
 def _half(question: Question, searcher: Searcher, time_limit: float) -> Recommendation | None:
-    """The answer for half of the devices; None where there is none."""
+    """Return the recommendation for half of the devices; None if their number is odd or no strategy suits them."""
     asked = question.halved
     if asked is None:
         return None
@@ -274,13 +283,14 @@ def _show(
         screen.print(line, soft_wrap=True)
 
 
-def _spread(every: Sequence[Candidate], most: int) -> Sequence[Candidate]:
-    """At most so many of them, evenly apart."""
-    return every if len(every) <= most else [every[i * len(every) // most] for i in range(most)]
+def _spread(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
+    """Return at most `most` candidates at even distances in the sequence."""
+    count = len(candidates)
+    return candidates if count <= most else [candidates[i * count // most] for i in range(most)]
 
 
 def _row(question: Question, candidate: Candidate) -> tuple[str, ...]:
-    """Step, tokens per second and device, utilisation, memory and the strategy."""
+    """Return the cells of a row: step time, tokens per second and device, utilisation, memory and strategy."""
     strategy, seconds = candidate.strategy, candidate.outcome.latency
     rates = step_rates(question.family, question.spec, strategy, question.mesh, seconds)
     tokens, share = rates.tokens_per_s_per_device, rates.model_flops_utilization

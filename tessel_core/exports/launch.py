@@ -1,7 +1,8 @@
-"""Write a strategy as settings of torchtitan, Megatron-LM or DeepSpeed, or as a toy for PyTorch alone.
+"""Write a strategy as settings for torchtitan, Megatron-LM or DeepSpeed, or as a toy script for PyTorch.
 
 Field and option names are those of torchtitan's `torchtitan/config/configs.py` (August 2026), Megatron-LM's
-`megatron/training/arguments.py` and DeepSpeed's configuration JSON.  What a framework cannot do is left out and named.
+`megatron/training/arguments.py` and DeepSpeed's configuration JSON.  Parts of a strategy that a framework cannot run
+are left out and listed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from tessel_core.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class Job:
-    """A network under a strategy; `spec.batch` samples make a step."""
+    """A network with a strategy.  A step takes `spec.batch` samples."""
 
     name: str
-    """Name of the network: a preset, or the stem of a file."""
+    """Name of a preset, or of a file without its suffix."""
     family: Family
     spec: Spec
     strategy: Strategy
@@ -44,13 +45,13 @@ class Job:
 
     @property
     def title(self) -> str:
-        """Network and strategy in one line that may stand in a docstring."""
+        """One line about the network and the strategy, without characters that would end a docstring."""
         name = self.name.replace("\\", "").replace('"', "'")
         return f"{name} on {self.strategy.devices} devices: {self.strategy.summary}"
 
     @property
     def rows(self) -> int:
-        """Samples of a micro-batch."""
+        """Samples per micro-batch."""
         return self.spec.batch // (self.strategy.data * self.strategy.micro_batches)
 
     @property
@@ -61,10 +62,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Text of a file, and what the framework does otherwise than was simulated, one clause each."""
+    """The text of a file, and the differences between the framework and the simulation."""
 
     text: str
     left_out: tuple[str, ...]
+    """One clause per difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,11 @@ def _titan_objection(job: Job) -> str:
     if job.family.tokens(job.spec) is None:
         return "torchtitan trains networks of tokens"
     if job.strategy.pipeline > 1 and job.strategy.form.copies > 1:
-        return f"{job.strategy.schedule} runs two copies of the network, and torchtitan runs one"
+        return f"{job.strategy.schedule} runs two copies of the network, but torchtitan runs one"
     order = _titan_csv_order(job)
     if order is None:
         return ""
-    return objection_of_pytorch(order) or ("" if _titan_layout(order) else "torchtitan lays stages out in loops and Vs")
+    return objection_of_pytorch(order) or ("" if _titan_layout(order) else "torchtitan has only loops and Vs of stages")
 
 
 def _titan_csv_order(job: Job) -> Schedule | None:
@@ -114,7 +116,7 @@ def _titan_csv_order(job: Job) -> Schedule | None:
 
 
 def _titan_layout(order: Schedule) -> str:
-    """Return the schedule of torchtitan that lays stages out as this order does; empty if none does."""
+    """Return the schedule of torchtitan with the same assignment of stages to ranks; empty if there is none."""
     stages, ranks = stages_of(order.plan), len(order.plan.devices)
     if lies_in_loops(stages, ranks):
         return "1F1B" if len(stages) == ranks else "Interleaved1F1B"
@@ -127,7 +129,7 @@ def _titan(job: Job) -> Launch:
     model, function = _TITAN_BASES.get(job.name, ("llama3", "llama3_8b"))
     left_out = list(_left_out(job, "torchtitan", contexts=(ContextMethod.RING,), zeros=(0, 3)))
     if job.name not in _TITAN_BASES:
-        left_out.append(f"torchtitan ships no configuration of {job.name}: replace `base` by one of your own")
+        left_out.append(f"torchtitan ships no configuration of {job.name}: replace `base` by your own")
     fields = dict(_titan_fields(job))
     policy = _TITAN_RECOMPUTING.get(job.strategy.recompute, "").removesuffix(".Config()")
     imports = f"from torchtitan.distributed.activation_checkpoint import {policy}\n" if policy else ""
@@ -160,7 +162,7 @@ def schedule_file():
     path.write_text(SCHEDULE.lstrip())
     return str(path)
 '''
-"""End of a configuration whose order torchtitan reads from a CSV."""
+"""Last part of a configuration whose order torchtitan reads from a CSV file."""
 
 
 def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
@@ -170,7 +172,8 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
     yield "training.num_tokens_per_microbatch_per_dp_rank", job.rows * tokens
     yield "training.num_tokens_per_train_step", job.spec.batch * tokens
     if strategy.pipeline > 1 or strategy.expert > 1:
-        yield "training.disable_cuda_graphs", True  # torchtitan captures neither pipelines nor exchanges of experts
+        # torchtitan captures neither pipelines nor expert parallelism in CUDA graphs.
+        yield "training.disable_cuda_graphs", True
     yield "parallelism.data_parallel_replicate_degree", 1 if sharded else strategy.data
     yield "parallelism.data_parallel_shard_degree", strategy.data if sharded else 1
     if sharded:
@@ -195,7 +198,7 @@ def _titan_fields(job: Job) -> Iterator[tuple[str, object]]:
 
 
 def _module_names(layers: tuple[int, ...]) -> list[list[str]]:
-    """Return the modules of each stage: the embedding comes first, the norm and the head come last."""
+    """Return the modules of each stage.  The embedding is in the first stage, the norm and the head are in the last."""
     bounds = [0, *accumulate(layers)]
     stages = [[f"layers.{i}" for i in range(first, last)] for first, last in pairwise(bounds)]
     stages[0].insert(0, "tok_embeddings")
@@ -209,9 +212,9 @@ _MEGATRON_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 def _megatron_objection(job: Job) -> str:
     strategy = job.strategy
     if job.family.name not in ("gpt", "llama", "moe"):
-        return "Megatron-LM's arguments describe decoders: GPT, Llama's, and mixtures of experts"
+        return "Megatron-LM's arguments describe only GPT, Llama and mixtures of experts"
     if strategy.pipeline > 1 and strategy.schedule not in ("1f1b", "interleaved"):
-        return f"Megatron-LM runs 1F1B, interleaved where devices have several stages, and no {strategy.schedule}"
+        return f"Megatron-LM runs 1F1B and interleaved 1F1B, not {strategy.schedule}"
     return ""
 
 
@@ -253,7 +256,7 @@ def _megatron_arguments(job: Job) -> Iterator[tuple[str, object]]:
     if strategy.zero > 1:
         yield "use-megatron-fsdp", True
         yield "data-parallel-sharding-strategy", _MEGATRON_SHARDING[strategy.zero]
-        yield "ckpt-format", "fsdp_dtensor"  # Megatron-FSDP refuses every other format of checkpoints
+        yield "ckpt-format", "fsdp_dtensor"  # the only checkpoint format that Megatron-FSDP accepts
     if strategy.data > 1:
         yield "overlap-grad-reduce", True
     if strategy.grad_dtype == "fp32":
@@ -331,7 +334,7 @@ def _deepspeed_objection(job: Job) -> str:
     strategy = job.strategy
     others = {"tensor": strategy.tensor, "context": strategy.context, "pipeline": strategy.pipeline}
     cut = [name for name, degree in others.items() if degree > 1]
-    return f"a DeepSpeed config says ZeRO and micro-batches, and no {' or '.join(cut)} parallelism" if cut else ""
+    return f"a DeepSpeed config has no {' or '.join(cut)} parallelism, only ZeRO and micro-batches" if cut else ""
 
 
 def _deepspeed(job: Job) -> Launch:
@@ -354,9 +357,9 @@ def _deepspeed(job: Job) -> Launch:
         config["data_types"] = {"grad_accum_dtype": strategy.grad_dtype}
     left_out = list(_left_out(job, "DeepSpeed", contexts=tuple(ContextMethod), zeros=(0, 1, 2, 3)))
     if strategy.recompute != Recompute.NONE:
-        left_out.append("DeepSpeed's config has no recomputation: the model's code switches it on")
+        left_out.append("DeepSpeed's config has no recomputation: switch it on in the model's code")
     if strategy.expert > 1:
-        left_out.append("DeepSpeed's config has no expert parallelism: the model's code sets it (`ep_size`)")
+        left_out.append("DeepSpeed's config has no expert parallelism: set `ep_size` in the model's code")
     return Launch(json.dumps(config, indent=2) + "\n", tuple(left_out))
 
 
@@ -367,26 +370,26 @@ def _toy(job: Job) -> Launch:
 
 
 def _left_out(job: Job, framework: str, contexts: tuple[ContextMethod, ...], zeros: tuple[int, ...]) -> Iterator[str]:
-    """Yield what the framework does otherwise than was simulated."""
+    """Yield one clause for each difference between the framework and the simulation."""
     strategy = job.strategy
     if framework != "torchtitan":
         yield from _searched(job, framework)
     if strategy.context > 1 and strategy.context_method not in contexts:
-        yield f"{framework} chooses how context parallelism meets itself; {strategy.context_method} was simulated"
+        yield f"{framework} chooses its own context method; {strategy.context_method} was simulated"
     if strategy.zero not in zeros:
-        yield f"{framework} has no ZeRO-{strategy.zero}: weights are shared as well and kept after the forward"
+        yield f"{framework} has no ZeRO-{strategy.zero}: it also shards weights, and keeps them after the forward"
     if strategy.rank_order not in (None, DEFAULT_RANK_ORDER):
         yield f"{framework} numbers ranks in its own order; {','.join(strategy.rank_order or ())} was simulated"
     if strategy.compiled and framework != "torchtitan":
         yield f"{framework} has kernels of its own; torch.compile was simulated"
     if strategy.fp8 and framework != "Megatron-LM":
-        yield f"FP8 is switched on in {framework}'s model, not in these settings"
+        yield f"these settings do not switch FP8 on: do so in {framework}'s model"
 
 
 def _searched(job: Job, framework: str) -> Iterator[str]:
-    """Yield a clause about an order that was searched, which this framework does not run."""
+    """Yield a clause about the order that a search found, which this framework cannot run."""
     if job.searched is not None:
-        yield f"{framework} runs {job.strategy.schedule}, and not the order that was searched"
+        yield f"{framework} runs {job.strategy.schedule}, not the order that the search found"
 
 
 LAUNCHERS: Mapping[str, Launcher] = {

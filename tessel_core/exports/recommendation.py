@@ -1,4 +1,4 @@
-"""A recommendation as a JSON document: strategies have the names of `tessel simulate`'s options."""
+"""Write a recommendation as a JSON document.  Keys of strategies are the option names of `tessel simulate`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def recommendation_document(
     schedule: Schedule | None = None,
     prices: Sequence[PriceTag] = (),
 ) -> dict[str, object]:
-    """Return the answer as one document.
+    """Return the recommendation as one document.
 
-    `half` is the answer for half of the devices.  `schedule` and `prices` are those of the fastest strategy; a strategy
-    of one stage has no schedule.
+    `half` is the recommendation for half of the devices.  `schedule` and `prices` belong to the fastest strategy.  A
+    strategy with one stage has no schedule.
     """
     question = found.question
     return {
@@ -49,18 +49,18 @@ def recommendation_document(
 
 
 def _price(question: Question, tag: PriceTag) -> dict[str, object]:
-    """Return the change, the strategy after it, and whether that fits."""
+    """Return the change, the strategy after it, and whether that strategy fits into memory."""
     fits = not tag.candidate.outcome.reason
     return {"kind": tag.kind, "change": tag.change, "fits": fits, "strategy": _strategy(question, tag.candidate)}
 
 
 def searched_document(found: Recommendation, orders: Sequence[SearchedOrder]) -> dict[str, object]:
-    """Pipelines in searched orders, those with the shortest step first."""
+    """Return the pipelines whose orders were searched, the one with the shortest step first."""
     return {"searched_orders": [_searched(found.question, each) for each in orders]}
 
 
 def _searched(question: Question, each: SearchedOrder) -> dict[str, object]:
-    """The strategy in its named order, and what is known of the shorter one."""
+    """Return the strategy in its named order, and the times of the shorter order."""
     return {
         "strategy": _strategy(question, each.candidate),
         "order": each.report.solver,

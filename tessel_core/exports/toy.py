@@ -1,4 +1,4 @@
-"""Write a strategy as a script for PyTorch alone: a small network with the same degrees, stages and order."""
+"""Write a strategy as a PyTorch script that trains a small network with the same degrees, stages and order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tessel_core.strategies.orders import stage_order
 from tessel_core.strategies.strategy import Strategy
 
 WRITTEN_BY = "Written by `tessel recommend --launch torch`"
-"""Marks every toy; `tessel run` executes no other script."""
+"""Text in every toy script.  `tessel run` executes only scripts with this text."""
 _MAX_PROCESSES = 32
-"""Most processes of a toy, unless one replica needs more: a laptop runs 16 in about 15 seconds."""
-_MICRO_BATCHES_PER_DEVICE = 4
-"""Micro-batches per pipeline device that fill the pipeline, keep it steady for a while, and empty it."""
+"""Largest number of processes of a toy, unless one replica needs more.  A laptop runs 16 in about 15 seconds."""
+_MAX_MICRO_BATCHES_PER_DEVICE = 4
+"""Micro-batches per pipeline device that suffice to fill the pipeline, to keep it full, and to empty it."""
 
 
 def toy_objection(strategy: Strategy) -> str:
     """Return why there is no toy, as a clause; empty if there is one."""
-    return f"{strategy.schedule} runs two copies of the network, and the toy has one" if _copies(strategy) > 1 else ""
+    return f"{strategy.schedule} runs two copies of the network, but the toy has one" if _copies(strategy) > 1 else ""
 
 
 def _copies(strategy: Strategy) -> int:
@@ -48,7 +48,7 @@ def toy_script(title: str, strategy: Strategy, layers: Sequence[int]) -> str:
 
 
 def toy_left_out(strategy: Strategy) -> Iterator[str]:
-    """Yield what the toy does not take from the strategy, one clause each."""
+    """Yield one clause for each difference between the toy and the strategy."""
     data, micro_batches = _small(strategy)
     if data < strategy.data:
         yield f"PyTorch's toy has {data} of the {strategy.data} replicas"
@@ -65,4 +65,4 @@ def toy_left_out(strategy: Strategy) -> Iterator[str]:
 def _small(strategy: Strategy) -> tuple[int, int]:
     """Return the numbers of replicas and micro-batches of the toy."""
     data = min(strategy.data, max(1, _MAX_PROCESSES // (strategy.tensor * strategy.pipeline)))
-    return data, min(strategy.micro_batches, _MICRO_BATCHES_PER_DEVICE * strategy.pipeline)
+    return data, min(strategy.micro_batches, _MAX_MICRO_BATCHES_PER_DEVICE * strategy.pipeline)

@@ -1,1 +1,1 @@
-"""Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
+"""Parallel strategies: distribute a network over a mesh, time each configuration of a grid, and find the best ones."""

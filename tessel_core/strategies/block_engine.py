@@ -1,4 +1,4 @@
-"""Strategies timed by blocks: stages as sums of layers, the pipeline as its schedule's order, replicas at the end."""
+"""Time strategies by blocks: stages are sums of layers, and the pipeline runs them in its schedule's order."""
 
 from __future__ import annotations
 
@@ -22,39 +22,40 @@ from tessel_core.strategies.order_times import Order, StageTimes, counts_for, ex
 from tessel_core.strategies.stages import StageCosts, Stages
 
 _STEADY = {name for name in BASELINES if name != "gpipe"}
-"""Published orders that hold no more micro-batches, however many there are."""
+"""Published orders in which a device's number of held micro-batches does not grow with their total number."""
 _MAX_RUNS = 4_000_000
-"""Runs of all configurations that are timed together; each takes some 30 bytes."""
+"""Largest number of runs that are timed together, over all configurations.  Each run takes about 30 bytes."""
 Column = NDArray[np.float64]
 Shape = tuple[str, int, int, bool, bool, tuple[int, ...]]
-"""Schedule, devices, stages per device, whether it trains and joins outputs, and numbers of micro-batches."""
+"""Schedule, devices, stages per device, whether it trains, whether it joins outputs, and numbers of micro-batches."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A configuration as stages."""
+    """A configuration and the costs of its stages."""
 
     asked: Configuration
     table: BlockTable
     stages: tuple[StageCosts, ...]
     lags: tuple[float, ...]
-    """Seconds to send the outputs of each stage but the last to the next one."""
+    """Seconds to send outputs to the next stage, for each stage except the last."""
     back: tuple[float, ...]
     """Seconds to send the gradients of these outputs back."""
     device_of: tuple[int, ...]
-    """Device of the pipeline that has each stage."""
+    """Place in the pipeline of each stage."""
 
     @property
     def joins(self) -> bool:
-        """Whether stages have outputs that micro-batches join."""
+        """Whether stages have outputs whose parts from all micro-batches are joined."""
         return any(way for stage in self.stages for way in stage.joined)
 
     @property
     def least_seconds(self) -> float:
-        """Lower bound of the seconds of these stages in any order: the work of a device, and the way to it and back.
+        """Lower bound of the step time in seconds, for every order of these stages.
 
-        A device waits for its first micro-batch until the stages before have run.  After its last backward comes its
-        optimizer's step.  Where backward passes are whole, those of the stages before come too, and then the
+        Each device waits until a micro-batch has passed the stages before its first one.  Then it works on all
+        micro-batches, and then it runs its optimizer's step.  The bound is the longest such time of a device.  If
+        backward passes are not split, the last micro-batch also has to return through the earlier stages before the
         optimizer's step of the first device.
         """
         there, back = [0.0], [0.0]
@@ -80,9 +81,10 @@ class Staged:
 
     @property
     def least_bytes(self) -> float:
-        """Lower bound of the bytes of the fullest device in any order of these stages.
+        """Lower bound of the peak memory of the fullest device in bytes.
 
-        1F1B holds a micro-batch for each device from there to the end; any other order holds one.
+        In 1F1B a device holds one micro-batch for each device from itself to the last one.  In any other order it holds
+        at least one.
         """
         strategy, found = self.asked.strategy, 0.0
         steady = strategy.schedule == "1f1b" and strategy.stages_per_device == 1 and self.table.training
@@ -92,23 +94,23 @@ class Staged:
             always = sum(self.always(stage) for stage in mine)
             full = max(max(stage.peak) + others * stage.held for stage in mine) + always
             if not steady or strategy.micro_batches <= others + 1:
-                # The fullest moment may come before there are gradients; the last backward comes after.
+                # The peak may come before there are gradients, but the last backward comes after.
                 last = min(stage.peak[1] for stage in mine) + always
                 full = max(full - sum(stage.parts[1] for stage in mine), last)
             found = max(found, full)
         return found
 
     def always(self, stage: StageCosts) -> float:
-        """Bytes of a stage that are there from the start to the end."""
+        """Return the bytes of a stage that stay in memory during the whole step."""
         return stage.static + stage.constants + stage.samples * self.asked.strategy.micro_batches
 
 
 class BlockEngine:
     """Times strategies of one network on one mesh by the blocks of its layers.
 
-    Of random strategies half are within 1 % of the operation-by-operation simulation, and nine in ten within 5 %
-    (tests/benchmarks/blocks.py lists those that differ most).  Stages are timed as a chain: branches of a network that
-    could run side by side on different stages do not.
+    Half of random strategies are within 1 % of the operation-by-operation simulation, and nine in ten within 5 %
+    (tests/benchmarks/blocks.py lists those with the largest differences).  Stages form a chain: branches of a network
+    on different stages do not run at the same time.
     """
 
     def __init__(self, table: BlockTable) -> None:
@@ -116,20 +118,21 @@ class BlockEngine:
         self._least_room = least_room(table.mesh)
 
     def evaluate(self, configurations: Sequence[Configuration]) -> list[StrategyResult]:
-        """The outcome of each; InputError where one has layers that are not cut like this."""
+        """Return the result of each configuration.  Raises InputError if layers cannot be cut as one of them asks."""
         return self.timed([self.staged(asked) for asked in configurations])
 
     def least_static(self, asked: Configuration) -> float:
-        """Bytes that stay in memory all the time, if devices of a pipeline could share them evenly.
+        """Return a lower bound of the bytes that stay in memory: their even share on each device of the pipeline.
 
         Raises InputError as `staged`.
         """
         return Stages(self.table, asked.strategy, _rows(asked)).whole().static / asked.strategy.pipeline
 
     def with_layout(self, asked: Configuration) -> Configuration:
-        """The configuration with the layers of each stage chosen so that the slowest stage is fastest.
+        """Return the configuration with the layout that makes the slowest stage as fast as possible.
 
-        Where layouts exist whose weights and activations fit, only those count.  Raises InputError as `staged`.
+        If there are layouts whose weights and activations fit into memory, only these count.  Raises InputError as
+        `staged`.
         """
         strategy = asked.strategy
         if strategy.stages == 1:
@@ -141,7 +144,7 @@ class BlockEngine:
         return replace(asked, strategy=replace(strategy, layout=layout))
 
     def _layout(self, stages: Stages) -> tuple[int, ...]:
-        """Empty where equal numbers of layers are as good."""
+        """Return the best layout; empty if it has equal numbers of layers."""
         strategy = stages.strategy
         seconds = [stages.seconds(stage) for stage in range(strategy.stages)]
         found = None
@@ -157,7 +160,7 @@ class BlockEngine:
         return () if found == layers_of_stages(sum(found), strategy.stages) else found
 
     def staged(self, asked: Configuration) -> Staged:
-        """Return the stages of a configuration.  Raises InputError where layers are not cut like this."""
+        """Return the stages of a configuration.  Raises InputError if layers cannot be cut as it asks."""
         strategy = asked.strategy
         bounds = [0, *accumulate(strategy.layout or layers_of_stages(asked.spec.layers, strategy.stages))]
         stages = Stages(self.table, strategy, _rows(asked))
@@ -166,18 +169,18 @@ class BlockEngine:
         return Staged(asked, self.table, costs, tuple(onward), tuple(back), tuple(stages.places))
 
     def timed(self, every: Sequence[Staged]) -> list[StrategyResult]:
-        """Return the outcome of each, in their order."""
+        """Return the result of each configuration."""
         return timed(every)
 
 
 def timed(every: Sequence[Staged]) -> list[StrategyResult]:
-    """Return the outcome of each; those whose orders are alike are timed together."""
+    """Return the result of each configuration.  Configurations with the same order are timed together."""
     together: dict[Shape, list[int]] = defaultdict(list)
     counts = []
     for number, each in enumerate(every):
         strategy, joins = each.asked.strategy, each.joins
         shape = strategy.pipeline, strategy.stages_per_device
-        # What is joined takes longer with each micro-batch, so few of them do not say the rest.
+        # Joining outputs takes longer with each micro-batch, so times cannot be extrapolated from few micro-batches.
         repeats = strategy.schedule in _STEADY and not joins and each.table.training
         counts.append(counts_for(*shape, strategy.micro_batches, repeats=repeats))
         together[strategy.schedule, *shape, each.table.training, joins, counts[-1].few].append(number)
@@ -199,7 +202,10 @@ def timed(every: Sequence[Staged]) -> list[StrategyResult]:
 
 
 def _times(members: Sequence[Staged], turns: int) -> StageTimes:
-    """The times of configurations of as many stages; where `turns` is 0, no output is joined."""
+    """Return the times of configurations with equal numbers of stages.
+
+    `turns` is the number of micro-batches whose outputs are joined; 0 if no outputs are joined.
+    """
     seconds = np.array([[(*stage.seconds, stage.copying) for stage in each.stages] for each in members])
     onward = np.array([[stage.onward for stage in each.stages] for each in members])
     sends = np.array([(each.lags, each.back) for each in members]).reshape(len(members), 2, -1)
@@ -221,7 +227,7 @@ def _times(members: Sequence[Staged], turns: int) -> StageTimes:
 
 
 def _joining(stage: StageCosts, way: int, turns: int) -> Column:
-    """Seconds to join the outputs of a run, by the number of earlier micro-batches."""
+    """Return the seconds to join the outputs of a run, indexed by the number of earlier micro-batches."""
     found = np.zeros(turns)
     for seconds, several in Counter(each.seconds for each in stage.joined[way]).items():
         found += several * np.interp(np.arange(turns), TURNS, seconds)
@@ -246,7 +252,7 @@ def _outcome(order: Order, member: Staged, ends: Column) -> StrategyResult:
 
 
 def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> float:
-    """Bytes of a device at its fullest moment."""
+    """Return the peak memory of a device in bytes."""
     stages, most = member.stages, 0.0
     for moment in order.moments[device]:
         phase, stage = min(1, moment.phase), stages[moment.stage]
@@ -271,11 +277,11 @@ def _peak(order: Order, member: Staged, device: int, mine: Sequence[int]) -> flo
 
 
 def least_room(mesh: DeviceMesh) -> float:
-    """Bytes of the device with the least memory."""
+    """Return the memory of the device with the least memory in bytes; infinite if no device has a limit."""
     limits = (device.memory_capacity for device in mesh.devices)
     return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
 def _rows(asked: Configuration) -> int:
-    """Samples of a micro-batch."""
+    """Return the number of samples per micro-batch."""
     return asked.spec.batch // (asked.strategy.data * asked.strategy.micro_batches)

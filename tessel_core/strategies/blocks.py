@@ -1,9 +1,9 @@
-"""Blocks: the time and memory of each distinct layer under each distinct cut, simulated once and remembered.
+"""Blocks: the time and memory of each distinct layer for each way to cut layers, simulated once and cached.
 
-A network is shortened to its distinct layers (`ir/transforms/condensed.py`), cut as a strategy cuts layers, and
-simulated as the program of one device for one micro-batch.  The time of a layer is the time from the end of the
-previous layer's computation to the end of its own, so communication that computation hides takes no time.  Stages are
-sums of blocks (`stages.py`).
+A network is shortened to its distinct layers (`ir/transforms/condensed.py`) and cut as a strategy cuts layers.  Then
+the program of one device is simulated for one micro-batch.  The time of a layer is the time from the end of the
+previous layer's computation to the end of its own, so communication that overlaps with computation takes no time.
+Stages are sums of blocks (`stages.py`).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Column = NDArray[np.float64]
 T = TypeVar("T")
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
-_SOON = 1e-9
-"""Share of the whole time; moments that are closer differ by rounding only."""
+_TIME_TOLERANCE = 1e-9
+"""Share of the simulated time.  Moments that differ by less differ only by rounding."""
 PHASES = {"forward": FORWARD, "backward": BACKWARD, WEIGHT_PHASE: WEIGHT}
 TURNS = (0, 1, 3, 7, 15, 31, 63, 127, 255, 1023, 16383)
-"""Numbers of earlier micro-batches for which the time to join outputs is asked; others lie on lines between them."""
+"""Numbers of earlier micro-batches for which the time to join outputs is computed; others are interpolated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,88 +58,95 @@ class Weight:
     type: TensorType
     gradient: TensorType
     scope: Scope
-    """The part of the network that takes it; several may make a layer, as the embedding and the first block do."""
+    """The part of the network that uses it.  A layer may have several parts, such as embedding and first block."""
     root: bool
-    """Whether it comes before or behind all layers, as embedding and head do, so that FSDP gathers it once."""
+    """Whether it belongs to the first or last part of the network, such as embedding or head; FSDP gathers it once."""
     copy: float
-    """Seconds to copy it out of the buffer that it was gathered into."""
+    """Seconds to copy it out of the buffer into which it was gathered."""
     add: float
-    """Seconds to add its gradient to that of the micro-batches before."""
+    """Seconds to add its gradient to the sum of the earlier micro-batches."""
     first: float
     """Seconds to copy the gradient of the first micro-batch."""
     over: str
     """The dimension along which devices have the same weight."""
     state: int
-    """Bytes of the optimizer's state, where replicas do not share it."""
+    """Bytes of the optimizer's state, if replicas do not share it."""
     ready: float
-    """Seconds from the end of its layer's computation until its gradient is complete; negative where it is earlier."""
+    """Seconds from the end of its layer's computation until its gradient is complete; negative if that is earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An output that holds samples: the parts of all micro-batches are joined, one after the other."""
+    """An output with a batch axis: the parts of all micro-batches are joined one after the other."""
 
     level: float
-    """Bytes that the layer holds, besides what it held before it ran, when the part is joined."""
+    """Bytes that the layer has allocated since it started, at the moment at which the part is joined."""
     bytes: int
     """Bytes of one micro-batch."""
     seconds: tuple[float, ...]
-    """Seconds to join it with as many earlier micro-batches as `TURNS` says, beyond those to copy the first."""
+    """Seconds to join the part of a micro-batch, for each number of earlier micro-batches in `TURNS`.
+
+    They do not include the seconds to copy the part of the first micro-batch.
+    """
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The costs of each distinct layer for one micro-batch on one device; rows are layers of the short network."""
+    """The costs of each distinct layer for one micro-batch on one device.
+
+    Rows are layers of the short network.  Phases are forward, backward, and gradients of weights if they are split off.
+    Directions are forward and backward.
+    """
 
     stands_for: NDArray[np.int64]
-    """Row that stands for each layer of the whole network."""
+    """Row that represents each layer of the whole network."""
     seconds: Column
-    """By row and phase: forward, backward, and gradients of weights where they are apart."""
+    """Seconds of computation by row and phase."""
     onward: Column
-    """By row and direction (forward, backward): seconds from the end of its computation until its outputs are there.
+    """Seconds from the end of a layer's computation until its outputs are ready, by row and direction.
 
-    Negative where computation that nothing waits for comes last, as of gradients of weights.
+    They are negative if the last operations do not delay the outputs, for example those for gradients of weights.
     """
     leads: Column
-    """By row and direction, seconds of its computation before it takes anything that other layers have sent onward."""
+    """Seconds of a layer's computation before it uses a value from another layer, by row and direction."""
     taken_by: NDArray[np.int64]
-    """By row and direction, the first row that takes what it sends onward; itself where none does."""
+    """First row that uses the values that a row sends onward, by row and direction; the row itself if none does."""
     trailing: Column
-    """By row and phase, seconds by which its communication outlasts its computation."""
+    """Seconds by which a layer's communication outlasts its computation, by row and phase."""
     talks: Column
-    """By row and phase, seconds from its begin to its first communication; infinite without one."""
+    """Seconds from the start of a layer to its first communication, by row and phase; infinite without any."""
     held: Column
-    """By row, bytes that its forward leaves for backward passes, without the outputs that micro-batches join."""
+    """Bytes that the forward leaves for backward passes, by row, without the outputs that micro-batches join."""
     enters: Column
-    """By row and direction, bytes that it takes from the layer before it in that direction."""
+    """Bytes that a layer receives from the layer before it in a direction, by row and direction."""
     leaves: Column
-    """By row, bytes that it makes for the next layer and that its own backward does not take."""
+    """Bytes that a layer makes for the next one and that its own backward does not use, by row."""
     space: Column
-    """By row and phase, bytes that it needs besides while it runs."""
+    """Temporary bytes that a layer needs while it runs, by row and phase."""
     change: Column
-    """By row and phase, bytes that it leaves behind, less those that it frees; of use where gradients are apart."""
+    """Bytes that a layer leaves in memory less those that it frees, by row and phase; for split backward passes."""
     joined: tuple[tuple[tuple[Joined, ...], tuple[Joined, ...]], ...]
-    """By row and direction, the outputs that micro-batches join."""
+    """Outputs whose parts from all micro-batches are joined, by row and direction."""
     own_samples: Column
-    """By row, bytes of the inputs of one micro-batch that this layer alone takes."""
+    """Bytes of the inputs of one micro-batch that only this layer uses, by row."""
     shared_samples: tuple[frozenset[tuple[int, int]], ...]
-    """By row, the inputs of one micro-batch that other layers take as well, each with its bytes."""
+    """Inputs of one micro-batch that other layers use as well, each with its bytes, by row."""
     constants: tuple[frozenset[tuple[int, int]], ...]
-    """By row, the inputs that are neither weights nor samples, each with its bytes."""
+    """Inputs that are neither weights nor samples, each with its bytes, by row."""
     crossing: tuple[tuple[tuple[TensorType, ...], tuple[TensorType, ...]], ...]
-    """By row and direction, the tensors that it sends to the next layer, or back to the previous one."""
+    """Tensors that a layer sends to the next one (forward) or to the previous one (backward), by row and direction."""
     weights: tuple[tuple[Weight, ...], ...]
-    """By row, in the order in which their gradients are made."""
+    """Weights by row, in the order in which their gradients are made."""
     adding: Column
-    """By row, seconds to add whole gradients of a micro-batch to those of the ones before."""
+    """Seconds to add the whole gradients of a micro-batch to their sums, by row."""
     least_add: float
-    """Seconds to add two numbers: what it takes to launch the kernel."""
+    """Seconds to add two numbers, which is the time to launch a kernel."""
     update: Callable[[int], float]
-    """Seconds of the optimizer's step for so many numbers of weights."""
+    """Returns the seconds of the optimizer's step for a number of weight elements."""
 
     @cached_property
     def layers(self) -> PerLayer:
-        """The same of every layer of the whole network."""
+        """Columns for every layer of the whole network."""
         bytes_of = np.array([sum(each.type.bytes for each in row) for row in self.weights], float)
         at = self.stands_for
         forward, backward, weight = self.seconds[at].T
@@ -149,7 +156,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class PerLayer:
-    """Columns of `Blocks` by layer of the whole network."""
+    """Columns of `Blocks`, indexed by layer of the whole network."""
 
     forward: Column
     backward: Column
@@ -159,13 +166,13 @@ class PerLayer:
     space_forward: Column
     space_backward: Column
     weights: Column
-    """Bytes."""
+    """Bytes of weights."""
 
 
 class BlockTable:
-    """The blocks of one network on one mesh, made when they are asked for.  The batch of the network does not matter.
+    """Cache of the blocks of one network on one mesh.  The batch of the network has no effect.
 
-    `like` is a table of a like network on the same mesh, whose costs and wirings serve this one too.
+    If `like` is the table of another network on the same mesh, the two tables share costs and wirings.
     """
 
     def __init__(self, family: Family, spec: Spec, mesh: DeviceMesh, like: BlockTable | None = None) -> None:
@@ -179,7 +186,7 @@ class BlockTable:
         self._short: dict[int, Condensed] = {}
         self._stands_for: tuple[int, ...] = ()
         self._built: dict[Hashable, dict[int, Distributed]] = {}
-        """Networks that were cut, by how they are cut and by the number of samples."""
+        """Cut networks, by the way in which they are cut and the number of samples."""
         self._remembered: dict[Hashable, Any] = {}
 
     def with_memory_of(self, mesh: DeviceMesh) -> BlockTable:
@@ -189,7 +196,7 @@ class BlockTable:
         return found
 
     def short(self, rows: int) -> Condensed:
-        """Return the forward pass of so many samples, without repeated layers."""
+        """Return the forward pass of `rows` samples, without repeated layers."""
         if rows not in self._short:
             self._short[rows] = condensed(self.family.forward(self.family.with_batch(self.spec, rows)))
             self._stands_for = self._short[rows].stands_for
@@ -204,7 +211,7 @@ class BlockTable:
         )
 
     def wiring(self, strategy: Strategy) -> Wiring:
-        """Return how the ranks of a strategy lie on the mesh."""
+        """Return the ranks of a strategy on the mesh."""
         ranks = strategy.ranks(Semantics.DEFAULT)
         if ranks not in self._wirings:
             self._wirings[ranks] = Wiring(self._costs, ranks)
@@ -213,13 +220,13 @@ class BlockTable:
     def blocks(self, strategy: Strategy, rows: int, place: int) -> Blocks:
         """Return the blocks of a strategy's layers at a place of its pipeline, for micro-batches of `rows` samples.
 
-        Raises InputError where layers are not cut like this.
+        Raises InputError if layers cannot be cut as the strategy asks.
         """
         wiring, split = self.wiring(strategy), self.training and strategy.form.split
         dimensions = [name for name in (TENSOR, CONTEXT, EXPERT) if getattr(strategy, name) > 1]
-        lie = tuple((name, wiring.pattern(name, place)) for name in dimensions)
+        patterns = tuple((name, wiring.pattern(name, place)) for name in dimensions)
         combines = strategy.micro_batches > 1 and not strategy.scatters_at_once
-        key = rows, _cut_of(strategy, split), combines, wiring.kind(place), lie
+        key = rows, _cut_of(strategy, split), combines, wiring.kind(place), patterns
         if key not in self._blocks:
             model = self.cut_model(strategy, rows)
             stands_for = self._stands_for
@@ -227,19 +234,19 @@ class BlockTable:
         return self._blocks[key]
 
     def cut_model(self, strategy: Strategy, rows: int) -> Distributed:
-        """Return the short network as a strategy cuts it, for so many samples.
+        """Return the short network as a strategy cuts it, for `rows` samples.
 
-        Where two numbers of samples make the same operations, others follow from them without being cut again.
+        If the operations are equal for two numbers of samples, the network is only resized for other numbers.
         """
         split = self.training and strategy.form.split
         built = self._built.setdefault(_cut_of(strategy, split), {})
-        known = list(self._short)[:_BUILT]
-        for count in known if len(known) == _BUILT else (rows,):
+        known = list(self._short)[:_MIN_CUT_SIZES]
+        for count in known if len(known) == _MIN_CUT_SIZES else (rows,):
             if rows not in built and count not in built:
                 built[count] = self._cut(strategy, count, split)
         if rows in built:
             return built[rows]
-        found = _resized(built, rows) if len(built) >= _BUILT else None
+        found = _resized(built, rows) if len(built) >= _MIN_CUT_SIZES else None
         if found is None:
             found = built[rows] = self._cut(strategy, rows, split)
         return found
@@ -251,14 +258,14 @@ class BlockTable:
         return _weights_last(model) if split else model
 
     def seconds(self, costs: RankCosts, device: str, kind: str, types: Types, made: Types, values: Values) -> float:
-        """Return the seconds of a computation on a kind of device, asked of the costs once."""
+        """Return the seconds of a computation on a kind of device, from a cache."""
         key = device, kind, *types, *made, *values.items()
         if key not in self._seconds:
             self._seconds[key] = max(costs.seconds(kind, types, made, values).values())
         return self._seconds[key]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` makes when a key is first asked for, and remember it."""
+        """Return the cached value of a key, which `make` computes at the first call."""
         if key not in self._remembered:
             self._remembered[key] = make()
         found: T = self._remembered[key]
@@ -266,10 +273,10 @@ class BlockTable:
 
 
 class _Simulated:
-    """The short network under one cut, simulated for one micro-batch.
+    """Simulates one micro-batch of the short network, which is cut in one way.
 
-    Where it `combines` micro-batches, the program adds its gradients to those of earlier ones, and copies its outputs
-    that hold samples, at the places at which a pipeline does so (`ir/transforms/partition.py`).
+    If `combines` is true, the program adds gradients to their sums and copies outputs with a batch axis, at the points
+    at which a pipeline does so (`ir/transforms/partition.py`).
     """
 
     def __init__(
@@ -326,7 +333,7 @@ class _Simulated:
     # Times and memory of layers
 
     def _measure(self) -> None:
-        """Find seconds, trailing communication, space and held bytes by row and phase."""
+        """Compute the seconds, the trailing communication, the temporary bytes and the held bytes of each layer."""
         trace, ops = self._trace, self._program.ops
         computed: dict[tuple[int, int], float] = {}
         latest: dict[tuple[int, int], float] = defaultdict(float)
@@ -354,7 +361,7 @@ class _Simulated:
             self._talks[key] = talks.get(key, np.inf) - before
             self._seconds[key] = end - before
             self._trailing[key] = latest[key] - end
-            until = trace.latency + 4 * self._soon if key == last else end
+            until = trace.latency + 4 * self._tolerance if key == last else end
             self._space[key] = max(0, self._most_between(before, until) - at_start)
             self._start_level[key], self._change[key] = at_start, at_end - at_start
             if phase == FORWARD:
@@ -364,7 +371,7 @@ class _Simulated:
             self._sum_apart()
 
     def _levels(self, order: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the bytes that are held between runs of layers: inputs, and what later runs take or are outputs."""
+        """Return the bytes in memory after each run of a layer: inputs, outputs, and values that later runs use."""
         program, place = self._program, {key: i for i, key in enumerate(order)}
         owner, end = owners(program).tolist(), len(order)
         made, until = dict[int, int](), dict[int, int]()
@@ -383,7 +390,7 @@ class _Simulated:
         return [int(each) for each in self._inputs + np.cumsum(changes)[:end]]
 
     def _sum_apart(self) -> None:
-        """Count the memory of sums of gradients: each is made beside the sum before it."""
+        """Add the memory of new sums of gradients, during whose computation the old sums are still in memory."""
         trace, program = self._trace, self._program
         for number, start in zip(trace.op.tolist(), trace.start.tolist(), strict=True):
             op = program.ops[number]
@@ -393,21 +400,21 @@ class _Simulated:
                 self._space[key] = max(self._space[key], level - self._start_level[key])
 
     @cached_property
-    def _soon(self) -> float:
-        return self._trace.latency * _SOON
+    def _tolerance(self) -> float:
+        return self._trace.latency * _TIME_TOLERANCE
 
     def _steps_at(self, begin: float, end: float) -> NDArray[np.int64]:
-        """Bytes that are held from before the first moment to after the last one; equal ones differ by rounding."""
-        first = np.searchsorted(self._trace.memory_time, begin - self._soon, side="left")
-        last = np.searchsorted(self._trace.memory_time, end + self._soon, side="right")
+        """Return the bytes in memory from just before `begin` to just after `end`, one element per change."""
+        first = np.searchsorted(self._trace.memory_time, begin - self._tolerance, side="left")
+        last = np.searchsorted(self._trace.memory_time, end + self._tolerance, side="right")
         return self._trace.memory_bytes[max(0, first - 1) : last]
 
     def _held_at(self, moment: float) -> int:
-        """Return the bytes that are held once what begins at a moment has taken its own."""
+        """Return the bytes in memory at a moment, after the operations that start then have allocated their outputs."""
         return int(self._steps_at(moment, moment)[-1:].sum()) or self._inputs
 
     def _most_between(self, begin: float, end: float) -> int:
-        return int(self._steps_at(begin + 2 * self._soon, end - 2 * self._soon).max(initial=0))
+        return int(self._steps_at(begin + 2 * self._tolerance, end - 2 * self._tolerance).max(initial=0))
 
     @cached_property
     def _given(self) -> frozenset[int]:
@@ -415,19 +422,19 @@ class _Simulated:
 
     @cached_property
     def _inputs(self) -> int:
-        """Bytes that are there from the start."""
+        """Bytes of the program's inputs, which are in memory from the start."""
         return sum(self._program.types[value].bytes for value in self._program.inputs)
 
-    # What goes from layer to layer
+    # Values that cross from layer to layer
 
     @cached_property
     def _maker(self) -> dict[int, Tag]:
-        """Per value that an operation makes, the operation's tag."""
+        """For each value that an operation makes, the operation's tag."""
         return {value: op.tag for op in self._program.ops for value in op.outputs}
 
     @cached_property
     def _crossings(self) -> list[tuple[dict[int, TensorType], dict[int, TensorType]]]:
-        """Per row and direction, the values that it sends onward."""
+        """For each row and direction, the values that cross to the next layer in that direction."""
         found = [(dict[int, TensorType](), dict[int, TensorType]()) for _ in range(self._rows)]
         for op in self._program.ops:
             at = op.tag.stage or 0
@@ -448,7 +455,7 @@ class _Simulated:
         return tuple((tuple(down.values()), tuple(up.values())) for down, up in self._crossings)
 
     def _boundaries(self) -> tuple[Column, Column]:
-        """Bytes that cross into each row by direction, and bytes that leave it for good."""
+        """Return the columns `enters` and `leaves` of `Blocks`."""
         backward: dict[int, int] = {}
         for op in self._program.ops:
             if op.tag.phase != "forward":
@@ -527,7 +534,7 @@ class _Simulated:
         return tuple((tuple(down), tuple(up)) for down, up in found)
 
     def _joining(self, part: TensorType) -> tuple[float, ...]:
-        """Seconds to join a part with those of earlier micro-batches, beyond those to copy the first."""
+        """Return `Joined.seconds` for the part of one micro-batch."""
         rest = part.elements // part.shape[0] if part.shape else 1
         flat = [part.shaped((turn * (part.elements // rest), rest)) for turn in range(2)]
         found = []
@@ -541,7 +548,7 @@ class _Simulated:
 
     @cached_property
     def _first_taker(self) -> dict[int, tuple[int, Scope]]:
-        """Per value of the model, the first layer and the first part of the network that take it."""
+        """For each value of the model, the first layer and the first part of the network that use it."""
         found: dict[int, tuple[int, Scope]] = {}
         for op in self._model.program.ops:
             for value in op.inputs:
@@ -550,7 +557,7 @@ class _Simulated:
 
     @cached_property
     def _roots(self) -> set[Scope]:
-        """The first and the last part of the network, where no other has weights like them."""
+        """The first and the last part of the network with weights, unless other parts have weights of equal types."""
         model, program = self._model, self._model.program
         kinds: dict[Scope, list[str]] = {}
         for value, (_, scope) in self._first_taker.items():
@@ -603,11 +610,11 @@ class _Simulated:
 
     @property
     def _state(self) -> float:
-        """Bytes of the optimizer's state for each number of a weight."""
+        """Bytes of the optimizer's state per element of a weight."""
         return 0.0 if self._step is None else self._step.state
 
     def _update(self, numbers: int) -> float:
-        """Seconds of the optimizer's step for so many numbers, as one tensor of weights."""
+        """Return the seconds of the optimizer's step for one tensor of weights with `numbers` elements."""
         if self._step is None or not numbers:
             return 0.0
         found = 0.0
@@ -622,9 +629,9 @@ class _Step:
     """The optimizer's step of a network."""
 
     state: float
-    """Bytes of its state for each number of a weight."""
+    """Bytes of the optimizer's state per element of a weight."""
     operations: tuple[tuple[str, Types, Types, Values], ...]
-    """Its operations with the types of one weight."""
+    """Operations of the step: kind, types of inputs and outputs for one weight, and attributes."""
 
 
 def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorType]) -> _Step:
@@ -640,19 +647,19 @@ def _step_of(optimizer: Optimizer, model: Distributed, trained: Sequence[TensorT
     return _Step(state / sum(each.elements for each in trained), tuple(operations))
 
 
-_BUILT = 2
-"""Numbers of samples for which a network is cut before others are taken to follow from them."""
+_MIN_CUT_SIZES = 2
+"""Numbers of samples for which a network is cut before it is resized for other numbers."""
 
 
 def _cut_of(strategy: Strategy, split: bool) -> Hashable:
-    """What the program of a layer depends on."""
+    """Return a key with all fields of a strategy on which the program of a layer depends."""
     kernels = strategy.attention, strategy.fp8, strategy.compiled, strategy.eager_loss, strategy.recompute
     cut = strategy.sequence_parallel, strategy.context_method, strategy.expert, strategy.grad_dtype
     return strategy.tensor, strategy.context, *cut, *kernels, split
 
 
 def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
-    """Return the program for another number of samples; None where operations depend on it otherwise than by types."""
+    """Return the program for another number of samples; None if more than the types depends on that number."""
     (first, model), (_, other), *_ = built.items()
     if model.program.ops != other.program.ops:
         return None
@@ -672,27 +679,27 @@ def _resized(built: dict[int, Distributed], rows: int) -> Distributed | None:
 
 
 def _weights_last(model: Distributed) -> Distributed:
-    """Return the program with gradients of weights after all others, as the blocks of a pipeline have them."""
+    """Return the program with the operations for gradients of weights at its end, as in a split pipeline."""
     ops = sorted(model.program.ops, key=lambda op: op.tag.phase == WEIGHT_PHASE)
     return replace(model, program=replace(model.program, ops=tuple(ops)))
 
 
 _ADD, _JOIN = "add_in_place", "identity"
 _JOINING = "joined"
-"""Name of the operations that copy outputs of samples."""
+"""Name of the operations that copy outputs with a batch axis."""
 
 
 @dataclass(frozen=True)
 class _Combined:
     program: Program
     value_of: dict[int, int]
-    """Per output of the model before, the value that it ends in."""
+    """For each output of the original model, the value of the combined program that replaces it."""
 
 
 class _Combining:
-    """Writes what a micro-batch does with its results: sums of gradients, and copies of outputs that hold samples.
+    """Adds the operations that combine a micro-batch with earlier ones: sums of gradients and copies of outputs.
 
-    Results wait for the next computation of their device, as in `Partition`.
+    As in `Partition`, results wait for the next computation of their device.
     """
 
     def __init__(self, model: Distributed) -> None:
@@ -703,7 +710,7 @@ class _Combining:
         self._instead: dict[int, int] = {}
 
     def model(self) -> _Combined:
-        """Return the program that combines."""
+        """Return the program with these operations."""
         changed = {v for op in self._program.ops if find_operator(op.kind).in_place for v in op.outputs}
         waiting = list[tuple[int, Tag]]()
         for op in self._program.ops:
@@ -725,7 +732,7 @@ class _Combining:
         return _Combined(program, self._instead)
 
     def _stays(self, value: int, changed: set[int]) -> bool:
-        """Whether an output of samples was changed in place, and so stays an output for each micro-batch."""
+        """Return whether an output with a batch axis was changed in place, so that each micro-batch has its own."""
         return value in changed and self._joins(value)
 
     def _joins(self, value: int) -> bool:
@@ -742,6 +749,6 @@ class _Combining:
             self._ops.append(Op(_JOIN if joins else _ADD, taken, (made,), (), replace(tag, name=_JOINING)))
 
     def _new(self, like: int) -> int:
-        """Return a new value of the type of another one."""
+        """Return a new value with the type of `like`."""
         self._types.append(self._types[like])
         return len(self._types) - 1

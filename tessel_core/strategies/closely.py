@@ -1,4 +1,4 @@
-"""A recommended strategy looked at closely: its stages, its schedule, and what fills the fullest device."""
+"""Details of a recommended strategy: its stages, its schedule, and the memory of the fullest device by kind."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tessel_core.strategies.stage_plan import stage_plan_of
 
 @dataclass(frozen=True)
 class Look:
-    """What a strategy is made of."""
+    """Details of a strategy."""
 
     plan: MicroBatchPlan | None
-    """The stages as blocks; None where there is one stage."""
+    """The stages as blocks; None if there is only one stage."""
     schedule: Schedule | None
-    """The plan in the strategy's order."""
+    """Schedule of the plan in the strategy's order; None if there is no plan."""
     fullest: int
-    """The device of the pipeline that holds most."""
+    """Device of the pipeline with the largest peak memory."""
     memory_parts: Mapping[str, int]
-    """Bytes of that device at its fullest moment, by what they are."""
+    """Peak memory of that device in bytes, by kind: weights, gradients, optimizer state and activations."""
 
 
 def look_at(question: Question, candidate: Candidate, table: BlockTable | None = None) -> Look:
-    """The stages of a candidate, its schedule and its memory; `table` has the blocks of the question."""
+    """Return the stages of a candidate, its schedule and its memory; `table` may hold the blocks of the question."""
     strategy, peaks = candidate.strategy, candidate.outcome.peaks
     table = table or BlockTable(question.family, question.spec, question.mesh)
     staged = BlockEngine(table).staged(Configuration(question.spec, strategy))
@@ -46,7 +46,7 @@ def look_at(question: Question, candidate: Candidate, table: BlockTable | None =
 
 
 def plan_of_stages(staged: Staged, table: BlockTable) -> MicroBatchPlan:
-    """The stages of a strategy as a plan that is called after its network and its degrees."""
+    """Return the stages of a strategy as a plan; its name has the network and the degrees."""
     strategy = staged.asked.strategy
     name = f"{table.family.name} P{strategy.pipeline} T{strategy.tensor} D{strategy.data}"
     return stage_plan_of(name, staged, table.wiring(strategy).ranks, table.mesh)

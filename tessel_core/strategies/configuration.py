@@ -1,4 +1,4 @@
-"""A network on a strategy, and what comes of it."""
+"""A network with a strategy, and the time and memory of that configuration."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tessel_core.strategies.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A network's sizes and how it is spread."""
+    """The sizes of a network, and the strategy that distributes it."""
 
     spec: Spec
     strategy: Strategy
     micro_batch_size: int | None = None
-    """Samples, where these were asked for instead of the number of micro-batches, which may not come out even."""
+    """Samples per micro-batch, if the user chose this size and not the number of micro-batches."""
 
     @property
     def objection(self) -> str:
-        """Why its batch does not come out as micro-batches of the size asked for; empty where it does."""
+        """Reason why the batch does not divide into micro-batches of the chosen size; empty if it does."""
         size, replicas = self.micro_batch_size, self.strategy.data
         if size is None or size * replicas * self.strategy.micro_batches == self.spec.batch:
             return ""
@@ -28,15 +28,15 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """The result of one configuration; where nothing was simulated times are NaN and peaks empty."""
+    """Time and memory of one configuration.  If nothing was simulated, the latency is NaN and there are no peaks."""
 
     latency: float
     """Seconds of one step."""
     peaks: tuple[int, ...]
-    """Bytes that the devices of each place in the pipeline hold at most."""
+    """Peak memory of the devices at each place of the pipeline in bytes."""
     reason: str
-    """Why it is infeasible, as one sentence; empty where it is not."""
+    """One sentence that says why the configuration is infeasible; empty if it is feasible."""
     ends: tuple[float, ...] = ()
-    """Seconds until the devices of each place in the pipeline are done."""
+    """Seconds until the devices at each place of the pipeline finish."""
     by_blocks: bool = False
-    """Whether it follows from blocks of layers, and not from a simulation of every operation."""
+    """Whether the result comes from blocks of layers and not from a simulation of every operation."""

@@ -1,7 +1,8 @@
-"""Rough step times and memory of strategies, by which a search begins with those that are likely good.
+"""Estimate step times and memory of strategies, so that a search begins with strategies that are likely fast.
 
-One stage with all layers is taken from the block engine for each kind of recomputation; degrees divide it.  Nothing is
-proved by these numbers: they order configurations, and every one of them is bounded or timed all the same.
+For each kind of recomputation, the block engine gives the costs of one stage with all layers.  The estimates divide
+these costs by the degrees of a strategy.  They only order the configurations and prove nothing: the search still bounds
+or times every configuration.
 """
 
 from __future__ import annotations
@@ -21,32 +22,35 @@ from tessel_core.strategies.stages import StageCosts
 from tessel_core.strategies.strategy import Strategy
 
 _WITHIN_NODE, _ACROSS_NODES = 0.04, 0.4
-"""Share of the time of a layer that its communication takes, for each time that the devices that share it double."""
+"""Communication time as a share of a layer's time, per doubling of the number of devices that share the layer."""
 
 
 class Estimates:
-    """Estimates of strategies of one network for micro-batches of `rows` samples and more."""
+    """Estimates the strategies of one network, from the costs of a micro-batch of `rows` samples."""
 
     def __init__(self, engine: BlockEngine, spec: Spec, devices: int, rows: int) -> None:
         self._engine, self._batch, self._rows = engine, spec.batch, rows
-        # With two micro-batches gradients stay from one to the next, so they count as static memory.
+        # With two micro-batches, gradients stay in memory between them and so count as static memory.
         self._spec = engine.table.family.with_batch(spec, 2 * devices * rows)
         self._usual = Strategy(devices, micro_batches=2)
         self._node = max(Counter(each.node for each in engine.table.mesh.devices).values())
         self._known: dict[Recompute, StageCosts | None] = {}
 
     def promising(self, every: Sequence[Strategy], room: float, most: int) -> list[Strategy]:
-        """At most so many of the strategies, those that likely fit into `room` bytes and are likely fast first."""
+        """Return at most `most` strategies that probably fit into `room` bytes, those with the shortest steps first."""
         found = list[tuple[float, int, int]]()
         for number, each in enumerate(every):
             try:
                 found += [(seconds, each.micro_batches, number) for seconds in self._seconds(each, room)]
-            except InputError:  # ranks that do not lie like this on the mesh
+            except InputError:  # the mesh has devices of several kinds at one place of the pipeline
                 continue
         return [every[number] for *_, number in sorted(found)[:most]]
 
     def _seconds(self, strategy: Strategy, room: float) -> list[float]:
-        """The seconds of a step; none where it likely does not fit.  Raises InputError as `Wiring`."""
+        """Return the seconds of a step in a list, which is empty if the strategy probably does not fit.
+
+        Raises InputError as `Wiring.classes`.
+        """
         whole = self._whole(strategy.recompute)
         if whole is None:
             return []
@@ -66,7 +70,10 @@ class Estimates:
         return [runs * max(run, self._exchanging(strategy, whole))]
 
     def _exchanging(self, strategy: Strategy, whole: StageCosts) -> float:
-        """Seconds in which replicas gather weights and scatter gradients of one micro-batch, beside its computation."""
+        """Return the seconds in which replicas gather weights and scatter gradients for one micro-batch.
+
+        These transfers overlap with the computation.
+        """
         if not strategy.scatters_at_once:
             return 0.0
         wiring, over = self._engine.table.wiring(strategy), REPLICAS if strategy.context > 1 else DATA
@@ -76,7 +83,7 @@ class Estimates:
         return gather + wiring.collective(0, "reduce_scatter", over, gradients)
 
     def _whole(self, recompute: Recompute) -> StageCosts | None:
-        """All layers on one device; None where it cannot be."""
+        """Return the costs of all layers as one stage; None if that stage is impossible."""
         if recompute not in self._known:
             try:
                 asked = Configuration(self._spec, replace(self._usual, recompute=recompute))
@@ -87,7 +94,10 @@ class Estimates:
 
 
 def _apart(strategy: Strategy) -> list[int]:
-    """Devices that share the weights of a layer, the gradients and the optimizer's state; most weights are experts'."""
+    """Return the number of devices that share weights, gradients and optimizer state, in this order.
+
+    The numbers assume that most weights belong to experts.
+    """
     replicas = strategy.data * strategy.context
     shared = [max(strategy.expert, replicas if strategy.zero >= least else 1) for least in (3, 2, 1)]
     return [strategy.tensor * each for each in shared]

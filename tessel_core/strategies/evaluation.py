@@ -1,4 +1,4 @@
-"""The time and memory of many configurations of a family on one mesh."""
+"""Evaluate the time and memory of many configurations of one family on one mesh."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = (
 
 NOT_REACHED = "the sweep was stopped before its turn"
 _TIMED_AT_ONCE = 2048
-"""Configurations whose orders are timed together; a stop waits for them."""
+"""Configurations whose orders are timed together.  The control cannot stop the evaluation within such a group."""
 
 
 def evaluate(
@@ -46,13 +46,13 @@ def evaluate(
     overlap: bool = True,
     link_sharing: bool = False,
 ) -> list[StrategyResult]:
-    """Return the result of each configuration; those that are not reached when `control` stops say so.
+    """Return the result of each configuration.  If `control` stops, the rest has the reason `NOT_REACHED`.
 
-    Configurations are timed by blocks of layers (`block_engine.py`).  Every operation is simulated under DistIR's
-    semantics, without overlap, where transfers share an uplink, on a mesh of unequal devices or links, and for orders
-    that run two copies of the network.
+    Configurations are timed by blocks of layers (`block_engine.py`).  In these cases every operation is simulated
+    instead: DistIR's semantics, no overlap, transfers that share an uplink, a mesh with unequal devices or links, and
+    orders that run two copies of the network.
 
-    Raises InputError for semantics that know no sharing of links.
+    Raises InputError if `link_sharing` is on but the semantics have no sharing of links.
     """
     check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control
@@ -85,18 +85,18 @@ def evaluate(
 
 
 def evaluate_quickly(family: Family, asked: Configuration, mesh: DeviceMesh) -> StrategyResult | None:
-    """Return the result by the default semantics with overlap, of a configuration that can be.
+    """Return the result of a possible configuration under the default semantics, with overlap.
 
-    One rank is simulated for all at its place of the pipeline, operation by operation where that takes seconds, else by
-    blocks.  None where devices or links of the mesh differ.
+    One rank represents all ranks at its place of the pipeline.  It is simulated operation by operation if that takes at
+    most some seconds, else by blocks.  Return None if the devices or links of the mesh differ.
     """
     return confirmed(family, asked, mesh) or evaluate(family, [asked], mesh)[0] if nodes_of(mesh) is not None else None
 
 
 def confirmed(family: Family, asked: Configuration, mesh: DeviceMesh, most: int = 4000) -> StrategyResult | None:
-    """Return the result of every operation of one rank for each place of the pipeline.
+    """Return the result of a simulation of every operation, with one rank for each place of the pipeline.
 
-    None where more than `most` layers would be simulated, counted once for each micro-batch, or the mesh has unequal
+    Return None if that would simulate more than `most` layers, counted once per micro-batch, or if the mesh has unequal
     devices or links.
     """
     evaluator = _Evaluator(family, mesh, Semantics.DEFAULT, overlap=True, link_sharing=False)
@@ -104,31 +104,31 @@ def confirmed(family: Family, asked: Configuration, mesh: DeviceMesh, most: int 
 
 
 def simulated_layers(asked: Configuration) -> int:
-    """Return the number of layers, counted once for each micro-batch, that a simulation of one rank takes."""
+    """Return the number of layers that `confirmed` simulates, counted once per micro-batch."""
     few = _few(asked)
     return asked.spec.layers * (sum(few) if few else asked.strategy.micro_batches)
 
 
 def _time(waiting: Sequence[tuple[int, Staged]], found: list[StrategyResult]) -> None:
-    """Put the results of configurations at their places."""
+    """Time the waiting configurations, and write each result to `found` at its position."""
     results = timed([staged for _, staged in waiting])
     for (i, _), result in zip(waiting, results, strict=True):
         found[i] = result
 
 
-_FEW = (1, 2, 3)
-"""How often few micro-batches fill the pipeline, besides once for each stage of a device."""
-_WORTH = 2
-"""How many times more micro-batches there are than the most of the few."""
-_STRAIGHT = 1e-3
-"""Relative distance of three points from a line."""
+_EXTRA_FILLINGS = (1, 2, 3)
+"""Multiples of the pipeline's length that the three small numbers of micro-batches add to one filling per stage."""
+_MIN_EXTRAPOLATION = 2
+"""Extrapolate only to at least this multiple of the largest number of micro-batches that is simulated."""
+_LINE_TOLERANCE = 1e-3
+"""Largest relative deviation of three results from a line that is extrapolated."""
 
 
 def _few(asked: Configuration) -> tuple[int, ...]:
-    """Return the few numbers of micro-batches that may say the time of more; empty where they do not."""
+    """Return three small numbers of micro-batches to extrapolate from; empty if the order does not allow that."""
     strategy = asked.strategy
-    few = tuple(strategy.pipeline * (times + strategy.stages_per_device) for times in _FEW)
-    return few if strategy.schedule in BASELINES and strategy.micro_batches >= _WORTH * few[-1] else ()
+    few = tuple(strategy.pipeline * (times + strategy.stages_per_device) for times in _EXTRA_FILLINGS)
+    return few if strategy.schedule in BASELINES and strategy.micro_batches >= _MIN_EXTRAPOLATION * few[-1] else ()
 
 
 class _Evaluator:
@@ -138,17 +138,17 @@ class _Evaluator:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
         self.by_places = semantics is Semantics.DEFAULT and not link_sharing and nodes_of(mesh) is not None
-        """Whether one rank stands for all that do the same."""
+        """Whether one rank represents all ranks at its place of the pipeline."""
         self._room = least_room(mesh)
         self._engines: dict[Spec, BlockEngine] = {}
         self._latest: dict[bool, BlockTable] = {}
 
     def has_blocks(self, each: Configuration) -> bool:
-        """Whether a configuration is timed by blocks."""
+        """Return whether a configuration is timed by blocks."""
         return self.by_places and self._overlap and each.strategy.form.copies == 1
 
     def staged(self, each: Configuration) -> Staged | StrategyResult:
-        """Return the stages of a configuration, or the result that says why it has none."""
+        """Return the stages of a configuration, or a result with the reason why it has none."""
         spec = self._family.with_batch(each.spec, 1)
         if spec not in self._engines:
             training = self._family.optimizer(spec) is not None
@@ -161,7 +161,7 @@ class _Evaluator:
             return StrategyResult(float("nan"), (), str(error))
 
     def alone(self, each: Configuration) -> StrategyResult:
-        """Simulate every operation of a configuration, of one rank for all where they do the same."""
+        """Return the result of simulating every operation, on one rank per place of the pipeline if `by_places`."""
         try:
             asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
             if self.by_places:
@@ -180,10 +180,11 @@ class _Evaluator:
         return simulate_places(self._family, each.spec, each.strategy, self._mesh, overlap=self._overlap)
 
     def _of_few(self, each: Configuration) -> StrategyResult | None:
-        """Return the result from those of fewer micro-batches; None where each more does not add as much.
+        """Return the result by extrapolation from fewer micro-batches; None if the results do not lie on a line.
 
-        Published orders repeat once the pipeline is full, so times and peaks lie on a line.  Three numbers of
-        micro-batches, multiples of the places as interleaving needs them, say whether they do.
+        Published orders repeat once the pipeline is full, so that every further micro-batch adds the same time.  Three
+        numbers of micro-batches show whether times and peaks lie on a line.  They are multiples of the number of
+        places, as interleaved orders need.
         """
         strategy, place, few = each.strategy, each.strategy.pipeline, _few(each)
         if not few:
@@ -196,7 +197,7 @@ class _Evaluator:
             found.append(np.array([*trace.device_end, *trace.peak_memory], float))
         (one, two, three), (first, second, third) = found, few
         slope = (three - two) / (third - second)
-        if not np.allclose(one + slope * (second - first), two, rtol=_STRAIGHT):
+        if not np.allclose(one + slope * (second - first), two, rtol=_LINE_TOLERANCE):
             return None
         last = three + slope * (strategy.micro_batches - third)
         ends, peaks = last[:place].tolist(), [round(peak) for peak in last[place:].tolist()]
@@ -206,7 +207,7 @@ class _Evaluator:
         return self._outcome_of_places(each, list(trace.device_end), list(trace.peak_memory))
 
     def _outcome_of_places(self, each: Configuration, ends: list[float], peaks: list[int]) -> StrategyResult:
-        """Return the result of all ranks from one for each place of the pipeline."""
+        """Return the result of all ranks from the end and the peak of one rank at each place of the pipeline."""
         held = tuple(peaks)
         reason = shortage(self._ranks(each).spread(held), self._mesh) if max(held) > self._room else ""
         return StrategyResult(max(ends), held, reason, tuple(ends))

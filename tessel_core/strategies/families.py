@@ -1,4 +1,4 @@
-"""Families of networks whose strategies are compared."""
+"""Families of networks: their sizes, their programs, and how far devices can share them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Value = int | float | str
 
 
 class Spec(Protocol):
-    """Sizes of one network; every family has these and its own."""
+    """Sizes of one network.  Each family adds sizes of its own."""
 
     @property
     def layers(self) -> int: ...
@@ -38,40 +38,49 @@ class Spec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One thing that may be asked of a family; what has no default follows from the others."""
+    """A size that the user can choose for a family.  Without a default, its value follows from other sizes."""
 
     name: str
     label: str
     default: Value | None = None
     choices: tuple[str, ...] = ()
-    """The words that it may be; without them it is a number, except for `dtype`."""
+    """Allowed words; without them the size is a number, except for `dtype`."""
 
 
 class Family(ABC):
-    """Networks of one kind: what may be asked, and the program of one device.  A spec is one that `spec` made."""
+    """Networks of one kind.
+
+    A family has the sizes that the user can choose, and builds the program for one device.  The methods take specs that
+    `spec` of the same family has returned.
+    """
 
     name: str
     title: str
     sizes: tuple[Size, ...]
     options: tuple[str, ...] = ()
-    """Names of all that `spec` takes besides, which need not be numbers."""
+    """Names of further arguments of `spec`, which need not be numbers."""
     also: tuple[str, ...] = ()
-    """Inputs besides weights whose gradients training makes."""
+    """Names of inputs other than weights whose gradients training computes."""
 
     @abstractmethod
     def spec(self, *values: Any, **named: Any) -> Spec:
-        """The spec of values of `sizes`, in their order or by name; raises InputError for impossible values."""
+        """Return the spec for values of `sizes`, in their order or by name.
+
+        Raises InputError for impossible values.
+        """
 
     @abstractmethod
     def forward(self, spec: Any) -> Distributed:
-        """The forward pass on one device, in training up to its losses."""
+        """Return the forward pass on one device; in training it ends with the losses."""
 
     def build(
         self, spec: Any, *, split_weights: bool = False, attention: AttentionKernel = AttentionKernel.FUSED
     ) -> Distributed:
-        """The program, without the optimizer's step; in training gradients of weights can be operations apart.
+        """Return the program without the optimizer's step.
 
-        Raises InputError where the network has attention with a bias, which is fused alone, and `attention` is unfused.
+        With `split_weights`, the gradients of weights are computed by operations apart from those of activations.
+
+        Raises InputError if `attention` is unfused and the network has attention with a bias, which is always fused.
         """
         return self.completed(self.forward(spec), spec, split_weights=split_weights, attention=attention)
 
@@ -83,45 +92,51 @@ class Family(ABC):
         split_weights: bool = False,
         attention: AttentionKernel = AttentionKernel.FUSED,
     ) -> Distributed:
-        """The program of a forward pass of the network, such as one with fewer layers; as `build`."""
+        """Return the program for a forward pass of the network, for example one with fewer layers.
+
+        The arguments are those of `build`.
+        """
         model = with_attention(attention, forward)
         return model if self.optimizer(spec) is None else Gradients(self.also, split_weights=split_weights)(model)
 
     @abstractmethod
     def optimizer(self, spec: Any) -> Optimizer | None:
-        """The optimizer that ends a step; None for inference, which has no backward either."""
+        """Return the optimizer that ends a step; None for inference, which has no backward pass either."""
 
     def sample(self, spec: Any) -> tuple[Spec, float]:
-        """A network of the same layers that `forward` has a program of, and how many of it do as much work."""
+        """Return a spec that `forward` accepts, and the factor by which `spec` has more work than it."""
         return spec, 1.0
 
     @abstractmethod
     def tokens(self, spec: Any) -> int | None:
-        """Tokens of one sample that a step takes; None for networks without tokens."""
+        """Return the tokens per sample that a step processes; None for networks without tokens."""
 
     @abstractmethod
     def objection(self, spec: Any, tensor: int) -> str:
-        """Why layers do not divide among so many devices, as one sentence; empty where they do."""
+        """Return one sentence that says why `tensor` devices cannot share the layers; empty if they can."""
 
     @abstractmethod
     def shared_side(self, spec: Any, tensor: int) -> int:
-        """The side of every matrix on one of so many devices that replicas divide to share the optimizer's state."""
+        """Return the length of the matrix axis that replicas divide to share the optimizer's state.
+
+        It is the length on one of `tensor` devices; 0 if the network does not fix it.
+        """
 
     @abstractmethod
     def sizes_of(self, spec: Any) -> Mapping[str, Value]:
-        """The sizes by which a table tells the network from others."""
+        """Return the sizes that distinguish the network from others of the family in a table."""
 
     @abstractmethod
     def describe(self, spec: Any) -> str:
-        """The network in a few words."""
+        """Return a short text about the network."""
 
     @abstractmethod
     def with_batch(self, spec: Any, batch: int) -> Spec:
-        """The same network with so many samples a step."""
+        """Return the same network with `batch` samples per step."""
 
 
 class MlpFamily(Family):
-    """Training with stochastic gradient descent."""
+    """Multi-layer perceptrons, trained with stochastic gradient descent."""
 
     name = "mlp"
     also = ("x",)
@@ -145,11 +160,11 @@ class MlpFamily(Family):
         return None
 
     def objection(self, spec: MlpSpec, tensor: int) -> str:
-        """Weights are cut by columns and by rows."""
+        """Return a reason if the width does not divide: weights are cut by columns and by rows."""
         return f"a width of {spec.width} does not divide among {tensor} devices" if spec.width % tensor else ""
 
     def shared_side(self, spec: MlpSpec, tensor: int) -> int:
-        """The one that tensor parallelism leaves whole."""
+        """Return the axis that tensor parallelism leaves whole."""
         return spec.width
 
     def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
@@ -159,7 +174,7 @@ class MlpFamily(Family):
         return replace(spec, batch=batch)
 
     def describe(self, spec: MlpSpec) -> str:
-        """The network as `8 x 512, batch 256, fp16`."""
+        """Return a text such as `8 x 512, batch 256, fp16`."""
         return f"{spec.layers} x {spec.width}, batch {spec.batch}, {spec.dtype}"
 
 
@@ -169,12 +184,15 @@ _WORDS = ("size", "mode", "context")
 
 @dataclass(frozen=True, slots=True)
 class GptWork:
-    """A GPT and what is done with it.  InputError for an unknown mode, and for more tokens than have a position."""
+    """A GPT and the mode in which it runs.
+
+    Raises InputError for an unknown mode, and for more tokens than the network has positions.
+    """
 
     network: GptSpec
     mode: str = "training"
     context: int = 0
-    """Tokens of the prompt, or before the one that is decoded; 0 in training, which takes whole sequences."""
+    """Tokens of the prompt, or tokens before the one that is decoded; 0 in training, which takes whole sequences."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -187,22 +205,22 @@ class GptWork:
 
     @property
     def layers(self) -> int:
-        """Layers of the network."""
+        """Number of layers."""
         return self.network.layers
 
     @property
     def batch(self) -> int:
-        """Samples of one step."""
+        """Samples per step."""
         return self.network.batch
 
     @property
     def dtype(self) -> str:
-        """The format of weights and of what passes between layers."""
+        """Number format of weights and activations."""
         return self.network.dtype
 
 
 class GptFamily(Family):
-    """GPT-2, GPT-3 and others like them; trained with Adam."""
+    """GPT-2, GPT-3 and similar networks, trained with Adam."""
 
     name = "gpt"
     title = "GPT, training and inference"
@@ -221,7 +239,7 @@ class GptFamily(Family):
     options = ("dropout",)
 
     def spec(self, *values: Any, **named: Any) -> GptWork:
-        """The published size, with other numbers where they are named."""
+        """Return the spec of a published size, with the given values in place of its own."""
         asked = {size.name: size.default for size in self.sizes if size.default is not None}
         asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
         numbers = {name: value for name, value in asked.items() if name not in _WORDS}
@@ -238,25 +256,25 @@ class GptFamily(Family):
         return gpt_decode(spec.network, spec.context)
 
     def optimizer(self, spec: GptWork) -> Optimizer | None:
-        """Adam with its state in fp32."""
+        """Return Adam with its state in fp32 for training, else None."""
         return AdamUpdate() if spec.mode == "training" else None
 
     def tokens(self, spec: GptWork) -> int:
         return {"training": spec.network.sequence, "prefill": spec.context, "decode": 1}[spec.mode]
 
     def objection(self, spec: GptWork, tensor: int) -> str:
-        """Heads stay whole, and with them the hidden size divides."""
+        """Return a reason if the heads do not divide.  The hidden size divides if they do."""
         heads = spec.network.heads
         return f"{heads} heads do not divide among {tensor} devices" if heads % tensor else ""
 
     def shared_side(self, spec: GptWork, tensor: int) -> int:
-        """That of the embedding, which is cut by its hidden side."""
+        """Return the hidden axis of the embedding, along which tensor parallelism cuts it."""
         return spec.network.hidden // tensor
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
-        """Everything that a published name stands for too."""
+        """Return all sizes, including those that a published name implies."""
         sizes = asdict(spec.network)
-        del sizes["positions"]  # of strategies as many as the sequence has
+        del sizes["positions"]  # strategies have as many positions as tokens in a sequence
         if not spec.network.dropout:
             del sizes["dropout"]
         return {**sizes, "mode": spec.mode, "context": spec.context}
@@ -265,7 +283,7 @@ class GptFamily(Family):
         return replace(spec, network=replace(spec.network, batch=batch))
 
     def describe(self, spec: GptWork) -> str:
-        """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
+        """Return a text such as `48 x 1600, decode after 1023, batch 32, bf16`, with the tokens behind the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
         work = f"{spec.mode} {tokens[spec.mode]}"
         dropout = f", dropout {spec.network.dropout}" if spec.network.dropout else ""
@@ -277,25 +295,25 @@ TRAINING, INFERENCE = "training", "inference"
 
 @dataclass(frozen=True, slots=True)
 class NetworkWork:
-    """A network of the table of graphs, for a whole batch."""
+    """A network of the table `GRAPHS`, for a whole batch."""
 
     family: str
     options: GraphSpec
-    """The micro-batch is the batch of the step."""
+    """Options of the network.  Their micro-batch is the batch of the step."""
 
     @property
     def layers(self) -> int:
-        """Parts by which pipelines cut the network."""
+        """Number of parts between which a pipeline can be cut."""
         return _layers(self.family, replace(self.options, micro_batch=1))
 
     @property
     def batch(self) -> int:
-        """Samples of one step."""
+        """Samples per step."""
         return self.options.micro_batch
 
     @property
     def dtype(self) -> str:
-        """The format of weights and of what passes between layers."""
+        """Number format of weights and activations."""
         return self.options.dtype
 
 
@@ -305,7 +323,7 @@ def _layers(family: str, options: GraphSpec) -> int:
 
 
 class NetworkFamily(Family):
-    """Any other network that has a forward pass; trained with Adam, and simulated operation by operation."""
+    """A family of the table `GRAPHS`, trained with Adam."""
 
     def __init__(self, name: str) -> None:
         known = GRAPHS[name]
@@ -323,7 +341,7 @@ class NetworkFamily(Family):
         )
 
     def spec(self, *values: Any, **named: Any) -> NetworkWork:
-        """The published size, with other numbers where they are named."""
+        """Return the spec of a published size, with the given values in place of its own."""
         asked = {size.name: size.default for size in self.sizes if size.default is not None}
         asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
         preset = find(self._known.presets, str(asked["size"]), "size")
@@ -338,23 +356,23 @@ class NetworkFamily(Family):
         return self._known.program(spec.options)
 
     def optimizer(self, spec: NetworkWork) -> Optimizer | None:
-        """Adam with its state in fp32."""
+        """Return Adam with its state in fp32 for training, else None."""
         return AdamUpdate() if spec.options.training else None
 
     def tokens(self, spec: NetworkWork) -> int | None:
-        """Of decoders, which say it."""
+        """Return the tokens per sample of a decoder; None for other networks."""
         return spec.options.tokens if isinstance(spec.options, DecoderSpec) else None
 
     def objection(self, spec: NetworkWork, tensor: int) -> str:
-        """What the network says of the degree, or the first weight that does not divide."""
+        """Return the reason of the network itself, or the first weight that does not divide."""
         return _objection(self.name, replace(spec.options, micro_batch=1, tensor_parallel=tensor))
 
     def shared_side(self, spec: NetworkWork, tensor: int) -> int:
-        """None: which weight does not divide is found where the optimizer's state is cut."""
+        """Return 0: an axis that does not divide is reported when the optimizer's state is cut."""
         return 0
 
     def sizes_of(self, spec: NetworkWork) -> Mapping[str, Value]:
-        """The sizes of its own, and what is done with it."""
+        """Return the sizes that only this family has, the batch, the number format and the mode."""
         own: dict[str, Value] = {name: getattr(spec.options, name) for name in self._own}
         mode = TRAINING if spec.options.training else INFERENCE
         return {**own, "batch": spec.batch, "dtype": spec.dtype, "mode": mode}
@@ -363,7 +381,7 @@ class NetworkFamily(Family):
         return replace(spec, options=replace(spec.options, micro_batch=batch))
 
     def describe(self, spec: NetworkWork) -> str:
-        """The network as `mt5, hidden 1024, training, batch 32, bf16`."""
+        """Return a text such as `mt5, hidden 1024, training, batch 32, bf16`."""
         words = [f"{name} {value}" for name, value in changed_options(spec.options).items() if name in self._own]
         mode = TRAINING if spec.options.training else INFERENCE
         return ", ".join((self.name, *words, mode, f"batch {spec.batch}", spec.dtype))
@@ -385,5 +403,5 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def find_family(name: str) -> Family:
-    """The family called `name`; raises InputError with the known names where there is none."""
+    """Return the family called `name`.  Raises InputError with the known names if there is none."""
     return find(FAMILIES, name, "family")

@@ -1,4 +1,4 @@
-"""The form that compares strategies: fields with their usual answers, and the grid that the answers ask for."""
+"""The form of the page Strategies: its fields with their default answers, and the grid that the answers define."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ from tessel_core.strategies.strategy import (
 from tessel_core.strategies.wiring import nodes_of
 
 Answer = str | bool
-"""Text as typed, names of several choices joined by commas, or whether something is switched on."""
+"""Typed text, chosen words joined by commas, or the state of a switch."""
 
 UNIFORM = "distir-16"
-"""The devices of DistIR's experiments: no preset, since they are not sold."""
+"""The devices of DistIR's experiments.  They are no preset because they are not real products."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One thing that is asked for: some of `choices`, or without them numbers and ranges, or a switch."""
+    """One field of the form: words from `choices`, or without choices a switch, or text with numbers and ranges."""
 
     name: str
     label: str
     usual: Answer
     choices: tuple[str, ...] = ()
     several: bool = False
-    """Whether more than one of the choices may be taken."""
+    """Whether the user may select more than one of the choices."""
     blank: str = ""
-    """The meaning of an empty answer, where that is one."""
+    """Placeholder that says what an empty answer means; empty if an answer is required."""
     about: str = ""
+    """Help text."""
 
 
 FAMILY = Field("family", "Network", "mlp", tuple(FAMILIES))
@@ -63,14 +64,14 @@ MICRO_BATCH_SIZE = Field(
     "Micro-batch size",
     "",
     blank="from K",
-    about="Samples of a micro-batch, as numbers and ranges; K is then batch / (D × size), and the field K is not read.",
+    about="Samples per micro-batch, as numbers and ranges. K is then batch / (D × size), and the field K is ignored.",
 )
 STAGES_PER_DEVICE = Field(
     "stages_per_device",
     "Stages per device",
     "1",
-    about="Pipeline stages on each device, as numbers and ranges. Where it is several, the pipeline goes round the "
-    "devices that often (interleaved 1F1B), which shortens its bubble and sends more.",
+    about="Pipeline stages per device, as numbers and ranges. With several, each micro-batch passes all devices that "
+    "many times (interleaved 1F1B). The bubble is shorter, and devices send more.",
 )
 _EVERY = "all"
 RANK_ORDER = Field(
@@ -78,8 +79,8 @@ RANK_ORDER = Field(
     "Rank order",
     DEFAULT_RANK_ORDER[0],
     (DEFAULT_RANK_ORDER[0], *("-".join(order) for order in every_rank_order()[1:]), _EVERY),
-    about="Which dimensions are neighbouring devices, innermost first. The usual order keeps tensor groups inside a "
-    "node; all tries each order that differs on the mesh.",
+    about="Dimensions of the ranks, innermost first: ranks along the first one are neighbouring devices. The default "
+    "order keeps tensor groups within a node; all tries each order that makes a difference on the mesh.",
 )
 ORDERS = Field("orders", "Orders", DEFAULT_ORDER, chain_schedulers(), several=True)
 RECOMPUTE = Field(
@@ -88,8 +89,9 @@ RECOMPUTE = Field(
     str(Recompute.NONE),
     tuple(Recompute),
     several=True,
-    about="What runs again for the backward and need not be kept: nothing, every second product and the quick rest "
-    "(selective), or whole layers (full). More takes longer and holds less.",
+    about="Operations that run again in the backward pass, so that their results need not be kept: none, every second "
+    "product and all cheap operations (selective), or whole layers (full). More recomputation takes longer and needs "
+    "less memory.",
 )
 ZERO = Field(
     "zero",
@@ -97,15 +99,15 @@ ZERO = Field(
     "0",
     tuple(map(str, ZERO_STAGES)),
     several=True,
-    about="Stages that are tried: replicas share the optimizer's state (1), gradients too (2), and weights too "
-    "(3, FSDP). A higher stage holds less and sends more.",
+    about="Stages to try: replicas share the optimizer's state (1), also gradients (2), and also weights (3, FSDP). A "
+    "higher stage needs less memory and sends more.",
 )
 CONTEXT = Field(
     "context",
     "Context C",
     "1",
-    about="Devices that share the tokens of each sample, as numbers and ranges. More hold less of long sequences and "
-    "send more.",
+    about="Devices that share the tokens of each sample, as numbers and ranges. With more of them, each one holds less "
+    "of a long sequence and sends more.",
 )
 CONTEXT_METHOD = Field(
     "context_method",
@@ -113,24 +115,24 @@ CONTEXT_METHOD = Field(
     str(ContextMethod.RING),
     tuple(ContextMethod),
     several=True,
-    about="How devices that share tokens meet in the attention: keys and values go round (ring), or each device takes "
-    "some of the heads (all-to-all).",
+    about="How devices that share tokens compute attention: they pass keys and values round (ring), or each device "
+    "computes some of the heads (all-to-all).",
 )
 EXPERT = Field(
     "expert",
     "Experts E",
     "1",
-    about="Devices that share the experts of each layer, as numbers and ranges. They are those of D, C and H, so more "
-    "take no further devices.",
+    about="Devices that share the experts of each layer, as numbers and ranges. They are the devices of D, C and H, so "
+    "a higher degree needs no further devices.",
 )
 SEQUENCE_PARALLEL = Field(
     "sequence_parallel",
     "Sequence parallel",
     False,
-    about="Devices that share tensors cut activations along the tokens, too, which holds less of them.",
+    about="Devices that share tensors also cut activations along the tokens, which needs less memory.",
 )
 COMPILED = Field(
-    "compiled", "Compiled", False, about="Each layer runs as torch.compile makes it: pointwise operators are fused."
+    "compiled", "Compiled", False, about="Compile each layer with torch.compile, which fuses pointwise operators."
 )
 _OF_WEIGHTS = "weights"
 GRAD_DTYPE = Field(
@@ -139,7 +141,7 @@ GRAD_DTYPE = Field(
     _OF_WEIGHTS,
     (_OF_WEIGHTS, *GRADIENT_FORMATS[1:]),
     several=True,
-    about="Formats in which gradients are summed: that of the weights, or another one.",
+    about="Number formats in which gradients are summed: that of the weights, or another one.",
 )
 ATTENTION = Field(
     "attention",
@@ -147,38 +149,38 @@ ATTENTION = Field(
     str(AttentionKernel.FUSED),
     tuple(AttentionKernel),
     several=True,
-    about="The fastest fused kernel, FlashAttention 2, or an operator for each step, which keeps scores in memory.",
+    about="The fastest fused kernel, FlashAttention 2, or one operator per step, which keeps scores in memory.",
 )
 MORE_CUTS = (CONTEXT, CONTEXT_METHOD, EXPERT, SEQUENCE_PARALLEL, GRAD_DTYPE, ATTENTION, COMPILED)
-"""Fields that few grids need."""
+"""Fields that most grids leave at their defaults."""
 
 _FIRST_SIZES = ("size", "layers", "width", "sequence", "batch", "dtype", "mode")
 """Sizes that most people change."""
-_USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
-"""Sizes of an MLP at first, so that there is something to choose between."""
+_MLP_SIZES = {"layers": "16", "width": "8192", "batch": "1024,8192"}
+"""Default sizes of an MLP, for which strategies differ clearly."""
 _FORMATS = ("fp16", "bf16", "fp32", FP8)
 
 
 def size_fields(family: str) -> tuple[Field, ...]:
-    """The fields about the networks of one family."""
+    """Return the fields for the sizes of one family."""
     return tuple(_size_field(find_family(family), size) for size in find_family(family).sizes)
 
 
 def first_size_fields(family: str) -> tuple[Field, ...]:
-    """Those of `size_fields` that most people change."""
+    """Return the fields of `size_fields` that most people change."""
     names = [f"{family}-{name}" for name in _FIRST_SIZES]
     return tuple(field for field in size_fields(family) if field.name in names)
 
 
 def objection(field: Field, answers: Mapping[str, Answer]) -> str:
-    """Why a field of `MORE_CUTS` has no effect with these answers, as a sentence; empty where it has one."""
+    """Return one sentence that says why a field of `MORE_CUTS` has no effect; empty if it has an effect."""
     (name,) = chosen(FAMILY, answers)
     family = find_family(name)
     shared = can_be_shared(family, family.spec())
     if field in (CONTEXT, CONTEXT_METHOD) and not shared.sequence:
         return f"{NO_SEQUENCE.capitalize()}."
     if field is CONTEXT_METHOD and str(answer_to(CONTEXT, answers)).strip() == CONTEXT.usual:
-        return "Devices share tokens where the context degree C is above 1."
+        return "Devices share tokens only if the context degree C is above 1."
     if field is EXPERT and not shared.experts:
         return f"{NO_EXPERTS.capitalize()}."
     return ""
@@ -189,7 +191,7 @@ def _size_field(family: Family, size: Size) -> Field:
     choices = _FORMATS if size.name == "dtype" else size.choices
     if choices:
         return Field(name, size.label, str(size.default), choices, several=True)
-    usual = _USUAL[size.name] if family.name == "mlp" else str(size.default or "")
+    usual = _MLP_SIZES[size.name] if family.name == "mlp" else str(size.default or "")
     return Field(name, size.label, usual, blank="as usual" if size.default is None and not usual else "")
 
 
@@ -205,14 +207,14 @@ _FIELDS: Mapping[str, Field] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """The question that a filled form asks."""
+    """The family, the mesh, the grid and the semantics that a filled form asks for."""
 
     family: str
     mesh: str
     grid: Grid
     semantics: Semantics
     open_mesh: DeviceMesh | None = None
-    """The devices; None for those of the choice called `mesh`."""
+    """The mesh that is open in the app; None for the one that `mesh` names."""
 
     @property
     def devices(self) -> DeviceMesh:
@@ -220,27 +222,27 @@ class Asked:
 
     @property
     def configurations(self) -> int:
-        """How many configurations there are on these devices."""
+        """Number of configurations of the grid on the devices of the mesh."""
         mesh = self.devices
         return len(self.grid.configurations(find_family(self.family), len(mesh.devices), nodes_of(mesh)))
 
 
 def answer_to(field: Field, answers: Mapping[str, Answer]) -> Answer:
-    """The answer that was given, else the usual one."""
+    """Return the answer to a field, or its default."""
     return answers.get(field.name, field.usual)
 
 
 def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
-    """Answers from a file, those that are usual left out.
+    """Return the answers of a file without those that equal the defaults.
 
-    Text that is no range stays, since somebody has typed it and the page says what is wrong with it.
+    Text that is not a range is kept: the page shows what is wrong with it, and the user can correct it.
 
-    Raises InputError for a field or a choice that is not known, and for an answer of another type.
+    Raises InputError for an unknown field or choice, and for an answer of a wrong type.
     """
     found: dict[str, Answer] = {}
-    if answers.get(RECOMPUTE.name) is True:  # from before there were several ways
+    if answers.get(RECOMPUTE.name) is True:  # files of versions with a single kind of recomputation
         answers = {**answers, RECOMPUTE.name: f"{Recompute.NONE},{Recompute.FULL}"}
-    if isinstance(answers.get(ZERO.name), bool):  # from before there were several stages
+    if isinstance(answers.get(ZERO.name), bool):  # files of versions with a single stage of ZeRO
         answers = {**answers, ZERO.name: "0,1" if answers[ZERO.name] else "0"}
     for name, answer in answers.items():
         if name not in _FIELDS:
@@ -261,15 +263,15 @@ def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
 
 
 def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
-    """Those of the field's choices that are taken."""
+    """Return the selected choices of a field."""
     words = answers.get(field.name, field.usual)
     return tuple(filter(None, str(words).split(",")))
 
 
 def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None) -> Asked:
-    """The question that answers ask, on the open mesh where there is one.
+    """Return what the answers ask for, on the open mesh if there is one.
 
-    Raises InputError, with the field's label, for words that make no sense.
+    Raises InputError with the label of the field for invalid text.
     """
     without_effect = {field.name for field in MORE_CUTS if objection(field, answers)}
     answers = {name: answer for name, answer in answers.items() if name not in without_effect}
@@ -301,23 +303,23 @@ def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None)
 
 
 _RANGES = (*DEGREES, MICRO_BATCH_SIZE, STAGES_PER_DEVICE, CONTEXT, EXPERT)
-"""Fields of numbers and ranges, called like those of `Grid`."""
+"""Fields with numbers and ranges.  They have the names of the fields of `Grid`."""
 
 
 def _rank_orders(choice: str) -> tuple[RankOrder | None, ...]:
-    """The orders of one of the choices of `RANK_ORDER`; None for the usual one."""
+    """Return the rank orders for a choice of `RANK_ORDER`.  None stands for the default order."""
     if choice == _EVERY:
         return every_rank_order()
     return (None,) if choice == RANK_ORDER.usual else (tuple(choice.split("-")),)
 
 
 def rank_order_title(choice: str) -> str:
-    """The title of one of the choices of `RANK_ORDER`."""
+    """Return the title of a choice of `RANK_ORDER`."""
     return {_EVERY: "All orders", RANK_ORDER.usual: "Tensor innermost"}.get(choice, choice.replace("-", ", "))
 
 
 def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | None:
-    """The values of one size; None where it is left as usual."""
+    """Return the values of one size; None if the answer leaves the default."""
     if field.choices:
         return chosen(field, answers)
     words = str(answer_to(field, answers))
@@ -325,10 +327,10 @@ def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | 
 
 
 def mesh_named(name: str) -> DeviceMesh:
-    """The mesh of one of the choices of `MESH`."""
+    """Return the mesh for a choice of `MESH`."""
     return replace(equal_devices(16, 1.4e13, 9e11, 25), name=UNIFORM) if name == UNIFORM else find_mesh(name)
 
 
 def mesh_title(name: str) -> str:
-    """The title of one of the choices of `MESH`."""
+    """Return the title of a choice of `MESH`."""
     return "DistIR's: 16 equal devices, 25 Gb/s" if name == UNIFORM else MESHES[name].title

@@ -1,4 +1,4 @@
-"""Ranges of everything that may be chosen; their product is the grid."""
+"""Grids of configurations: the product of ranges of sizes and strategies, its evaluation, and its best members."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tessel_core.strategies.strategy import BUCKET_BYTES, Semantics, Strategy
 from tessel_core.strategies.wiring import nodes_of
 
 MOST_CONFIGURATIONS = 200_000
-"""Some minutes of work; more are refused before any is done."""
+"""Largest number of configurations of a grid or a search: some minutes of work."""
 
 SMALL_GRID_LAYERS = 500
-"""Layers of a grid, counted once for each micro-batch, all of which are simulated: half a second of work."""
+"""Largest number of layers, counted once per micro-batch, of a grid that is simulated throughout in half a second."""
 CONFIRMED_LAYERS = 4000
-"""Layers, counted once for each micro-batch, that are simulated operation by operation after a grid: some seconds."""
+"""Layers, counted once per micro-batch, that confirm the best of a grid operation by operation in some seconds."""
 
-_LARGEST = 2**53
+_MAX_NUMBER = 2**53
 
 Ranges = tuple[tuple[str, tuple[Value, ...]], ...]
 """Values of sizes, by name."""
 
 
 def ranges(**values: Sequence[Value]) -> Ranges:
-    """Values of sizes, given as keywords.
+    """Return the values of sizes, which are given as keywords.
 
     >>> ranges(layers=(2, 4), dtype=("fp16",))
     (('layers', (2, 4)), ('dtype', ('fp16',)))
@@ -54,10 +54,12 @@ def ranges(**values: Sequence[Value]) -> Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of the values of each field, and of a family's sizes; those not named are as usual.
+    """All combinations of the values of the fields and of a family's sizes.  Other sizes have their defaults.
 
-    InputError for a range without values, a degree below 1, and, with its size, a grid of too many configurations.
-    Sizes are checked by their family.  The format fp8 is bf16 with the products of linear layers in FP8.
+    The format fp8 means bf16 with the products of linear layers in FP8.
+
+    Raises InputError for a range without values, a degree below 1, and more than `MOST_CONFIGURATIONS` configurations.
+    The family checks its sizes.
     """
 
     sizes: Ranges = ()
@@ -68,22 +70,22 @@ class Grid:
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[Recompute, ...] = (Recompute.NONE,)
     zero: tuple[int, ...] = (0,)
-    """Stages of ZeRO. Where there is one replica, the others are left out if 0 is among them."""
+    """Stages of ZeRO.  If 0 is one of them, strategies with a single replica leave out the others."""
     micro_batch_size: tuple[int, ...] = ()
-    """Samples; where there are any, they take the place of `micro_batches`, whose number is batch / (D · size)."""
+    """Samples per micro-batch.  They replace `micro_batches`, whose number is then batch / (D · size)."""
     stages_per_device: tuple[int, ...] = (1,)
-    """Where it is several, the usual order gives way to interleaved 1F1B."""
+    """Stages per device.  With several, the default order is interleaved 1F1B."""
     rank_order: tuple[RankOrder | None, ...] = (None,)
-    """Of several, those count that place the ranks differently; None for the usual one."""
+    """Rank orders; None for the default one.  Orders that place the ranks as an earlier one are left out."""
     bucket_bytes: tuple[int, ...] = (BUCKET_BYTES,)
     context: tuple[int, ...] = (1,)
     context_method: tuple[ContextMethod, ...] = (ContextMethod.RING,)
-    """Of several, the first stands for all where sequences are not cut."""
+    """Methods of context parallelism.  Strategies that do not cut sequences have only the first one."""
     expert: tuple[int, ...] = (1,)
     grad_dtype: tuple[str, ...] = ("",)
     attention: tuple[AttentionKernel, ...] = (AttentionKernel.FUSED,)
     sequence_parallel: bool = False
-    """Whether sequences are cut, too, wherever tensors are."""
+    """Whether every strategy with tensor parallelism also has sequence parallelism."""
     compiled: bool = False
 
     def __post_init__(self) -> None:
@@ -96,12 +98,12 @@ class Grid:
             if min(numbers, default=least) < least:
                 raise InputError(name, f"must be at least {least}, got {min(numbers)}")
         if self.size > MOST_CONFIGURATIONS:
-            why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+            why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} allowed"
             raise InputError("grid", why)
 
     @property
     def size(self) -> int:
-        """How many configurations there are."""
+        """Number of combinations of all values."""
         return math.prod(len(values) for _, values in self._all())
 
     def _all(self) -> list[tuple[str, tuple[object, ...]]]:
@@ -112,9 +114,9 @@ class Grid:
     def configurations(
         self, family: Family, devices: int | None = None, nodes: Sequence[int] | None = None
     ) -> list[Configuration]:
-        """All of them, those left out that take more than so many devices.
+        """Return all configurations that need at most `devices` devices.
 
-        `nodes` has the node of each device; without it, each device has its own.
+        `nodes` has the node of each device; without it, each device is on a node of its own.
         """
         choices = list(self._choices(devices, nodes))
         counted = {False: [Strategy(**each) for each in choices]} if not self.micro_batch_size else {}
@@ -132,7 +134,7 @@ class Grid:
         return found
 
     def _choices(self, devices: int | None, nodes: Sequence[int] | None) -> Iterator[dict[str, Any]]:
-        """Fields of each strategy; `micro_batches` has the size of micro-batches where sizes are asked for."""
+        """Yield the fields of each strategy.  With `micro_batch_size`, the key `micro_batches` has that size."""
         ranges = {name: getattr(self, name) for name in _RANGES}
         ranges["micro_batches"] = self.micro_batch_size or self.micro_batches
         for values in product(*ranges.values()):
@@ -147,12 +149,12 @@ class Grid:
                 yield each | {"rank_order": order, "bucket_bytes": bucket}
 
     def _repeats(self, each: Mapping[str, Any]) -> bool:
-        """Whether a choice changes nothing, and the grid has the strategy without it."""
+        """Return whether a choice has no effect, so that another combination has the same strategy."""
         alone = each["zero"] > 0 and each["data"] * each["context"] == 1 and 0 in self.zero
         return alone or (each["context"] == 1 and each["context_method"] != self.context_method[0])
 
     def _orders(self, each: Mapping[str, Any], nodes: Sequence[int] | None) -> Sequence[RankOrder | None]:
-        """The rank orders to try for these degrees."""
+        """Return the rank orders to try for these degrees."""
         named = [order for order in self.rank_order if order is not None]
         if len(named) < 2:
             return self.rank_order
@@ -160,7 +162,7 @@ class Grid:
         return distinct_orders(named, **degrees, nodes=range(_devices_of(each)) if nodes is None else nodes)
 
     def too_large(self, devices: int) -> int:
-        """How many take more than so many devices."""
+        """Return the number of combinations that need more than `devices` devices."""
         degrees = list(product(self.data, self.tensor, self.pipeline, self.context))
         return self.size // len(degrees) * sum(math.prod(each) > devices for each in degrees)
 
@@ -169,7 +171,7 @@ _RANGES = (
     *("data", "tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero", "stages_per_device"),
     *("context", "context_method", "expert", "grad_dtype", "attention"),
 )
-"""Fields in the order in which their values vary, the last one fastest; rank orders and buckets follow."""
+"""Fields in the order of nested loops, the innermost one last.  Loops over rank orders and buckets follow."""
 
 
 def _devices_of(each: Mapping[str, Any]) -> int:
@@ -177,13 +179,13 @@ def _devices_of(each: Mapping[str, Any]) -> int:
 
 
 def _of_size(spec: Spec, *, micro_batches: int, **fields: Any) -> Configuration:
-    """A configuration with as many whole micro-batches of so many samples as the batch has."""
+    """Return a configuration whose micro-batches have `micro_batches` samples; their number follows from the batch."""
     count = max(1, spec.batch // (fields["data"] * micro_batches))
     return Configuration(spec, Strategy(**fields, micro_batches=count), micro_batches)
 
 
 def doubling(most: int) -> tuple[int, ...]:
-    """Powers of two up to a number.
+    """Return the powers of two up to a number.
 
     >>> doubling(12)
     (1, 2, 4, 8)
@@ -192,7 +194,7 @@ def doubling(most: int) -> tuple[int, ...]:
 
 
 def read_range(words: str, what: str) -> tuple[int, ...]:
-    """Numbers as people write them; InputError, naming `what`, for anything else.
+    """Return the numbers of a text with numbers and ranges.  Raises InputError at `what` for other text.
 
     >>> read_range("1, 3..5, 8..64x2", "data")
     (1, 3, 4, 5, 8, 16, 32, 64)
@@ -207,27 +209,29 @@ def _part(part: str, what: str) -> Iterator[int]:
     first, dots, rest = part.partition("..")
     last, times, factor = rest.partition("x")
     numbers = [first, *([last] if dots else []), *([factor] if times else [])]
-    if not all(number.strip().isascii() and number.strip().isdigit() and int(number) <= _LARGEST for number in numbers):
+    if not all(
+        number.strip().isascii() and number.strip().isdigit() and int(number) <= _MAX_NUMBER for number in numbers
+    ):
         raise InputError(what, f"must be numbers and ranges such as 1,3..5 or 1..64x2, got {part!r}")
     low, high = int(first), int(last) if dots else int(first)
     if times and (int(factor) < 2 or low < 1):
         raise InputError(what, f"multiplies by 2 or more and begins at 1 or more, got {part!r}")
     if not times and high - low >= MOST_CONFIGURATIONS:
-        why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+        why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} allowed"
         raise InputError(what, why)
     while low <= high:
         yield low
         low = low * int(factor) if times else low + 1
 
 
-_SELDOM = ("context", "context_method", "expert", "sequence_parallel", "grad_dtype", "attention", "compiled")
+_RARE_FIELDS = ("context", "context_method", "expert", "sequence_parallel", "grad_dtype", "attention", "compiled")
 
 Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One thing that strategies are compared by."""
+    """A quantity by which strategies are compared."""
 
     name: str
     title: str
@@ -247,7 +251,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 @dataclass(frozen=True)
 class GridResult:
-    """Configurations and what came of each, in the order of the grid."""
+    """Configurations and their outcomes, in the order of the grid."""
 
     family: Family
     mesh: DeviceMesh
@@ -255,41 +259,43 @@ class GridResult:
     configurations: tuple[Configuration, ...]
     outcomes: tuple[StrategyResult, ...]
     too_large: int = 0
-    """Configurations of the grid that were left out because they take more devices than they may."""
+    """Number of configurations that were left out because they need too many devices."""
     overlap: bool = True
     link_sharing: bool = False
     evaluated: tuple[StrategyResult, ...] = ()
-    """Outcomes as `evaluate` gives them, before the best were simulated operation by operation."""
+    """Outcomes of `evaluate`, before the best configurations were simulated operation by operation."""
 
     def __len__(self) -> int:
         return len(self.configurations)
 
     @cached_property
     def feasible(self) -> NDArray[np.bool_]:
-        """Whether nothing speaks against it."""
+        """Whether each configuration is feasible."""
         return np.array([not outcome.reason for outcome in self.outcomes], bool)
 
     @cached_property
     def several_networks(self) -> bool:
-        """Whether configurations differ in sizes too, so that what is said of one is to name them."""
+        """Whether configurations differ in the sizes of the network, so that texts have to name the sizes."""
         return len({each.spec for each in self.configurations}) > 1
 
     @cached_property
     def unusual(self) -> tuple[str, ...]:
-        """Those fields of strategies that are seldom chosen, and that some strategy here has unlike `Strategy()`."""
+        """Rarely used fields of strategies that differ from the default in some strategy of the grid."""
         usual, found = Strategy(), {each.strategy for each in self.configurations}
-        return tuple(name for name in _SELDOM if any(getattr(each, name) != getattr(usual, name) for each in found))
+        return tuple(
+            name for name in _RARE_FIELDS if any(getattr(each, name) != getattr(usual, name) for each in found)
+        )
 
     @cached_property
     def unreached(self) -> int:
-        """How many were not evaluated, because the sweep was stopped."""
+        """Number of configurations that were not evaluated because the sweep was stopped."""
         return sum(outcome.reason == NOT_REACHED for outcome in self.outcomes)
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """Per objective, a number for each configuration, NaN where nothing was simulated.
+        """Value of each configuration for each objective; NaN if nothing was simulated.
 
-        Throughput in samples per second, latency in seconds of a step, peak memory in bytes of the fullest device.
+        Throughput is in samples per second, latency in seconds per step, peak memory in bytes of the fullest device.
         """
         latency = np.array([outcome.latency for outcome in self.outcomes])
         batch = np.array([each.spec.batch for each in self.configurations], float)
@@ -302,11 +308,11 @@ class GridResult:
 
     @cached_property
     def numbers(self) -> dict[Configuration, int]:
-        """The place of each configuration."""
+        """Position of each configuration in the grid."""
         return {each: i for i, each in enumerate(self.configurations)}
 
     def ranked(self, objective: str) -> list[int]:
-        """Numbers of the feasible configurations, the best first; among equals the one that is better otherwise."""
+        """Return the positions of the feasible configurations, the best first; other objectives break ties."""
         rest = [name for name in OBJECTIVES if name != objective]
         keys = [_less_is_better(name, self.columns[name]) for name in (objective, *rest)]
         order = np.lexsort(keys[::-1])
@@ -314,18 +320,21 @@ class GridResult:
 
     @cached_property
     def front(self) -> tuple[int, ...]:
-        """Numbers of the feasible configurations that no other one equals or betters in every objective."""
+        """Positions of the configurations on the Pareto front of all objectives, in ascending order."""
         return self.front_of(tuple(OBJECTIVES))
 
     def front_of(self, objectives: Sequence[str]) -> tuple[int, ...]:
-        """As `front`, where only some objectives count; configurations that are equal in them are all on it."""
+        """Return the positions of the configurations on the Pareto front of some objectives, in ascending order.
+
+        Configurations that are equal in these objectives are either all on the front or all off it.
+        """
         keys = [_less_is_better(name, self.columns[name]) for name in objectives]
         ranked = [int(i) for i in np.lexsort(keys[::-1]) if self.feasible[i]]
         costs = np.array(keys).T[ranked]
         kept = np.empty((0, len(objectives)))
         found = list[int]()
         for i, cost in zip(ranked, costs, strict=True):
-            # Whatever betters this one in everything stands before it, or is bettered by one that does.
+            # If any configuration dominates this one, a kept one does, since dominating ones come earlier in the order.
             worse = (kept <= cost).all(axis=1)
             if not worse.any() or (kept[worse] == cost).all(axis=1).any():
                 kept = np.vstack((kept, cost))
@@ -334,7 +343,7 @@ class GridResult:
 
     @cached_property
     def reasons(self) -> dict[str, int]:
-        """Why configurations are infeasible, and how many are so; the most frequent first."""
+        """Number of infeasible configurations by reason, the most frequent reason first."""
         found: dict[str, int] = {}
         for outcome in self.outcomes:
             if outcome.reason:
@@ -343,11 +352,14 @@ class GridResult:
 
     @cached_property
     def reason_kinds(self) -> dict[str, tuple[int, ...]]:
-        """Numbers of the infeasible configurations by reason, whatever the figures in it; the most frequent first."""
+        """Positions of the infeasible configurations by kind of reason, the most frequent kind first.
+
+        Reasons of one kind differ only in their numbers.
+        """
         found: dict[str, list[int]] = {}
         for i, outcome in enumerate(self.outcomes):
             if outcome.reason:
-                kind = _ANY_NUMBER.sub("…", outcome.reason) if not outcome.peaks else "the memory does not do"
+                kind = _ANY_NUMBER.sub("…", outcome.reason) if not outcome.peaks else "not enough memory"
                 found.setdefault(kind, []).append(i)
         return {kind: tuple(found[kind]) for kind in sorted(found, key=lambda each: -len(found[each]))}
 
@@ -371,12 +383,12 @@ def evaluate_grid(
     link_sharing: bool = False,
     known: Mapping[Configuration, StrategyResult] = MappingProxyType({}),
 ) -> GridResult:
-    """Evaluate all configurations of the grid that take at most `most` devices, by default as many as the mesh has.
+    """Evaluate all configurations of the grid that need at most `most` devices, by default those of the mesh.
 
-    Most are timed by blocks.  The best of each objective are simulated again operation by operation, as far as
-    `CONFIRMED_LAYERS` allows, until the best ones are those.  A grid of `SMALL_GRID_LAYERS` is simulated so throughout.
-    `known` outcomes (`GridResult.evaluated` of the same family and mesh by the same rules) are taken over instead of
-    being evaluated again.
+    Most configurations are timed by blocks.  The best configuration of each objective is simulated again operation by
+    operation, which may make another one the best, until the best of each objective is simulated or `CONFIRMED_LAYERS`
+    are spent.  A grid with at most `SMALL_GRID_LAYERS` is simulated throughout.  Outcomes in `known`
+    (`GridResult.evaluated` for the same family, mesh and rules) are not evaluated again.
     """
     most = most or len(mesh.devices)
     configurations = grid.configurations(family, most, nodes_of(mesh))
@@ -391,14 +403,14 @@ def evaluate_grid(
 
 
 def _same(one: StrategyResult, other: StrategyResult) -> bool:
-    """Whether two results differ by rounding only."""
+    """Return whether two results differ only by rounding."""
     return one.peaks == other.peaks and math.isclose(one.latency, other.latency, rel_tol=1e-9)
 
 
 def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
-    """Return the grid with the best configuration of each objective simulated operation by operation.
+    """Return the grid after the best configuration of each objective was simulated operation by operation.
 
-    A small grid is simulated so throughout.
+    In a small grid, all configurations are.
     """
     left = CONFIRMED_LAYERS
     layers = sum(
@@ -414,7 +426,7 @@ def _best_confirmed(found: GridResult, control: Control | None) -> GridResult:
             exact = confirmed(found.family, found.configurations[i], found.mesh, left)
             if exact is not None:
                 left -= simulated_layers(found.configurations[i])
-                # Numbers that differ by rounding stay, so that equal strategies are equal.
+                # Keep numbers that differ only by rounding, so that equally good strategies stay equal.
                 outcomes[i] = replace(outcomes[i], by_blocks=False) if _same(outcomes[i], exact) else exact
         if outcomes == list(found.outcomes):
             break

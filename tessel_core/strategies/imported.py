@@ -1,4 +1,4 @@
-"""A network that was read from a file, as a family of one."""
+"""A family with a single network, which was read from a file."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ from tessel_core.strategies.families import INFERENCE, TRAINING, Family, Size, V
 
 @dataclass(frozen=True, slots=True)
 class ImportedWork:
-    """The network and what is done with it."""
+    """The sizes of the network and its mode."""
 
     layers: int
-    """Parts by which pipelines cut it, as `with_layers` finds them."""
+    """Number of parts between which a pipeline can be cut, as `with_layers` finds them."""
     batch: int
-    """Samples of one step."""
+    """Samples per step."""
     dtype: str
-    """The format of most of its weights."""
+    """Number format of most weights."""
     training: bool
 
 
 class ImportedFamily(Family):
-    """One network.  In training it ends in its scalar results, else in the cross entropy of its results.
+    """A single network.
+
+    In training, its losses are its scalar results, or without any the cross entropy of its results.
 
     Parameters
     ----------
     name
-        As people call the network.
+        Name of the network.
     programs
-        Its forward pass on one device, by the number of samples that it takes.  Programs of a file say no axes along
-        which devices could share a weight, so its layers are not cut.
+        Forward pass on one device by its number of samples.  A file does not have the axes along which devices could
+        share a weight, so layers are not cut.
 
-    Raises InputError where it has no weights, or no program at all.
+    Raises InputError if there are no programs, or the network has no weights.
     """
 
     sizes = (Size("batch", "Batch", 32), Size("mode", "Mode", TRAINING, (TRAINING, INFERENCE)))
 
     def __init__(self, name: str, programs: Mapping[int, Distributed]) -> None:
         if not programs:
-            raise InputError(name, "has a program for no number of samples")
+            raise InputError(name, "has no program")
         self.name, self.title = name, f"{name}, training and inference"
         self._inference = {rows: with_layers(_with_roles(model, rows)) for rows, model in programs.items()}
         self._training = {rows: _with_losses(model) for rows, model in self._inference.items()}
@@ -63,11 +65,11 @@ class ImportedFamily(Family):
 
     @property
     def samples(self) -> tuple[int, ...]:
-        """Of the micro-batches that it has programs of, fewest first."""
+        """Numbers of samples for which there is a program, in ascending order."""
         return tuple(sorted(self._inference))
 
     def spec(self, *values: Any, **named: Any) -> ImportedWork:
-        """The network for so many samples; `mode` is training or inference."""
+        """Return the network with values of `sizes`, in their order or by name."""
         asked = {size.name: size.default for size in self.sizes}
         asked |= dict(zip(asked, values, strict=False)) | named
         if asked["mode"] not in (TRAINING, INFERENCE):
@@ -75,11 +77,11 @@ class ImportedFamily(Family):
         return ImportedWork(self._layers, int(asked["batch"] or 0), self._dtype, asked["mode"] == TRAINING)
 
     def forward(self, spec: ImportedWork) -> Distributed:
-        """The program for so many samples, in training up to its losses; InputError where there is none."""
+        """Return the program for the spec's batch.  Raises InputError if there is none."""
         programs = self._training if spec.training else self._inference
         if spec.batch not in programs:
             known = ", ".join(map(str, self.samples))
-            raise InputError(self.name, f"is known for {known} samples of a micro-batch, not for {spec.batch}")
+            raise InputError(self.name, f"has programs for {known} samples per micro-batch, not for {spec.batch}")
         return programs[spec.batch]
 
     def completed(
@@ -90,30 +92,30 @@ class ImportedFamily(Family):
         split_weights: bool = False,
         attention: AttentionKernel = AttentionKernel.FUSED,
     ) -> Distributed:
-        """The program of a forward pass; weights on which no loss depends stay as they are."""
+        """Return the program for a forward pass.  Weights on which no loss depends are not trained."""
         model = with_attention(attention, forward)
         if not spec.training:
             return model
         return _used(Gradients(split_weights=split_weights, of_outputs=True)(model))
 
     def sample(self, spec: ImportedWork) -> tuple[ImportedWork, float]:
-        """The fewest samples that there is a program of."""
+        """Return the spec with the fewest samples for which there is a program, and the ratio of the batches."""
         return replace(spec, batch=self._least), spec.batch / self._least
 
     def optimizer(self, spec: ImportedWork) -> Optimizer | None:
-        """Adam with its state in fp32."""
+        """Return Adam with its state in fp32 for training, else None."""
         return AdamUpdate() if spec.training else None
 
     def tokens(self, spec: ImportedWork) -> None:
-        """A file does not say which of its axes has tokens."""
+        """Return None: a file does not say which axis has tokens."""
         return
 
     def objection(self, spec: ImportedWork, tensor: int) -> str:
-        """Weights are not cut."""
-        return "" if tensor == 1 else "a file says no axes along which devices could share its weights"
+        """Return a reason for every tensor degree above 1: weights are not cut."""
+        return "" if tensor == 1 else "a file does not say along which axes devices could share its weights"
 
     def shared_side(self, spec: ImportedWork, tensor: int) -> int:
-        """0, as which weight does not divide is found where the optimizer's state is cut."""
+        """Return 0: an axis that does not divide is reported when the optimizer's state is cut."""
         return 0
 
     def sizes_of(self, spec: ImportedWork) -> Mapping[str, Value]:
@@ -123,7 +125,7 @@ class ImportedFamily(Family):
         return replace(spec, batch=batch)
 
     def describe(self, spec: ImportedWork) -> str:
-        """The network as `model, 12 layers, training, batch 32, bf16`."""
+        """Return a text such as `model, 12 layers, training, batch 32, bf16`."""
         return f"{self.name}, {spec.layers} layers, {_mode(spec)}, batch {spec.batch}, {spec.dtype}"
 
 
@@ -132,7 +134,7 @@ def _mode(spec: ImportedWork) -> str:
 
 
 def _with_roles(model: Distributed, rows: int) -> Distributed:
-    """The model with samples along the first axis of inputs and outputs that are so long there, but for weights."""
+    """Return the model with `batch_axis` 0 for inputs and outputs whose first axis has `rows` elements, but weights."""
     program = model.program
     ends = [*zip(program.inputs, model.inputs, strict=True), *zip(program.outputs, model.outputs, strict=True)]
     roles = dict(model.roles)
@@ -144,7 +146,10 @@ def _with_roles(model: Distributed, rows: int) -> Distributed:
 
 
 def _with_losses(model: Distributed) -> Distributed:
-    """The model up to its losses: results that are one number each, else the cross entropy along the last axis."""
+    """Return the model with its losses as outputs: its scalar results, or else the cross entropy of its results.
+
+    The cross entropy takes the last axis of a result as classes.
+    """
     program = model.program
     pairs = [pair for pair in zip(program.outputs, model.outputs, strict=True) if program.types[pair[0]].dtype in REAL]
     losses = [pair for pair in pairs if not program.types[pair[0]].shape]
@@ -169,14 +174,14 @@ def _with_losses(model: Distributed) -> Distributed:
 
 
 def _used(model: Distributed) -> Distributed:
-    """The model without inputs that nothing takes: a loss needs no gradient of its own."""
+    """Return the model without unused gradients among its inputs, since no operation takes the gradient of a loss."""
     kept = [pair for pair in model.piece_of.items() if model.program.uses[pair[0]] or not pair[1].name.startswith("d.")]
     program = replace(model.program, inputs=tuple(value for value, _ in kept))
     return replace(model, program=renumbered(program), inputs=tuple(piece for _, piece in kept))
 
 
 def _usual_format(name: str, model: Distributed) -> str:
-    """The format of most numbers of weights."""
+    """Return the number format of most elements of weights.  Raises InputError if there are no weights."""
     numbers = Counter[str]()
     for value, piece in model.piece_of.items():
         if model.role_of(piece).weight:

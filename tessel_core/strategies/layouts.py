@@ -1,4 +1,4 @@
-"""How many layers each stage of a pipeline has, so that the slowest stage is as fast as it can be within memory."""
+"""Choose the number of layers of each pipeline stage so that the slowest stage is as fast as possible."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ Matrix = NDArray[np.float64]
 
 
 def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
-    """The layers of each stage, in order, of which the largest cost is least; None where no split is possible.
+    """Return the number of layers of each stage that minimizes the largest cost; None if no split is possible.
 
     Parameters
     ----------
     costs
-        Per stage, the cost of the layers from i to before j as [i, j]; infinite where they do not fit.
+        For each stage, an array of shape (layers + 1, layers + 1).  Its element [i, j] is the cost of layers i to
+        j - 1, and infinite if these layers do not fit.
     """
     layers = len(costs[0]) - 1
     best = np.full(layers + 1, np.inf)
@@ -37,13 +38,13 @@ def balanced(costs: Sequence[Matrix]) -> tuple[int, ...] | None:
 
 
 def sums(column: NDArray[np.float64]) -> Matrix:
-    """The sum of a column from i to before j, as [i, j]."""
+    """Return the array whose element [i, j] is the sum of the column's elements i to j - 1."""
     total = np.concatenate(([0.0], np.cumsum(column)))
     return np.asarray(total[None, :] - total[:, None])
 
 
 def maxima(column: NDArray[np.float64]) -> Matrix:
-    """The maximum of a column from i to before j, as [i, j]; 0 where there is nothing between them."""
+    """Return the array whose element [i, j] is the maximum of the column's elements i to j - 1, and 0 if i >= j."""
     count = len(column)
     found = np.zeros((count + 1, count + 1))
     for first in range(count):

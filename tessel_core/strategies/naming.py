@@ -1,4 +1,4 @@
-"""Networks by the names that people know: presets, and what they say of a family's sizes."""
+"""Presets of networks: their names, their families and their sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.strategies.families import Family, find_family
 
 
 def preset_network(name: str) -> tuple[Family, Mapping[str, Any]] | None:
-    """The family of a preset, and the sizes that it says; None for another name."""
+    """Return the family and the sizes of a preset; None if no preset has this name."""
     for known in GRAPHS.values():
         if name in known.presets:
             return find_family(known.name), sizes_said(known.name, known.presets[name])
@@ -20,12 +20,12 @@ def preset_network(name: str) -> tuple[Family, Mapping[str, Any]] | None:
 
 
 def preset_names() -> tuple[str, ...]:
-    """All presets, those of one family together."""
+    """Return the names of all presets, grouped by family."""
     return tuple(name for known in GRAPHS.values() for name in known.presets)
 
 
 def sizes_said(family: str, spec: GraphSpec) -> dict[str, Any]:
-    """What a spec of the table of graphs says that may be asked of a family."""
+    """Return the values of a spec of `GRAPHS` that are sizes or options of a family."""
     asked = find_family(family)
     common = {each.name for each in fields(GraphSpec)}
     known = {size.name for size in asked.sizes} | set(asked.options)

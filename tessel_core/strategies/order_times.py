@@ -1,4 +1,4 @@
-"""The order of a pipeline timed for many configurations at once: a longest path, run by run."""
+"""Time the order of a pipeline for many configurations at once, as a longest path over the runs of its stages."""
 
 from __future__ import annotations
 
@@ -18,74 +18,74 @@ Column = NDArray[np.float64]
 
 _PHASES = {BlockKind.FORWARD: 0, BlockKind.BACKWARD: 1, BlockKind.WEIGHT: 2}
 ADDING, COPYING = 3, 4
-"""The places of adding up gradients, and of copying the first ones, among the seconds of a stage."""
-_FEW = (1, 2, 3)
-"""How often few micro-batches fill the pipeline, besides once for each stage of a device."""
+"""Indices into the seconds of a stage: adding gradients to their sums, and copying those of the first micro-batch."""
+_EXTRA_FILLINGS = (2, 3)
+"""Multiples of the pipeline's length that the two small numbers of micro-batches add to one filling per stage."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The micro-batches that a device holds when a stage runs, without the running one."""
+    """The micro-batches that a device holds while a stage runs, without the running one."""
 
     stage: int
     phase: int
     held: tuple[tuple[int, int], ...]
-    """Pairs of a stage and the number of micro-batches that it has run forward and not backward."""
+    """Pairs of a stage and the number of micro-batches whose forward pass it has run, but not yet the backward."""
     kept: tuple[tuple[int, int], ...]
-    """Pairs of a stage and the number of micro-batches that wait for their gradients of weights, which are apart."""
+    """Pairs of a stage and the number of micro-batches whose backward it has run, but not yet the weight gradients."""
     done: tuple[tuple[tuple[int, int], int], ...]
-    """Pairs of a direction with a stage, and the number of micro-batches that it has run so."""
+    """For each pair of direction and stage, the number of micro-batches that the stage has run in that direction."""
     made: tuple[int, ...]
-    """Stages that have made gradients before."""
+    """Stages that have already made gradients of weights."""
 
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Seconds of the stages of several configurations, which are the last axis of each array."""
+    """Seconds of the stages of several configurations.  The last axis of each array has the configurations."""
 
     seconds: Column
-    """By stage and phase: forward, backward, gradients of weights, adding them up, and copying the first."""
+    """Indexed by stage and phase: forward, backward, gradients of weights, adding gradients, copying the first ones."""
     onward: Column
-    """By stage and direction, seconds from the end of a run until its outputs are there."""
+    """Indexed by stage and direction: seconds from the end of a run until its outputs are ready."""
     sends: Column
-    """By stage but the last and direction, seconds to send its outputs to the next stage, or those of that back."""
+    """Indexed by stage except the last, and direction: seconds to send outputs to the next stage, or gradients back."""
     leads: Column
-    """By stage and direction, seconds of a run before it takes anything from other stages."""
+    """Indexed by stage and direction: seconds of a run before it uses an input from another stage."""
     talks: Column | None = None
-    """By stage and phase, seconds from the begin of a run to its first communication with those that share layers."""
+    """Indexed by stage and phase: seconds from the start of a run to its first collective within a layer."""
     trailing: Column | None = None
-    """By stage and phase, seconds by which this communication outlasts a run; None where none does."""
+    """Indexed by stage and phase: seconds by which these collectives outlast a run; None if they never do."""
     joining: Column | None = None
-    """By stage, direction and number of earlier micro-batches, seconds to join outputs of samples."""
+    """Indexed by stage, direction and number of earlier micro-batches: seconds to join outputs that hold samples."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The runs of a pipeline, each after those that it waits for."""
+    """The runs of a pipeline in topological order.  All tuples up to `onto` have one element per run."""
 
     stages: int
     devices: int
     stage: tuple[int, ...]
     phase: tuple[int, ...]
     turn: tuple[int, ...]
-    """Micro-batches that the stage has run before in this phase."""
+    """Number of micro-batches that the stage has run before in this phase."""
     makes: tuple[bool, ...]
     """Whether the run makes gradients of weights."""
     before: tuple[int, ...]
-    """The run before it on its device; -1 for none."""
+    """The previous run on the same device; -1 for none."""
     after: tuple[int, ...]
-    """The run that makes what it takes; -1 for none."""
+    """The run whose outputs this run needs; -1 for none."""
     onto: tuple[int, ...]
-    """The link by which its outputs leave; -1 where they stay on the device or nothing takes them."""
+    """The link by which the outputs leave, `STAYS` or `NOWHERE`."""
     device_of: tuple[int, ...]
     """Device of each stage."""
     last: tuple[int, ...]
     """Last run of each stage."""
     moments: tuple[tuple[Moment, ...], ...]
-    """Moments of each device at which it may hold most."""
+    """For each device, the moments that may have the device's peak memory."""
 
     def ends(self, times: StageTimes) -> Column:
-        """Return the seconds until the last run of each stage is over, by stage and configuration."""
+        """Return the end of the last run of each stage in seconds, as an array of shape (stages, configurations)."""
         count = times.seconds.shape[-1]
         ends = np.empty((len(self.stage) + 1, count))
         ends[-1] = 0.0
@@ -111,7 +111,8 @@ class Order:
                 end += joining[stage, phase, turn]
             late: Column | float = 0.0
             if talks is not None and trailing is not None:
-                # The communication of a run waits for that of the run before, and computation for it if it comes later.
+                # A run's collectives wait for those of the run before.  Its computation waits too, unless its own
+                # collectives outlast it: these end later instead.
                 device = self.device_of[stage]
                 late = np.maximum(talking[device] - ready - talks[stage, phase], 0.0)
                 end += np.where(trailing[stage, phase] > 0, 0.0, late)
@@ -125,7 +126,10 @@ class Order:
         return ends[list(self.last)]
 
     def busiest(self, seconds: Column) -> Column:
-        """Per configuration, seconds of a micro-batch on the device that has most to do; `seconds` as of `ends`."""
+        """Return the seconds per micro-batch of the busiest device, for each configuration.
+
+        `seconds` is the array of `StageTimes`.
+        """
         of_stage = seconds[:, : ADDING + 1].sum(axis=1)
         of_device = np.zeros((self.devices, seconds.shape[-1]))
         np.add.at(of_device, list(self.device_of), of_stage)
@@ -133,25 +137,25 @@ class Order:
 
 
 def extrapolated(fewer: Column, more: Column, share: Column, least: Column) -> Column:
-    """Ends for many micro-batches, from those for two small numbers of them.
+    """Return the ends for many micro-batches, extrapolated from those for two small numbers of micro-batches.
 
-    The difference between these grows with the numbers: at first the slowest of other devices may set the pace, in the
-    end none is faster than the busiest device.
+    Each further micro-batch adds at least the work of the busiest device.  With few micro-batches this device may not
+    yet delay the others, so the difference between the two small numbers can be too small.
 
     Parameters
     ----------
     fewer, more
-        Seconds by stage and configuration.
+        Ends in seconds by stage and configuration.
     share
-        Per configuration, how often the difference between the two numbers comes again.
+        For each configuration, the number of times that the difference is added.
     least
-        Per configuration, seconds of the busiest device for this difference.
+        For each configuration, a lower bound of the difference: the seconds of the busiest device.
     """
     return np.asarray(more + share * np.maximum(more - fewer, least))
 
 
 STAYS, NOWHERE = -1, -2
-"""Outputs that the next stage takes on the same device, and runs whose outputs no other stage takes."""
+"""Values of `Order.onto`: the next stage is on the same device; no other stage needs the outputs."""
 
 
 @lru_cache(maxsize=1024)
@@ -164,9 +168,9 @@ def order_of(
     training: bool = True,
     joins: bool = False,
 ) -> Order:
-    """Return the order of a scheduler.  Raises InputError where it finds none.
+    """Return the runs of a scheduler's order.  Raises InputError if the scheduler finds no order.
 
-    `joins` says whether finished runs leave outputs that moments must count.
+    With `joins`, finished runs leave outputs in memory, so that moments count them in `done`.
     """
     found = stage_order(schedule, devices, micro_batches, training, stages_per_device)
     form = (stage_form(schedule, devices, micro_batches, stages_per_device) if training else None) or LOOP
@@ -215,13 +219,13 @@ def order_of(
 
 
 _HELD, _KEPT, _DONE, _MADE, _COUNTS = 0, 1, 2, 4, 5
-"""Places of the counts of a stage: as of `Moment`; `done` has one for each direction."""
+"""Offsets of a stage's counts of held, kept, done (one per direction) and made, and their number; see `Moment`."""
 
 
 def _moments(runs: list[tuple[int, int]], split: bool, training: bool, joins: bool) -> tuple[Moment, ...]:
-    """Return the moments of a device at which it may hold most.
+    """Return the moments that may have the device's peak memory.
 
-    Left out are those that another moment of the same stage and phase equals or exceeds in everything.
+    A moment is left out if another one of the same stage and phase has at least as much of everything.
     """
     places = {stage: _COUNTS * i for i, stage in enumerate(dict.fromkeys(stage for stage, _ in runs))}
     now, seen = [0] * (_COUNTS * len(places)), set[tuple[int, int, tuple[int, ...]]]()
@@ -256,19 +260,20 @@ def _moment(stage: int, phase: int, counts: tuple[int, ...], places: dict[int, i
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of micro-batches whose times say the time of another number."""
+    """Small numbers of micro-batches, and the weights of their times in the time for another number."""
 
     few: tuple[int, ...]
     weights: tuple[float, ...]
 
 
 def counts_for(devices: int, stages_per_device: int, micro_batches: int, *, repeats: bool) -> Counts:
-    """Few numbers of micro-batches, and how much of the time of each adds up to that of `micro_batches`.
+    """Return the numbers of micro-batches whose times give the time of `micro_batches`, with their weights.
 
-    An order that repeats once the pipeline is full takes as long for each more filling, so the last two say the rest.
+    `repeats` says that the order repeats once the pipeline is full.  Each further filling then takes the same time, so
+    the time follows from those of two small numbers of micro-batches.
     """
-    *_, two, three = (devices * (times + stages_per_device) for times in _FEW)
-    if not repeats or micro_batches <= 2 * three:
+    fewer, more = (devices * (times + stages_per_device) for times in _EXTRA_FILLINGS)
+    if not repeats or micro_batches <= 2 * more:
         return Counts((micro_batches,), (1.0,))
-    share = (micro_batches - three) / (three - two)
-    return Counts((two, three), (-share, 1.0 + share))
+    share = (micro_batches - more) / (more - fewer)
+    return Counts((fewer, more), (-share, 1.0 + share))

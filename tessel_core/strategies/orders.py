@@ -1,4 +1,4 @@
-"""The order in which pipeline stages run: stages of unit time, in the form that a scheduler needs."""
+"""The order in which pipeline stages run, from a scheduler that orders stages of unit time."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tessel_core.units import counted
 
 DEFAULT_ORDER = "pipedream"
 SEARCH_S = 5.0
-"""Seconds that a search may take to order stages."""
+"""Time limit in seconds of a search that orders stages."""
 INTERLEAVED_ORDER = "interleaved"
-"""The usual order of several stages per device, as Megatron-LM and torchtitan run them."""
+"""Default order for several stages per device, as in Megatron-LM and torchtitan."""
 
 
 def usual_order(stages_per_device: int) -> str:
-    """The order of a strategy that names none."""
+    """Return the default order for a number of stages per device."""
     return DEFAULT_ORDER if stages_per_device == 1 else INTERLEAVED_ORDER
 
 
 @dataclass(frozen=True, slots=True)
 class StageForm:
-    """How stages lie on devices, and what they do."""
+    """How stages are assigned to devices, and which blocks they have."""
 
     split: bool = False
-    """Whether gradients of weights are blocks of their own."""
+    """Whether gradients of weights are computed in blocks of their own."""
     returns: bool = False
-    """Whether the chain goes down the devices and up again (V); else it goes round them (loop)."""
+    """Whether the stages go down the devices and up again (V).  Otherwise they go round the devices (loop)."""
     copies: int = 1
-    """Copies of the network; the second has its stages on the devices in reverse (X)."""
+    """Number of copies of the network.  The second copy has its stages on the devices in reverse order (X)."""
 
     def device_of(self, stage: int, devices: int) -> int:
-        """The device of a stage, of the first copy."""
+        """Return the device of a stage of the first copy."""
         return stage_device(stage, devices, returns=self.returns)
 
 
@@ -50,9 +50,10 @@ BOTH_WAYS, SPLIT_BOTH_WAYS = StageForm(copies=2), StageForm(split=True, copies=2
 
 @lru_cache(maxsize=256)
 def stage_plan(devices: int, stages_per_device: int = 1, form: StageForm = LOOP) -> MicroBatchPlan:
-    """A forward and a backward block per stage, and a weight block where they are split, one step each.
+    """Return a plan with a forward and a backward block per stage, and a weight block if the form splits them.
 
-    A forward holds a slot until the end of its backward, and each device has room for as many as 1F1B holds there.
+    Each block takes one unit of time.  A forward block holds one slot of memory, which the last block of the stage
+    frees.  Each device has one slot for each stage of the pipeline, as many as 1F1B needs at most.
     """
     blocks, links = list[Block](), list[Dependency]()
     for copy in range(form.copies):
@@ -67,7 +68,7 @@ def stage_plan(devices: int, stages_per_device: int = 1, form: StageForm = LOOP)
 
 
 def _chain(devices: int, stages_per_device: int, form: StageForm, copy: int) -> tuple[list[Block], list[Dependency]]:
-    """The blocks of one copy, and what they wait for."""
+    """Return the blocks of one copy and their dependencies."""
     down, up, after = list[Block](), list[Block](), list[Block]()
     which = "du"[copy] if form.copies > 1 else ""
     for stage in range(devices * stages_per_device):
@@ -85,7 +86,7 @@ def _chain(devices: int, stages_per_device: int, form: StageForm, copy: int) -> 
 
 
 def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageForm) -> MicroBatchPlan:
-    """Published orders know how much they hold; only searches have to be told how much room there is."""
+    """Return the plan of the stages, with limits on memory only for searches: published orders need none."""
     plan = stage_plan(devices, stages_per_device, form)
     if scheduler not in BASELINES:
         return plan
@@ -93,16 +94,16 @@ def _plan_for(scheduler: str, devices: int, stages_per_device: int, form: StageF
 
 
 def _config_of(scheduler: str) -> Any:
-    """A scheduler's usual options; searches of stages end after `SEARCH_S`, since a sweep asks for many."""
+    """Return a scheduler's default options, with the time limit `SEARCH_S` since a sweep needs many orders."""
     config = find_scheduler(scheduler).config()
     return replace(config, time_limit=SEARCH_S) if "time_limit" in options_of(config) else config
 
 
 @lru_cache(maxsize=4096)
 def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> StageForm | None:
-    """The form in which the scheduler orders so many stages and micro-batches; None where it does in none.
+    """Return a form whose plan suits the scheduler; None if there is none.
 
-    Searches take the one with the most freedom: split backward passes, and with two stages per device a V.
+    Searches get the form with the most freedom: split backward passes, and a V for two stages per device.
     """
     find = find_scheduler(scheduler)
     forms = [LOOP] + [SPLIT] * (stages_per_device == 1) + [SPLIT_V] * (stages_per_device == 2)
@@ -118,7 +119,7 @@ def stage_form(scheduler: str, devices: int, micro_batches: int, stages_per_devi
 
 
 def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per_device: int = 1) -> str:
-    """Why the scheduler does not order so many stages and micro-batches; empty where it does."""
+    """Return why the scheduler cannot order these stages and micro-batches; empty if it can."""
     if stage_form(scheduler, devices, micro_batches, stages_per_device) is not None:
         return ""
     found = find_scheduler(scheduler)
@@ -133,9 +134,9 @@ def order_objection(scheduler: str, devices: int, micro_batches: int, stages_per
 def stage_order(
     scheduler: str, devices: int, micro_batches: int, training: bool = True, stages_per_device: int = 1
 ) -> Schedule:
-    """The schedule of the stages; raises InputError where the scheduler does not suit or finds none.
+    """Return the schedule of the stages.  Raises InputError if the scheduler does not suit or finds no schedule.
 
-    Without a backward all published orders are the same: every stage takes each micro-batch as soon as it is there.
+    In inference all published orders are the same: every stage runs each micro-batch as soon as it arrives.
     """
     form = stage_form(scheduler, devices, micro_batches, stages_per_device) or LOOP
     if training:
@@ -147,11 +148,11 @@ def stage_order(
         report = solve_schedule(usual, plan, micro_batches)
     if report.solution is None:
         stages = counted(devices * stages_per_device, "stage")
-        raise InputError("schedule", f"{scheduler} finds none of {stages} and {counted(micro_batches, 'micro-batch')}")
+        raise InputError("schedule", f"{scheduler} finds none for {stages} and {counted(micro_batches, 'micro-batch')}")
     return report.solution
 
 
 def chain_schedulers() -> tuple[str, ...]:
-    """The names of the schedulers that order stages in some form, one or two per device; the default first."""
+    """Return the names of the schedulers that can order one or two stages per device, the default first."""
     suiting = [name for name in SCHEDULERS if any(stage_form(name, 2, 4, several) for several in (1, 2))]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))

@@ -1,4 +1,4 @@
-"""The pipeline of a strategy as a micro-batch plan, with the costs that its simulation found."""
+"""Convert the pipeline of a simulated strategy to a micro-batch plan."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tessel_core.strategies.ranks import Ranks
 from tessel_core.strategies.strategy import Simulated, Strategy
 from tessel_core.units import show_time, to_ticks
 
-_ALIKE = 1e-6
-"""Relative: seconds that differ by less differ by rounding."""
+_TIME_TOLERANCE = 1e-6
+"""Relative difference below which two times differ only by rounding."""
 _KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD, WEIGHT_PHASE: BlockKind.WEIGHT}
 """Kinds of blocks by phase; operations of other phases belong to no micro-batch."""
 
@@ -38,20 +38,22 @@ class _Costs:
 
 
 def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> MicroBatchPlan:
-    """The blocks of each stage in ns and bytes; a device stands for all that run its stage.
+    """Return a plan of the stages in ns and bytes.  Each of its devices represents all devices with the same stages.
 
-    A block lasts as long as its stage is busy with one micro-batch, on average over them; what is sent is a lag.  A
-    block holds what later blocks of its micro-batch take.  Everything else (weights, gradients, what a run needs for
-    itself) is the device's static memory: so much that the plan's peaks in the strategy's own order are those of the
-    simulation.  The optimizer's step and the sums over replicas come after the pipeline and are no part of the plan.
+    The duration of a block is the mean time in which its stage is busy with one micro-batch.  Transfers between stages
+    are lags.  A block holds the values that later blocks of its micro-batch need.  All other memory (weights, gradients
+    and temporary memory of a run) is static memory of the device.  It is chosen so that the plan has the peaks of the
+    simulation in the strategy's own order.  The plan leaves out the optimizer's step and the reductions over replicas,
+    which come after the pipeline.
 
-    InputError where there is one stage only, or where the groups of devices that run a stage take different times.
+    Raises InputError for a single stage, for orders with two copies of the network, and if the groups of devices that
+    run a stage need different times.
     """
     stages, devices, trace = strategy.stages, strategy.pipeline, found.trace
     if stages == 1:
         raise InputError(f"strategy {strategy}", "has one stage, so it has no pipeline to schedule")
     if _form(found.trace, strategy).copies > 1:
-        raise InputError(f"strategy {strategy}", "runs two copies of the network, so no plan is theirs")
+        raise InputError(f"strategy {strategy}", "runs two copies of the network, which one plan cannot describe")
     groups = _costs(trace, found.ranks, strategy)
     _check_alike(groups, strategy)
     down = [(BlockKind.FORWARD, stage) for stage in range(stages)]
@@ -75,12 +77,12 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
 
 
 def _form(trace: Trace, strategy: Strategy) -> StageForm:
-    """How the stages of the simulated program lie; without a backward they go round the devices under every order."""
+    """Return the form of the simulated program's stages.  In inference they go round the devices in every order."""
     return strategy.form if trace.program.is_training else LOOP
 
 
 def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
-    """Per group of devices that has all stages."""
+    """Return the costs of each group of devices that together have all stages."""
     parts = strategy.micro_batches
     chains = ranks.groups("pipeline")
     group_of = {worker: group for group, chain in enumerate(chains) for worker in chain}
@@ -97,7 +99,7 @@ def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
             spans[group, (kind, stage), part].append((start, start + seconds))
         elif device == trace.program.types[op.inputs[0]].device:
             place = ranks.coordinate(trace.program.types[op.outputs[0]].device, "pipeline")
-            # Forward, the next stage there is the one that takes it; backward, the one before.
+            # The receiver is the next stage on the target device in the direction of the pass.
             way, to = (1, stage + 1) if kind is BlockKind.FORWARD else (-1, stage - 1)
             while _form(trace, strategy).device_of(to, strategy.pipeline) != place:
                 to += way
@@ -108,7 +110,7 @@ def _costs(trace: Trace, ranks: Ranks, strategy: Strategy) -> list[_Costs]:
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
-    """Seconds that lie in one of the spans at least."""
+    """Return the length of the union of the spans in seconds."""
     total, until = 0.0, -math.inf
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))
@@ -122,16 +124,17 @@ def _check_alike(groups: list[_Costs], strategy: Strategy) -> None:
         pairs = [(first.busy[run], each.busy[run]) for run in first.busy]
         pairs += [(first.lag[way], each.lag[way]) for way in first.lag]
         for one, other in pairs:
-            if not math.isclose(one, other, rel_tol=_ALIKE, abs_tol=1e-12):
+            if not math.isclose(one, other, rel_tol=_TIME_TOLERANCE, abs_tol=1e-12):
                 times = " and ".join(show_time(seconds, "s") for seconds in sorted((one, other)))
-                why = f"its groups of devices take different times for the same work, {times}, so no plan is theirs"
-                raise InputError(f"strategy {strategy}", why)
+                why = f"its groups of devices need different times for the same work, {times}"
+                raise InputError(f"strategy {strategy}", f"{why}, which one plan cannot describe")
 
 
 def _held(trace: Trace, workers: list[int], strategy: Strategy) -> dict[Run, int]:
-    """Per block, bytes that it makes for later blocks of its micro-batch, less those that it is the last to take.
+    """Return the change of memory of each block in bytes, as a mean over micro-batches.
 
-    They are a mean over micro-batches; what is acquired is rounded up.
+    A block acquires the values that later blocks of its micro-batch need, rounded up, and frees the values that no
+    later block needs.
     """
     program, owner, maker = trace.program, owners(trace.program).tolist(), trace.made_by.tolist()
     mine, last = set(workers), dict[int, Run]()
@@ -154,7 +157,7 @@ def _held(trace: Trace, workers: list[int], strategy: Strategy) -> dict[Run, int
 
 
 def _static(trace: Trace, workers: list[int], strategy: Strategy, held: Mapping[Run, int]) -> list[int]:
-    """Per device of the pipeline, its peak without the most that micro-batches under way hold at once."""
+    """Return the static memory of each device: its peak less the largest memory of the micro-batches in flight."""
     running, most = [0] * strategy.pipeline, [0] * strategy.pipeline
     training = trace.program.is_training
     shape = strategy.pipeline, strategy.micro_batches, training, strategy.stages_per_device
@@ -167,7 +170,7 @@ def _static(trace: Trace, workers: list[int], strategy: Strategy, held: Mapping[
 
 
 def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:
-    """Each run after the one before it, and after all that send it something; weights after their backward."""
+    """Return the dependencies of the blocks: along the chain, on senders, and of weight blocks on their backward."""
     chain = [run for run in runs if run[0] is not BlockKind.WEIGHT]
     after = [((BlockKind.BACKWARD, stage), (kind, stage)) for kind, stage in runs if kind is BlockKind.WEIGHT]
     lags = dict.fromkeys([*pairwise(chain), *after], 0.0) | dict(costs.lag)

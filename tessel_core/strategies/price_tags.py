@@ -1,4 +1,4 @@
-"""Price what could make a recommended strategy faster: each change is made alone and timed by blocks."""
+"""Price possible speed-ups of a recommended strategy: each change is made alone and timed by blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessel_core.strategies.recommendation import Candidate, Question, Recommend
 from tessel_core.strategies.strategy import Semantics, Strategy, why_not
 
 MORE_MEMORY = 1.1
-"""Factor on the memory of each device in the search that is repeated."""
+"""Factor on the memory of each device, for which the search is repeated."""
 LINK_SPEEDS = (0.5, 2.0)
 """Factors on the bandwidth of links."""
 MORE_MEMORY_CHANGE, LINKS, LAYER, MICRO_BATCH = "memory", "links", "layer", "micro-batch"
@@ -35,7 +35,7 @@ class PriceTag:
 
 @dataclass(frozen=True)
 class PriceQuestion:
-    """Ask what each change of the cluster or of a strategy brings; equal questions have equal answers."""
+    """A question for the step time after each change; equal questions have equal answers."""
 
     asked: Question
     candidate: Candidate
@@ -50,8 +50,8 @@ def price_tags(
 ) -> tuple[PriceTag, ...]:
     """Price other links, a moved layer and larger micro-batches for the strategy, and more memory for all strategies.
 
-    `table` holds the blocks of the question's search, if they are still there.  More memory needs another search of all
-    ranges and comes last.  If stopped, return the tags so far.
+    `table` may hold the blocks of the question's search.  More memory comes last, since it needs another search of all
+    ranges.  If stopped, return the tags so far.
     """
     table = table or BlockTable(asked.family, asked.spec, asked.mesh)
     found = list[PriceTag]()

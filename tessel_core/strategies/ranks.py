@@ -1,4 +1,4 @@
-"""Rank order: which dimensions of a strategy are neighbours, and the process groups that follow from it."""
+"""Rank orders: the numbering of a strategy's devices, and the process groups that follow from it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:  # pages that only group devices load no programs
 
 T = TypeVar("T")
 RankOrder = tuple[str, ...]
-"""Names of dimensions, the innermost first: neighbours in it are neighbouring devices."""
+"""Names of dimensions, the innermost first.  Ranks that are neighbours along it are neighbouring devices."""
 
 DEFAULT_RANK_ORDER: RankOrder = ("tensor", "context", "expert", "data", "pipeline")
-"""As in torchtitan and Megatron-LM."""
+"""The order of torchtitan and Megatron-LM."""
 DISTIR_RANK_ORDER: RankOrder = ("pipeline", "tensor", "data")
 """DistIR's numbering: worker 1 + d·H·P + h·P + p."""
 
 CUT_DIMENSIONS = ("tensor", "data", "pipeline")
-"""Dimensions that strategies cut; the others of `DEFAULT_RANK_ORDER` have degree 1, so an order may leave them out."""
+"""Dimensions that every rank order names.  It may leave out the others of `DEFAULT_RANK_ORDER`."""
 
 
 def read_rank_order(text: str, where: str = "rank order") -> RankOrder:
-    """An order as people write it; InputError for a dimension that is repeated, missing or unknown.
+    """Return the rank order of a text.  Raises InputError for a dimension that is repeated, missing or unknown.
 
     >>> read_rank_order("pipeline, tensor, data")
     ('pipeline', 'tensor', 'data')
@@ -37,7 +37,7 @@ def read_rank_order(text: str, where: str = "rank order") -> RankOrder:
     known = ", ".join(DEFAULT_RANK_ORDER)
     for name in found:
         if name not in DEFAULT_RANK_ORDER:
-            raise InputError(where, f"{name!r} is no dimension, known are {known}")
+            raise InputError(where, f"{name!r} is not a dimension; these are {known}")
         if found.count(name) > 1:
             raise InputError(where, f"names {name} {found.count(name)} times")
     missing = [name for name in CUT_DIMENSIONS if name not in found]
@@ -47,19 +47,19 @@ def read_rank_order(text: str, where: str = "rank order") -> RankOrder:
 
 
 def rank_order_words(order: RankOrder) -> str:
-    """The dimensions that strategies cut, innermost first: "tensor, data, pipeline"."""
+    """Return the dimensions of `CUT_DIMENSIONS` in this order as text, such as "tensor, data, pipeline"."""
     return ", ".join(name for name in order if name in CUT_DIMENSIONS)
 
 
 def every_rank_order() -> tuple[RankOrder, ...]:
-    """All orders of the dimensions that strategies cut, the default first."""
+    """Return all orders of `CUT_DIMENSIONS`, the default first."""
     places = sorted(permutations(CUT_DIMENSIONS), key=lambda order: order != CUT_DIMENSIONS)
     return (DEFAULT_RANK_ORDER, *places[1:])
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The devices of `data` x `context` x `tensor` x `pipeline`, numbered by a rank order; workers count from 1."""
+    """Numbering of `data` x `context` x `tensor` x `pipeline` devices by a rank order.  Workers count from 1."""
 
     data: int
     tensor: int
@@ -70,7 +70,7 @@ class Ranks:
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """Dimensions that it counts, innermost first; context follows tensor where the order leaves it out."""
+        """Dimensions that number the devices, innermost first.  Context follows tensor if the order leaves it out."""
         named = [name for name in self.order if name in (*CUT_DIMENSIONS, "context")]
         if "context" not in named:
             named.insert(named.index("tensor") + 1, "context")
@@ -78,7 +78,7 @@ class Ranks:
 
     @cached_property
     def _stride(self) -> dict[str, int]:
-        """Per dimension, the distance of neighbours."""
+        """For each dimension, the difference between the numbers of neighbours along it."""
         found, stride = {}, 1
         for name in self.dimensions:
             found[name] = stride
@@ -86,38 +86,38 @@ class Ranks:
         return found
 
     def stride(self, dimension: str) -> int:
-        """The distance of neighbours along a dimension."""
+        """Return the difference between the numbers of neighbours along a dimension."""
         return self._stride[dimension]
 
     @property
     def count(self) -> int:
-        """The number of devices."""
+        """Number of devices."""
         return self.data * self.context * self.tensor * self.pipeline
 
     @cached_property
     def degrees(self) -> Degrees:
-        """How many devices there are along each dimension but the pipeline."""
+        """Number of devices along each dimension except the pipeline."""
         from tessel_core.ir.transforms.expansion import Degrees
 
         return Degrees(self.tensor, self.context, self.data, self.expert)
 
     def worker(self, data: int, tensor: int, pipeline: int, context: int = 0) -> int:
-        """The worker at these coordinates."""
+        """Return the worker at these coordinates."""
         at = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
         return 1 + sum(at[name] * stride for name, stride in self._stride.items())
 
     def worker_of(self, rank: int, place: int) -> int:
-        """The worker at a place of the pipeline with a rank of `Degrees`."""
+        """Return the worker with a rank of `degrees` at a place of the pipeline."""
         data, rest = divmod(rank, self.tensor * self.context)
         context, tensor = divmod(rest, self.tensor)
         return self.worker(data, tensor, place, context)
 
     def coordinate(self, worker: int, dimension: str) -> int:
-        """The place of a worker along a dimension."""
+        """Return the coordinate of a worker along a dimension."""
         return (worker - 1) // self._stride[dimension] % int(getattr(self, dimension))
 
     def groups(self, dimension: str) -> list[tuple[int, ...]]:
-        """The workers of each process group of a dimension, in the order of their coordinates along it."""
+        """Return the workers of each process group of a dimension, in the order of their coordinates along it."""
         if dimension == "expert":
             from tessel_core.ir.transforms.expansion import EXPERT, groups_of
 
@@ -130,11 +130,14 @@ class Ranks:
         return [tuple(first + i * stride[dimension] for i in along) for first in firsts]
 
     def spread(self, of_place: Sequence[T]) -> list[T]:
-        """A thing for each place in the pipeline as one for each worker, from 1 on."""
+        """Return for each worker, from 1 on, the element of `of_place` at its place in the pipeline."""
         return [of_place[self.coordinate(worker, "pipeline")] for worker in range(1, self.count + 1)]
 
     def numbered(self, model: Distributed) -> Distributed:
-        """A model whose device r·P + p (from 1) is stage p of rank r, with workers numbered by the order."""
+        """Return the model with its devices numbered by the rank order.
+
+        Before, device 1 + r·P + p has place p of the pipeline for rank r.
+        """
         if self.order[: len(DISTIR_RANK_ORDER)] == DISTIR_RANK_ORDER or self.count == 1:
             return model
         pairs = product(range(self.degrees.count), range(self.pipeline))
@@ -151,24 +154,26 @@ def distinct_orders(
     context: int = 1,
     expert: int = 1,
 ) -> list[RankOrder]:
-    """Those of the orders that place the ranks differently on devices of these nodes; of several alike the first.
+    """Return the orders that spread process groups over the nodes in different ways.
 
-    Groups of experts count where their degree divides the number of ranks.
+    Of orders that spread them in the same way, only the first one is returned.
+
+    `nodes` has the node of each device.  Groups of experts count if their degree divides the number of ranks.
     """
     divides = data * context * tensor % expert == 0
     names = (*CUT_DIMENSIONS, "context", *(["expert"] if divides else []))
     found: dict[object, RankOrder] = {}
     for order in orders:
         ranks = Ranks(data, tensor, pipeline, order, context, expert if divides else 1)
-        lie = [
+        groups_on_nodes = [
             sorted((ranks.coordinate(group[0], "pipeline"), _nodes_of(group, nodes)) for group in ranks.groups(name))
             for name in names
         ]
-        found.setdefault(repr(lie), order)
+        found.setdefault(repr(groups_on_nodes), order)
     return list(found.values())
 
 
 def _nodes_of(group: Sequence[int], nodes: Sequence[int]) -> list[int]:
-    """Per device of the group its node, nodes numbered in the order in which they come."""
+    """Return the node of each device of a group, with nodes renumbered in the order of their first device."""
     seen: dict[int, int] = {}
     return [seen.setdefault(nodes[worker - 1], len(seen)) for worker in group]

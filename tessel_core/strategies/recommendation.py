@@ -1,9 +1,10 @@
-"""The fastest strategy of a network on a cluster: every configuration of some ranges, timed or ruled out.
+"""Find the fastest strategy of a network on a cluster: each configuration of the ranges is timed or ruled out.
 
-Configurations are timed by the blocks of their layers (`block_engine.py`).  One is ruled out without being timed where
-lower bounds say that another one is at least as fast and takes no more memory.  The bound on time counts what a device
-does for all micro-batches, the way of a micro-batch to its first stage and back, and the optimizer's step.  The bound
-on memory counts what stays all the time, and the micro-batches that any order holds (`Staged`).
+Configurations are timed by the blocks of their layers (`block_engine.py`).  A configuration is ruled out without being
+timed if another one is at least as fast as its lower bound on time, and needs no more memory than its lower bound on
+memory.  The bound on time is the work of one device for all micro-batches, the time in which a micro-batch reaches the
+device's first stage and returns from it, and the optimizer's step.  The bound on memory is the memory that stays in use
+during the whole step, and the micro-batches that a device holds in every order (`Staged`).
 """
 
 from __future__ import annotations
@@ -33,22 +34,26 @@ from tessel_core.strategies.strategy import CanBeShared, Semantics, Strategy, ca
 from tessel_core.units import show_time
 
 FAST_ORDER = "1f1b"
-_TOKENS_APART = 4096
-"""Fewest tokens of a sample on each device for which context parallelism is tried unless somebody asks for it."""
-_AT_FIRST, _AT_ONCE = 16, 256
-"""Configurations that are timed before the clock and the bounds are looked at again; few until there is an answer."""
+_MIN_TOKENS_PER_DEVICE = 4096
+"""Smallest share of a sample's tokens per device for which context parallelism is tried by default."""
+_FIRST_BATCH, _BATCH = 16, 256
+"""Configurations that are timed together; a smaller batch until the first one fits, so that an answer comes early."""
 CONFIGURATIONS_PER_SECOND = 300
 """Measured on two cores: 310 of Llama 3.1 70B on 64 H100s, 360 of DeepSeek-V3 on 2,048."""
-_PROMISING = 32
-"""Configurations that are judged before all others, so that there is a good answer early."""
-_NEWS = 64
-"""Configurations that are bounded between two pieces of news."""
-_TOO_LARGE = "it does not fit into the memory"
+_MAX_PROMISING = 32
+"""Configurations that are timed before all others, so that a good answer is known early."""
+_CONFIGURATIONS_PER_REPORT = 64
+"""Configurations that are bounded between two reports of progress."""
+TOO_LARGE = "it does not fit into memory"
+"""Reason for configurations that need more memory than a device has."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRanges:
-    """Values to try, a field of `Strategy` each; what is empty follows from the network and the cluster."""
+    """Values to try for each field of `Strategy`.  Empty ranges are chosen from the network and the cluster.
+
+    Raises InputError for a value below 1, or below 0 for `zero`.
+    """
 
     tensor: tuple[int, ...] = ()
     context: tuple[int, ...] = ()
@@ -58,9 +63,9 @@ class SearchRanges:
     micro_batch_size: tuple[int, ...] = (1, 2, 4, 8)
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     zero: tuple[int, ...] = (1, 2, 3)
-    """Stages of ZeRO where there are several replicas; where there is one, it is 0."""
+    """Stages of ZeRO.  Strategies with a single replica have stage 0."""
     schedule: tuple[str, ...] = (FAST_ORDER,)
-    """Orders of one stage per device; several take the usual order, interleaved 1F1B, too."""
+    """Orders of pipelines with one stage per device.  Several stages per device always run interleaved 1F1B."""
     rank_order: tuple[RankOrder | None, ...] = (None,)
     context_method: tuple[ContextMethod, ...] = (ContextMethod.RING,)
     grad_dtype: str = "fp32"
@@ -76,26 +81,26 @@ class SearchRanges:
                 raise InputError(each.name.replace("_", "-"), f"must be at least {least}, got {min(numbers)}")
 
     def filled(self, shared: CanBeShared, mesh: DeviceMesh, devices: int, layers: int) -> SearchRanges:
-        """The same with every range said."""
+        """Return the ranges with default values in place of empty ranges."""
         node = max(sum(d.node == node for d in mesh.devices) for node in {d.node for d in mesh.devices})
-        within = tuple(each for each in divisors(node) if devices % each == 0) if shared.weights else (1,)
-        apart = tuple(each for each in divisors(node) if shared.sequence >= each * _TOKENS_APART) or (1,)
+        tensor = tuple(each for each in divisors(node) if devices % each == 0) if shared.weights else (1,)
+        context = tuple(each for each in divisors(node) if shared.sequence >= each * _MIN_TOKENS_PER_DEVICE) or (1,)
         experts = tuple(each for each in divisors(shared.experts) if devices % each == 0) if shared.experts else (1,)
         return replace(
             self,
-            tensor=self.tensor or within,
-            context=self.context or apart,
+            tensor=self.tensor or tensor,
+            context=self.context or context,
             expert=self.expert or experts,
             pipeline=self.pipeline or tuple(each for each in divisors(devices) if each <= layers),
         )
 
     def without_training(self) -> SearchRanges:
-        """The same without what only training has."""
+        """Return the ranges without recomputation and ZeRO, which only training has."""
         return replace(self, recompute=(Recompute.NONE,), zero=(0,))
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """Numbers that divide it, in order.
+    """Return the divisors of a number in ascending order.
 
     >>> divisors(12)
     (1, 2, 3, 4, 6, 12)
@@ -105,36 +110,36 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Question:
-    """A network, of which `spec.batch` samples make a step, on all devices of a mesh, and what is tried."""
+    """A network, a mesh and the ranges to try.  A step takes `spec.batch` samples and uses all devices of the mesh."""
 
     family: Family
     spec: Spec
     mesh: DeviceMesh
     ranges: SearchRanges = field(default_factory=SearchRanges)
     first: int | None = None
-    """So many devices of the mesh, the first ones; None for all."""
+    """Number of devices to use, from the first one of the mesh on; None for all devices."""
 
     def solve(self, control: Control) -> Recommendation:
-        """The recommendation; a stop keeps the best so far."""
+        """Return the recommendation; if stopped, the best strategy so far."""
         return recommend(self, control)
 
     @property
     def devices(self) -> int:
-        """The number of devices that a strategy takes."""
+        """Number of devices of each strategy."""
         return self.first or len(self.mesh.devices)
 
     @property
     def halved(self) -> Question | None:
-        """The same on half of the devices, the first ones; None where they are odd in number."""
+        """The question on the first half of the devices; None if their number is odd."""
         return None if self.devices % 2 else replace(self, first=self.devices // 2)
 
     @property
     def size(self) -> int:
-        """The number of strategies, counted without making them."""
+        """Number of strategies, counted without building them."""
         return sum(math.prod(map(len, axes)) for _, _, axes in self._groups())
 
     def strategies(self) -> Iterator[Strategy]:
-        """Every strategy of the ranges that takes all devices and whose micro-batches come out even."""
+        """Yield every strategy of the ranges that uses all devices and divides the batch into equal micro-batches."""
         for usual, count, axes in self._groups():
             for expert, method, recompute, zero, ranks, (schedule, several) in product(*axes):
                 yield replace(
@@ -150,7 +155,7 @@ class Question:
                 )
 
     def _groups(self) -> Iterator[tuple[Strategy, int, tuple[Sequence[Any], ...]]]:
-        """Degrees with a number of micro-batches, and what is tried for them."""
+        """Yield a strategy with its degrees, a number of micro-batches, and the values to try for other fields."""
         training = self.family.optimizer(self.spec) is not None
         asked = self._asked if training else self._asked.without_training()
         for tensor, context, pipeline in product(asked.tensor, asked.context, asked.pipeline):
@@ -182,19 +187,19 @@ class Question:
 
     @property
     def _asked(self) -> SearchRanges:
-        """Every range said."""
+        """The ranges without empty ones."""
         return self.ranges.filled(self._shared, self.mesh, self.devices, self.spec.layers)
 
     @property
     def least_batch(self) -> int | None:
-        """The least batch that some configuration of the ranges divides; None where there is no configuration."""
+        """Smallest batch that a configuration of the ranges can divide; None if no degrees suit the devices."""
         asked = self._asked
         groups = {math.prod(each) for each in product(asked.tensor, asked.context, asked.pipeline)}
         whole = [self.devices // group for group in groups if self.devices % group == 0]
         return min(whole) * min(asked.micro_batch_size) if whole else None
 
     def _orders(self, asked: SearchRanges, pipeline: int) -> list[tuple[str, int]]:
-        """Schedules with their stages per device."""
+        """Return pairs of a schedule and the number of stages per device."""
         if pipeline == 1:
             return [(asked.schedule[0], 1)]
         found = [(schedule, 1) for schedule in asked.schedule if 1 in asked.stages_per_device]
@@ -203,115 +208,119 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A strategy that fits, and what came of it."""
+    """A strategy that fits into memory, and its time and memory."""
 
     strategy: Strategy
     outcome: StrategyResult
 
     @property
     def peak(self) -> int:
-        """Bytes of the fullest device."""
+        """Peak memory of the fullest device in bytes."""
         return max(self.outcome.peaks)
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What is known of every configuration of the ranges."""
+    """The result of a search: the candidates, and the number of configurations that were ruled out or impossible."""
 
     question: Question
     candidates: tuple[Candidate, ...]
-    """Those that were timed and fit, the fastest first."""
+    """Configurations that were timed and fit, the fastest first."""
     configurations: int
     ruled_out: int
     """Configurations that a lower bound shows to be no better than a candidate in time and memory."""
     infeasible: Mapping[str, int]
-    """Why the others cannot be, and how many; the most frequent first."""
+    """Number of impossible configurations by reason, the most frequent reason first."""
     nearest: tuple[Strategy, float] | None
-    """Where nothing fits, the configuration that is least short of memory, and the bytes that it takes at least."""
+    """If nothing fits, the strategy that lacks the least memory, and a lower bound of the bytes that it needs."""
     bound_s: float | None
-    """Seconds that no configuration that fits is below, each with its layout; None where none fits or a stop came."""
+    """Lower bound of the step time in seconds, for all configurations that fit, with the layouts that were chosen.
+
+    None if nothing fits or the search was stopped.
+    """
     complete: bool
     """Whether every configuration was timed or ruled out."""
 
     @property
     def best(self) -> Candidate | None:
-        """The fastest."""
+        """The fastest candidate; None if nothing fits."""
         return self.candidates[0] if self.candidates else None
 
     @property
     def simulated(self) -> int:
-        """How many were timed and fit."""
+        """Number of configurations that were timed and fit."""
         return len(self.candidates)
 
     @property
     def front(self) -> tuple[Candidate, ...]:
-        """Those that no other one equals or betters in time and memory, the fastest first."""
+        """Candidates on the Pareto front of time and memory, the fastest first."""
         return tuple(front_of(self.candidates))
 
     @property
     def leanest(self) -> Candidate | None:
-        """The one that takes the least memory."""
+        """The candidate of the front that needs the least memory; None if nothing fits."""
         return self.front[-1] if self.candidates else None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is known of some configurations, as in `Recommendation`."""
+    """The result for some of the configurations, with the fields of `Recommendation`."""
 
     candidates: tuple[Candidate, ...]
     ruled_out: int
     infeasible: Mapping[str, int]
     nearest: tuple[Strategy, float] | None
     bound_s: float
-    """Infinite where none fits."""
+    """Infinite if nothing fits."""
 
 
 def recommend(question: Question, control: Control | None = None, table: BlockTable | None = None) -> Recommendation:
-    """Time or rule out every configuration of the question; a stop keeps the best so far.
+    """Time or rule out every configuration of the question; if stopped, return the best strategy so far.
 
-    Raises InputError where the batch divides in no way, where tensor groups would mix kinds, and for more
-    configurations than are taken at once.
+    `table` may have blocks of the same network and mesh.
+
+    Raises InputError if no configuration divides the batch, and for more than `MOST_CONFIGURATIONS` configurations.
     """
     asked = asked_strategies(question)
     table = table or BlockTable(question.family, question.spec, question.mesh)
     first = promising(question, asked, table)
     search, begun = _Search(question, Control() if control is None else control, table, len(asked)), set(first)
-    for begin in range(0, len(first), _AT_FIRST):
-        search.judge(first[begin : begin + _AT_FIRST])
+    for begin in range(0, len(first), _FIRST_BATCH):
+        search.judge(first[begin : begin + _FIRST_BATCH])
     search.judge([each for each in asked if each not in begun])
     return together(question, len(asked), [search.judged])
 
 
 def asked_strategies(question: Question) -> list[Strategy]:
-    """Every strategy of a question; InputError where there is none, or more than are taken at once."""
+    """Return every strategy of a question.  Raises InputError as `recommend`."""
     size = question.size
     if not size:
         raise InputError("global-batch", _no_division(question))
     if size > MOST_CONFIGURATIONS:
         seconds = show_time(size / CONFIGURATIONS_PER_SECOND, "s")
-        why = f"have {size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
-        raise InputError("ranges", f"{why}; at about {CONFIGURATIONS_PER_SECOND} a second they would take {seconds}")
+        why = f"have {size:,} configurations, more than the {MOST_CONFIGURATIONS:,} allowed"
+        raise InputError("ranges", f"{why}; at about {CONFIGURATIONS_PER_SECOND} per second they would take {seconds}")
     return list(question.strategies())
 
 
 def promising(question: Question, asked: Sequence[Strategy], table: BlockTable) -> list[Strategy]:
-    """Strategies to begin with, so that there is a good answer early."""
+    """Return the strategies to time first, so that a good answer is known early."""
     rows = min(question.spec.batch // (each.data * each.micro_batches) for each in asked)
     estimates = Estimates(BlockEngine(table), question.spec, question.devices, rows)
-    return estimates.promising(asked, _room(question), _PROMISING)
+    return estimates.promising(asked, _least_memory(question), _MAX_PROMISING)
 
 
 def judge(
     question: Question, some: Sequence[Strategy], table: BlockTable, control: Control, front: Sequence[Candidate] = ()
 ) -> Judged:
-    """Time these strategies, or rule them out by candidates among them and on a front that is known; a stop ends it."""
+    """Time strategies, or rule them out by other candidates among them or by those of `front`, until stopped."""
     search = _Search(question, control, table, len(some), front)
     search.judge(some)
     return search.judged
 
 
 def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommendation:
-    """The recommendation from what is known of parts of its `size` configurations."""
+    """Return the recommendation from the results for parts of its `size` configurations."""
     timed = sorted((c for part in parts for c in part.candidates), key=lambda each: (each.outcome.latency, each.peak))
     reasons = Counter[str]()
     for part in parts:
@@ -333,7 +342,7 @@ def together(question: Question, size: int, parts: Sequence[Judged]) -> Recommen
 
 
 def _no_division(question: Question) -> str:
-    """Why no configuration divides the batch, and the nearest batches that one divides."""
+    """Return why no configuration divides the batch, and the nearest batches that a configuration divides."""
     batch, least = question.spec.batch, question.least_batch
     if least is None:
         return f"no degrees of these ranges multiply to {question.devices} devices"
@@ -343,8 +352,8 @@ def _no_division(question: Question) -> str:
     return f"{why}; the nearest that do: {nearest}"
 
 
-def _room(question: Question) -> float:
-    """Bytes of the device with the least memory."""
+def _least_memory(question: Question) -> float:
+    """Return the memory of the device with the least memory in bytes; infinite if no device has a limit."""
     limits = [device.memory_capacity for device in question.mesh.devices]
     return min((limit for limit in limits if limit is not None), default=math.inf)
 
@@ -354,7 +363,7 @@ class _Search:
         self, question: Question, control: Control, table: BlockTable, size: int, front: Sequence[Candidate] = ()
     ) -> None:
         self._question, self._control, self._size = question, control, size
-        self._engine, self._room = BlockEngine(table), _room(question)
+        self._engine, self._memory = BlockEngine(table), _least_memory(question)
         self._reasons = Counter[str]()
         self._nearest: tuple[Strategy, float] | None = None
         self._timed, self._front = list[Candidate](), list(front)
@@ -362,22 +371,22 @@ class _Search:
 
     @property
     def judged(self) -> Judged:
-        """What is known so far."""
+        """The result so far."""
         return Judged(tuple(self._timed), self._ruled_out, self._reasons, self._nearest, self._bound)
 
     def judge(self, some: Sequence[Strategy]) -> None:
-        """Bound these strategies, and time those that may be better than others."""
+        """Compute the bounds of the strategies, and time those that no candidate rules out."""
         self._judge(list(self._staged(some)))
 
     def _judge(self, every: Sequence[Staged]) -> None:
-        """Time these or rule them out, those with the least bound first."""
+        """Time or rule out the configurations in ascending order of their bounds on time."""
         waiting = list[Staged]()
         for seconds, staged in sorted(((each.least_seconds, each) for each in every), key=lambda pair: pair[0]):
             if self._control.stopped:
                 return
             least = staged.least_bytes
-            if least > self._room:
-                self._refused(_TOO_LARGE)
+            if least > self._memory:
+                self._refused(TOO_LARGE)
                 self._keep_nearest(staged.asked.strategy, least)
                 continue
             self._bound = min(self._bound, seconds)
@@ -385,7 +394,7 @@ class _Search:
                 self._ruled_out += 1
             else:
                 waiting.append(staged)
-            if len(waiting) >= (_AT_ONCE if self._timed else _AT_FIRST):
+            if len(waiting) >= (_BATCH if self._timed else _FIRST_BATCH):
                 self._time(waiting)
                 waiting = []
         self._time(waiting)
@@ -394,13 +403,13 @@ class _Search:
         self._reasons[reason] += 1
 
     def _staged(self, asked: Sequence[Strategy]) -> Iterator[Staged]:
-        """Configurations that can be, with their layouts, as stages."""
+        """Yield the stages of each possible configuration, with its layout; count the others by reason."""
         family, spec, mesh = self._question.family, self._question.spec, self._question.mesh
         for strategy in asked:
             if self._control.stopped:
                 return
-            if self._seen % _NEWS == 0:
-                self._tell(f"{self._seen:,} of {self._size:,} configurations bounded")
+            if self._seen % _CONFIGURATIONS_PER_REPORT == 0:
+                self._report(f"{self._seen:,} of {self._size:,} configurations bounded")
             self._seen += 1
             reason = why_not(family, spec, strategy, mesh, Semantics.DEFAULT)
             if reason:
@@ -408,30 +417,30 @@ class _Search:
                 continue
             try:
                 asked_for = Configuration(spec, strategy)
-                stays = self._engine.least_static(asked_for)
-                if stays <= self._room:
+                static = self._engine.least_static(asked_for)
+                if static <= self._memory:
                     yield self._engine.staged(self._engine.with_layout(asked_for))
                 else:
-                    self._refused(_TOO_LARGE)
-                    self._keep_nearest(strategy, stays)
+                    self._refused(TOO_LARGE)
+                    self._keep_nearest(strategy, static)
             except InputError as error:
                 self._refused(error.why)
 
     def _time(self, some: Sequence[Staged]) -> None:
-        """Add those that fit to the timed ones and to the front."""
+        """Time the configurations, and add those that fit to the candidates and to the front."""
         new = list[Candidate]()
         for staged, outcome in zip(some, self._engine.timed(some), strict=True):
             if outcome.reason:
-                self._refused(_TOO_LARGE)
+                self._refused(TOO_LARGE)
                 self._keep_nearest(staged.asked.strategy, max(outcome.peaks))
             else:
                 new.append(Candidate(staged.asked.strategy, outcome))
         self._timed += new
         self._front = front_of([*self._front, *new])
-        self._tell(f"{len(self._timed):,} configurations timed")
+        self._report(f"{len(self._timed):,} configurations timed")
 
-    def _tell(self, phase: str) -> None:
-        """News, with the best step so far."""
+    def _report(self, phase: str) -> None:
+        """Report progress with the best step so far."""
         best = Fraction(self._front[0].outcome.latency) if self._front else None
         self._control.report(phase, best, None)
 
@@ -441,7 +450,7 @@ class _Search:
 
 
 def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other one betters in both."""
+    """Return the Pareto front of time and memory, the fastest candidate first."""
     found = list[Candidate]()
     for each in sorted(candidates, key=lambda c: (c.outcome.latency, c.peak)):
         if not found or each.peak < found[-1].peak:

@@ -1,4 +1,4 @@
-"""The order of a pipeline by Tessel's search, beside the published order that its strategy was timed with."""
+"""Search for a shorter order of a recommended pipeline than the published order with which it was timed."""
 
 from __future__ import annotations
 
@@ -16,46 +16,49 @@ from tessel_core.strategies.evaluation import Configuration
 from tessel_core.strategies.recommendation import Candidate, Recommendation
 
 SEARCHED_PIPELINES = 3
-"""Pipelines of a recommendation whose order is searched, the fastest ones."""
+"""Number of the fastest pipelines of a recommendation whose order is searched."""
 SEARCH_SECONDS = 1.0
-"""Time for each."""
+"""Time limit in seconds for each of them."""
 TICKS_PER_SECOND = 1e9
-"""Of plans of stages, which are in ns."""
+"""Plans of stages count time in ns."""
 
 
 @dataclass(frozen=True)
 class SearchedOrder:
-    """A pipeline in the shorter of two orders: the one that its strategy names, and the one that was searched."""
+    """A pipeline in the shorter of two orders: the one that its strategy names, and the one that a search found."""
 
     candidate: Candidate
     report: ScheduleReport
-    """Of the shorter order, whose blocks are the stages."""
+    """Report on the shorter order.  The blocks of its plan are the stages."""
     named_makespan_s: float
-    """Seconds from the first run to the end of the last one in the named order."""
+    """Makespan of the named order in seconds."""
     makespan_s: float
-    """The same in the shorter order."""
+    """Makespan of the shorter order in seconds."""
     bound_s: float
-    """Seconds that no order of these stages within memory is below."""
+    """Lower bound of the makespan in seconds, for all orders of these stages within memory."""
 
     @property
     def schedule(self) -> Schedule:
-        """The shorter order."""
+        """Schedule in the shorter order."""
         assert self.report.drawable is not None
         return self.report.drawable
 
     @property
     def latency(self) -> float:
-        """Seconds of a step: sums over replicas and the optimizer's step come after the pipeline as before."""
+        """Seconds of a step in the shorter order.
+
+        The reductions over replicas and the optimizer's step come after the pipeline and take the same time as before.
+        """
         return self.candidate.outcome.latency - (self.named_makespan_s - self.makespan_s)
 
     @property
     def shorter(self) -> Candidate:
-        """The candidate with the step of the shorter order."""
+        """The candidate with the step time of the shorter order."""
         return replace(self.candidate, outcome=replace(self.candidate.outcome, latency=self.latency))
 
     @property
     def bound(self) -> float:
-        """Seconds of a step that no order of these stages within memory is below."""
+        """Lower bound of the step time in seconds, for all orders of these stages within memory."""
         return self.candidate.outcome.latency - (self.named_makespan_s - self.bound_s)
 
     @property
@@ -65,14 +68,15 @@ class SearchedOrder:
 
     @property
     def proved(self) -> bool:
-        """Whether no order of these stages within memory is shorter."""
+        """Whether the lower bound proves that no order of these stages within memory is shorter."""
         return self.makespan_s <= self.bound_s
 
 
 def search_order(table: BlockTable, candidate: Candidate, seconds: float, control: Control) -> SearchedOrder | None:
-    """The order of a candidate's stages, searched for so many seconds; None where there are too many runs.
+    """Search for an order of a candidate's stages for `seconds`.
 
-    Raises InputError as `BlockEngine.staged`.
+    Return None if there are more runs than a schedule may have, or if the named order has no schedule.  Raises
+    InputError as `BlockEngine.staged`.
     """
     strategy = candidate.strategy
     plan = plan_of_stages(BlockEngine(table).staged(Configuration(table.spec, strategy)), table)
@@ -87,7 +91,8 @@ def search_order(table: BlockTable, candidate: Candidate, seconds: float, contro
     before, after = named.drawable.makespan, searched.solution.makespan if searched.solution else math.inf
     kept = searched if after < before else named
     shorter = min(before, after)
-    # The plan counts memory amply, so a named order that does not fit it may be below the bound of those that do.
+    # The bound holds for orders within the plan's memory, which is counted generously.  A named order that exceeds it
+    # may be shorter.
     bound = min(shorter, searched.makespan_bound)
     return SearchedOrder(candidate, kept, *(ticks / TICKS_PER_SECOND for ticks in (before, shorter, bound)))
 
@@ -95,7 +100,10 @@ def search_order(table: BlockTable, candidate: Candidate, seconds: float, contro
 def searched_orders(
     found: Recommendation, table: BlockTable, control: Control, seconds: float = SEARCH_SECONDS
 ) -> tuple[SearchedOrder, ...]:
-    """The orders of the fastest pipelines, those with the shortest step first; a stop leaves out the rest."""
+    """Search the orders of the fastest pipelines, and return the one with the shortest step first.
+
+    If stopped, return the orders so far.
+    """
     pipelines = [each for each in found.candidates if each.strategy.pipeline > 1][:SEARCHED_PIPELINES]
     orders = list[SearchedOrder]()
     for number, candidate in enumerate(pipelines, 1):

@@ -1,4 +1,4 @@
-"""A strategy's stages as a micro-batch plan, which any scheduler may order."""
+"""Convert a strategy's stages to a micro-batch plan, which any scheduler can order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _KINDS = (BlockKind.FORWARD, BlockKind.BACKWARD, BlockKind.WEIGHT)
 
 
 def stage_plan_of(name: str, staged: Staged, ranks: Ranks, mesh: DeviceMesh) -> MicroBatchPlan:
-    """The blocks of each stage in ns and bytes; a device stands for all ranks at its place of the pipeline.
+    """Return a plan of the stages in ns and bytes.  Each of its devices represents all ranks at its place.
 
-    A backward takes as long as that of any micro-batch but the first, which adds no gradients up.  What a run needs for
-    itself counts as static memory.  Sums over replicas and the optimizer's step come after the pipeline and are no part
-    of the plan.
+    The backward block includes the addition of gradients, which only the first micro-batch does not need.  Temporary
+    memory of a run counts as static memory.  The plan leaves out the reductions over replicas and the optimizer's step,
+    which come after the pipeline.
     """
     strategy, stages = staged.asked.strategy, staged.stages
     split = strategy.form.split

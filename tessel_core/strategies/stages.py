@@ -1,4 +1,4 @@
-"""Stages as sums of blocks: seconds of a micro-batch, memory, and the traffic of replicas."""
+"""Compute the costs of stages as sums of blocks: time per micro-batch, memory, and the exchanges of replicas."""
 
 from __future__ import annotations
 
@@ -15,148 +15,157 @@ from tessel_core.strategies.strategy import Strategy
 from tessel_core.strategies.wiring import Wiring
 
 Column = NDArray[np.float64]
-_WORTH_JOINING = 5e-5
-"""Share of a stage's memory below which an output that micro-batches join is not counted, as a loss per sample."""
+_MIN_JOINED_SHARE = 5e-5
+"""Outputs that micro-batches join are ignored below this share of a stage's memory, for example one loss per sample."""
 MAX_BUCKETED_WEIGHTS = 500
-"""Weights of a stage whose buckets are filled one by one; of more, each layer fills its own."""
+"""Largest number of weights of a stage that fill shared buckets.  With more, each layer has buckets of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What replicas exchange for one layer, in seconds; and the bytes of it that one of them has."""
+    """Seconds in which replicas exchange weights and gradients of one layer, and the bytes that each replica has."""
 
     gather: float
-    """To gather the weights, where each replica has a part, but for the root's."""
+    """Seconds to gather sharded weights, except those of the root."""
     copy: float
-    """To copy these out of their buffers."""
+    """Seconds to copy the gathered weights out of their buffers."""
     root: float
-    """To gather the root's weights and to copy them, which is done once for both directions."""
+    """Seconds to gather and copy the weights of the root, once for the forward and the backward pass."""
     scatter: float
-    """To scatter the gradients of a micro-batch, where each replica has a part."""
+    """Seconds to reduce and scatter the gradients of a micro-batch."""
     first: float
-    """To scatter its first part, which nothing hides at the beginning of the next micro-batch."""
+    """Seconds to reduce and scatter the gradients of its first part, which nothing overlaps in the next micro-batch."""
     reduce: float
-    """To reduce its gradients at the end of the step."""
+    """Seconds to reduce gradients at the end of the step."""
     update: float
-    """To gather the updated weights at the end of the step."""
+    """Seconds to gather updated weights at the end of the step."""
     adding: float
-    """To add up the gradients of a micro-batch, or a replica's part of them."""
+    """Seconds to add the gradients of a micro-batch, or a replica's part of them, to their sums."""
     copying: float
-    """To copy the gradients of the first micro-batch, or a replica's part of them."""
+    """Seconds to copy the gradients of the first micro-batch, or a replica's part of them."""
     weights: float
+    """Bytes of weights."""
     gradients: float
+    """Bytes of gradients between micro-batches."""
     reduced: float
-    """Gradients once they are reduced at the end of the step."""
+    """Bytes of gradients after they are reduced at the end of the step."""
     state: float
+    """Bytes of the optimizer's state."""
     numbers: float
-    """Numbers of weights that a replica updates."""
+    """Number of weight elements that a replica updates."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """A stage on one device of its place."""
+    """Time and memory of a stage on one of its devices."""
 
     seconds: tuple[float, float, float, float]
-    """Of a micro-batch: forward, backward, gradients of weights where they are apart, and adding gradients up."""
+    """Seconds per micro-batch: forward, backward, gradients of weights if they are split off, adding gradients."""
     copying: float
-    """Seconds to copy the gradients of the first micro-batch, in place of adding them."""
+    """Seconds to copy the gradients of the first micro-batch, instead of adding them."""
     onward: tuple[float, float]
-    """Seconds from the end of a forward or backward until its outputs are there; negative where they are earlier."""
+    """Seconds from the end of a forward or backward until its outputs are ready; negative if they are ready earlier."""
     leads: tuple[float, float]
-    """Seconds of a forward or backward before it takes anything from another stage."""
+    """Seconds of a forward or backward before it uses an input from another stage."""
     talks: tuple[float, float, float]
-    """Seconds from the begin of a run to the first communication of the devices that share its layers."""
+    """Seconds from the start of a run to its first collective among the devices that share its layers."""
     trailing: tuple[float, float, float]
-    """Seconds by which this communication outlasts a run."""
+    """Seconds by which these collectives outlast a run."""
     tail: float
-    """Seconds from the end of the last backward to the end of its reductions, where nothing else holds them up."""
+    """Seconds from the end of the last backward to the end of its reductions, if no other stage delays them."""
     reducing: float
-    """Seconds of all its reductions."""
+    """Seconds of all reductions of the stage."""
     update: float
-    """Seconds of the optimizer's step, and to gather what it has updated."""
+    """Seconds of the optimizer's step and of gathering the updated weights."""
     static: float
     """Bytes of weights, gradients and the optimizer's state."""
     parts: tuple[float, float, float]
-    """Bytes of weights, of gradients that stay, and of the optimizer's state: together `static`."""
+    """Bytes of weights, of gradients between micro-batches, and of the optimizer's state.  Their sum is `static`."""
     held: float
     """Bytes of a micro-batch between its forward and its backward."""
     peak: tuple[float, float]
-    """Bytes of the running micro-batch at its fullest moment, in its forward and in its backward."""
+    """Largest number of bytes of the running micro-batch, in its forward and in its backward."""
     first_peak: float
-    """The same of the first backward, whose gradients become those that stay."""
+    """Largest number of bytes in the first backward, whose gradients become the sums."""
     kept: float
-    """Bytes of a micro-batch between its backward and its gradients of weights, where these are apart."""
+    """Bytes of a micro-batch between its backward and its gradients of weights, if these are split off."""
     peak_of_weights: float
-    """Bytes of the running micro-batch at most while these gradients are made."""
+    """Largest number of bytes of the running micro-batch while its gradients of weights are computed."""
     samples: float
-    """Bytes of the inputs of one micro-batch; those of all are there from the start."""
+    """Bytes of the inputs of one micro-batch.  The inputs of all micro-batches are in memory from the start."""
     constants: float
-    """Bytes of other inputs that are not weights."""
+    """Bytes of inputs that are neither weights nor samples."""
     after: float
-    """Bytes at the end of the last backward, beyond `static`: gradients and those that are being reduced."""
+    """Bytes beyond `static` at the end of the last backward: gradients, and buckets that are being reduced."""
     joined: tuple[tuple[Joined, ...], tuple[Joined, ...]]
     """Outputs that micro-batches join, forward and backward; levels are bytes within the running micro-batch."""
     joined_bytes: tuple[float, float]
-    """Bytes of these for one micro-batch."""
+    """Bytes of these outputs for one micro-batch, forward and backward."""
 
 
 class Stages:
-    """Makes the stages of one strategy."""
+    """Computes the costs of the stages of one strategy, for micro-batches of `rows` samples."""
 
     def __init__(self, table: BlockTable, strategy: Strategy, rows: int) -> None:
         self._table, self.strategy, self._rows = table, strategy, rows
         form, devices = strategy.form, strategy.pipeline
         self._wiring = table.wiring(strategy)
         self.places = [form.device_of(stage, devices) for stage in range(strategy.stages)]
-        """Per stage, its device of the pipeline."""
+        """Place in the pipeline of each stage."""
         self._classes = [self._wiring.classes[place] for place in self.places]
         self.several = strategy.micro_batches > 1
-        """Whether gradients of several micro-batches are added up."""
+        """Whether a step has several micro-batches, whose gradients are added."""
         self._blocks = {place: table.blocks(strategy, rows, place) for place in dict.fromkeys(self._classes)}
         sharing = strategy.zero, strategy.reshard, strategy.scatters_at_once, strategy.bucket_bytes, form.split
-        self._keys = {place: (id(each), *sharing, *self._lie(place)) for place, each in self._blocks.items()}
-        """What the stages at a place depend on besides their layers."""
+        self._keys = {place: (id(each), *sharing, *self._replicas(place)) for place, each in self._blocks.items()}
+        """Keys for the cache: everything besides the layers on which the stages at a place depend."""
 
-    def _lie(self, place: int) -> list[object]:
-        """How many replicas there are, and how they lie on nodes, for weights and for experts."""
+    def _replicas(self, place: int) -> list[object]:
+        """Return the number of replicas and their spread over nodes, for weights and for experts."""
         strategy, degrees = self.strategy, self._wiring.ranks.degrees
         overs = (REPLICAS if strategy.context > 1 else DATA, *([EXPERT_DATA] if strategy.expert > 1 else ()))
         return [(over, degrees.of(over), self._wiring.pattern(over, place)) for over in overs]
 
     def blocks(self, stage: int) -> Blocks:
-        """The blocks of a stage's device."""
+        """Return the blocks of a stage's device."""
         return self._blocks[self._classes[stage]]
 
     def traffic(self, stage: int) -> list[Traffic]:
-        """Per layer of the short network."""
+        """Return the traffic of each layer of the short network."""
         place = self._classes[stage]
         key, rows = ("traffic", self._keys[place]), self._blocks[place].weights
         least = self._blocks[place].least_add
         return self._table.once(key, lambda: [_traffic(self._wiring, self.strategy, place, r, least) for r in rows])
 
     def stage(self, stage: int, first: int, last: int) -> StageCosts:
-        """The stage of the layers from `first` to before `last`."""
+        """Return the costs of a stage with the layers `first` to `last - 1`."""
         rows = self.blocks(stage).stands_for[max(0, first - 1) : last + 1].tobytes()
         ends = not first, last == len(self.blocks(stage).stands_for), self.strategy.pipeline > 1
         key = "stage", self._keys[self._classes[stage]], self.several, ends, rows
         return self._table.once(key, lambda: self._stage(stage, first, last))
 
     def keys(self) -> tuple[object, ...]:
-        """What the layout of the stages depends on."""
+        """Return a cache key with everything on which the layout of the stages depends."""
         return tuple(self._keys[place] for place in self._classes) if len(self._keys) > 1 else (*self._keys.values(),)
 
     def whole(self) -> StageCosts:
-        """All layers as one stage."""
+        """Return the costs of all layers as one stage."""
         return self.stage(0, 0, len(self.blocks(0).stands_for))
 
     def seconds(self, stage: int) -> Matrix:
-        """Seconds of a micro-batch in a stage of the layers from i to before j, as [i, j], without traffic."""
+        """Return an array whose element [i, j] is the seconds of a micro-batch in a stage of the layers i to j - 1.
+
+        The seconds leave out the exchanges of replicas.
+        """
         layers = self.blocks(stage).layers
         each = layers.forward + layers.backward + layers.weight
         return sums(each + layers.adding if self.several and self.strategy.scatters_at_once else each)
 
     def bytes(self, stage: int, held: int) -> Matrix:
-        """Bytes of a stage of the layers from i to before j that holds so many micro-batches, as [i, j]."""
+        """Return an array whose element [i, j] is the bytes of a stage of the layers i to j - 1.
+
+        The stage holds `held` micro-batches.
+        """
         layers, traffic = self.blocks(stage).layers, self.traffic(stage)
         rows = self.blocks(stage).stands_for
         kept = np.array([each.weights + each.state + each.gradients for each in traffic])[rows]
@@ -177,7 +186,7 @@ class Stages:
             bucket = 0.0
         else:
             tail, reducing, bucket = self._reduced(stage, rows, runs[making])
-            # These blocks add up gradients themselves.
+            # The simulated blocks include the addition of gradients, which is counted apart.
             seconds[making] -= adding * self.several
         tail = max(tail, float(trailing[making if self._table.training else FORWARD]))
         numbers = round(sum(each.numbers for each in mine))
@@ -196,14 +205,14 @@ class Stages:
         kept = held + float(blocks.change[rows, BACKWARD].sum()) + returns - sent
         ahead = np.cumsum(blocks.change[rows[::-1], WEIGHT]) - blocks.change[rows[::-1], WEIGHT]
         if strategy.scatters_at_once or not self.several:
-            # The simulated micro-batch keeps whole gradients; what stays of them is counted elsewhere.
+            # The simulated micro-batch keeps whole gradients.  The part that stays in memory is counted elsewhere.
             gone = np.array([_bytes(blocks.weights[row])[1] for row in rows])
             gone = gone if self.several else gone - (gradients if strategy.scatters_at_once else reduced)
             ahead -= np.cumsum(gone[::-1]) - gone[::-1]
         peak_of_weights = float((ahead + blocks.space[rows[::-1], WEIGHT]).max())
         joined = _joined(blocks, rows)
         if self._table.training:
-            least = _WORTH_JOINING * (sum(parts) + max(peak))
+            least = _MIN_JOINED_SHARE * (sum(parts) + max(peak))
             joined = _larger(joined[0], least), _larger(joined[1], least)
         return StageCosts(
             seconds=(seconds[0], seconds[1], seconds[2], adding * self.several),
@@ -232,7 +241,8 @@ class Stages:
     def _runs(self, stage: int, first: int, last: int) -> tuple[Column, Column, Column]:
         """Return the seconds of each layer by phase.
 
-        In the first layer of a run nothing waits for the communication of the layer before: the run begins later.
+        The first layer of a run does not wait for the communication of the layer before it.  Instead, the run starts
+        after that communication.
         """
         blocks, cut = self.blocks(stage), slice(first, last)
         layers = blocks.layers
@@ -256,7 +266,7 @@ class Stages:
         )
 
     def _scattered(self, runs: tuple[Column, Column, Column], mine: list[Traffic]) -> tuple[list[float], float, float]:
-        """Return seconds by phase, the tail and all reductions where each micro-batch scatters its gradients."""
+        """Return the seconds by phase, `tail` and `reducing` if each micro-batch scatters its gradients."""
         strategy, (forward, backward, weight) = self.strategy, runs
         adding = np.array([each.adding for each in mine]) * self.several
         scatter = np.array([each.scatter for each in mine])
@@ -267,13 +277,14 @@ class Stages:
         if strategy.zero == 3:
             forward = np.maximum(forward + copy, np.append(gather[1:], 0.0))
             backward = backward + copy * strategy.reshard
-            # Nothing is gathered ahead of a run; in a pipeline, what a run scatters ends before the next begins.
+            # The first layer's weights are not gathered before the run starts.  In a pipeline, the last gradients of
+            # a run are scattered before the next run starts.
             forward[0] += gather[0] + sum(each.root for each in mine)
             forward[0] += mine[0].first if self.several and strategy.pipeline == 1 else 0.0
             exchanging = np.append(scatter[1:], 0.0) + again
             backward = np.maximum(backward, exchanging - adding)
         elif self.several:
-            # In a pipeline, what is scattered has the time of the next forward, too.
+            # In a pipeline, the next forward overlaps with the scattering, too.
             hidden = float((backward + weight + adding).sum())
             hidden += float(forward.sum()) if strategy.pipeline > 1 else 0.0
             backward = backward * max(1.0, 1 + (scatter.sum() - hidden) / backward.sum())
@@ -282,7 +293,7 @@ class Stages:
         return [float(each.sum()) for each in (forward, backward, weight)], tail, reducing
 
     def _reduced(self, stage: int, rows: list[int], backward: Column) -> tuple[float, float, float]:
-        """Return the seconds by which reductions end after the backward, of all of them, and the largest's bytes."""
+        """Return `tail`, `reducing` and the bytes of the largest bucket if gradients are reduced once per step."""
         blocks, degrees, limit = self.blocks(stage), self._wiring.ranks.degrees, max(1, self.strategy.bucket_bytes)
         of_row = blocks.weights
         overs = [over for over in dict.fromkeys(w.over for row in of_row for w in row) if degrees.of(over) > 1]
@@ -303,7 +314,7 @@ class Stages:
         return tail, reducing, bucket
 
     def _peaks(self, blocks: Blocks, cut: slice, gradients: Column, bucket: float) -> tuple[tuple[float, float], float]:
-        """Return the most bytes of the running micro-batch forward and backward, and in the first one's backward."""
+        """Return the peaks of the running micro-batch, forward and backward, and that of the first backward."""
         layers, strategy = blocks.layers, self.strategy
         held = np.cumsum(layers.held[cut])
         forward = held - layers.held[cut] + layers.space_forward[cut]
@@ -316,14 +327,17 @@ class Stages:
             two = whole + np.append(whole[1:], 0.0)
             gathered = float((two.max() if strategy.reshard else whole.sum()) + roots.sum())
         later = np.cumsum(gradients[::-1])[::-1] - gradients
-        # A bucket that is reduced is there twice.
+        # While a bucket is reduced, there are two copies of it.
         buckets = np.where(later > 0, bucket, 0.0) if not self.several else 0.0
         first = float((backward + later + buckets).max()) + gathered
         rest = float(backward.max()) + gathered if self.several else first
         return (float(forward.max()) + gathered, rest), first
 
     def sends(self, bounds: list[int]) -> tuple[list[float], list[float]]:
-        """Per stage but the last, seconds to send what it makes to the next one, and what that makes back to it."""
+        """Return the seconds to send outputs to the next stage and gradients back, for each stage except the last.
+
+        `bounds` has the first layer of each stage, and the number of layers.
+        """
         down, up = list[float](), list[float]()
         for stage, last in enumerate(bounds[1:-1]):
             blocks = self.blocks(stage)
@@ -337,7 +351,7 @@ class Stages:
 
 
 def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last: int) -> tuple[float, float]:
-    """Return the seconds of a stage's forward and backward before they take anything from other stages."""
+    """Return the seconds of a stage's forward and backward before they use an input from another stage."""
     rows, found = blocks.stands_for, [0.0, 0.0]
     if first:
         taker = blocks.taken_by[rows[first - 1], FORWARD]
@@ -350,7 +364,10 @@ def _leads(blocks: Blocks, runs: tuple[Column, Column, Column], first: int, last
 
 
 def _lead(leads: Column, seconds: Column, rows: NDArray[np.int64], ahead: int) -> float:
-    """Return the seconds before layers take anything from others, the first of which is that many rows ahead."""
+    """Return the seconds before the layers use an input from other stages.
+
+    The first row that uses it is `ahead` rows after the row that sends it.
+    """
     if ahead <= 1:
         return float(leads[rows[0]])
     free = int(np.append(abs(rows - rows[0]) >= ahead - 1, True).argmax())
@@ -358,15 +375,15 @@ def _lead(leads: Column, seconds: Column, rows: NDArray[np.int64], ahead: int) -
 
 
 def _first_talk(seconds: Column, talks: Column) -> float:
-    """Return the seconds from the begin of a run to its first communication, from those of its layers in turn."""
+    """Return the seconds from the start of a run to its first collective, from the values of its layers in order."""
     place = int(np.isfinite(talks).argmax())
     return max(0.0, float(seconds[:place].sum() + talks[place]))
 
 
 def _boundary(blocks: Blocks, rows: list[int], begins: bool, ends: bool) -> tuple[float, float, float]:
-    """Return the bytes that come from the stage before, that go to the next for good, and that this returns.
+    """Return the bytes that a stage receives, that it sends without keeping them, and that it gets back as gradients.
 
-    `begins` and `ends` say that there is no stage before or after.
+    `begins` says that there is no stage before, `ends` that there is none after.
     """
     comes = 0.0 if begins else float(blocks.enters[rows[0], FORWARD])
     if ends:
@@ -380,12 +397,12 @@ def _larger(some: tuple[Joined, ...], least: float) -> tuple[Joined, ...]:
 
 
 def _bytes_of(inputs: tuple[frozenset[tuple[int, int]], ...], rows: list[int]) -> float:
-    """Return the bytes of inputs that some of the layers take, each counted once."""
+    """Return the bytes of the inputs of the layers, counting shared inputs once."""
     return float(sum(size for _, size in {each for row in set(rows) for each in inputs[row]}))
 
 
 def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[Joined, ...]]:
-    """Return the outputs of a stage that micro-batches join, forward and backward."""
+    """Return the outputs of a stage whose parts from all micro-batches are joined, forward and backward."""
     if not any(any(blocks.joined[row]) for row in set(rows)):
         return (), ()
     held = np.cumsum(blocks.held[rows])
@@ -402,8 +419,10 @@ def _joined(blocks: Blocks, rows: list[int]) -> tuple[tuple[Joined, ...], tuple[
 def _filled(
     weights: tuple[tuple[Weight, ...], ...], rows: list[int], backward: Column, over: str, limit: int
 ) -> list[tuple[int, float]]:
-    """Return the buckets of a stage's gradients: the bytes of each, and the seconds from the backward's end until it
-    is full, which are negative."""
+    """Return the bytes of each bucket of gradients, and the seconds from the backward's end until the bucket is full.
+
+    The seconds are negative for buckets that are full before the backward ends.
+    """
     found, held, now = list[tuple[int, float]](), 0, -float(backward.sum())
     latest = -np.inf
     for row, seconds in zip(rows[::-1], backward[::-1].tolist(), strict=True):
@@ -418,7 +437,10 @@ def _filled(
 
 
 def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
-    """Seconds by which reductions end after the backward, layer after layer from the last; and of all of them."""
+    """Return the seconds from the end of the backward to that of the reductions, and the seconds of all reductions.
+
+    Layers are reduced one after the other, the last layer first.
+    """
     done = now = 0.0
     for seconds, wanted in zip(backward[::-1].tolist(), reduce[::-1], strict=True):
         now += seconds
@@ -428,7 +450,7 @@ def _reductions(backward: Column, reduce: list[float]) -> tuple[float, float]:
 
 
 def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weight, ...], least_add: float) -> Traffic:
-    """The traffic of one layer; groups of different dimensions exchange at the same time."""
+    """Return the traffic of one layer.  Groups of different dimensions exchange at the same time."""
     degrees, at_once, shared = wiring.ranks.degrees, strategy.scatters_at_once, strategy.zero > 0
     seconds = dict.fromkeys(("gather", "copy", "root", "scatter", "first", "reduce", "update"), 0.0)
     sizes = dict.fromkeys(("adding", "copying", "weights", "gradients", "reduced", "state", "numbers"), 0.0)
@@ -467,12 +489,12 @@ def _traffic(wiring: Wiring, strategy: Strategy, place: int, weights: tuple[Weig
 
 
 def _bytes(weights: Sequence[Weight]) -> tuple[int, int]:
-    """Of the weights and of their gradients."""
+    """Return the bytes of the weights and those of their gradients."""
     return sum(each.type.bytes for each in weights), sum(each.gradient.bytes for each in weights)
 
 
 def _buckets(weights: list[Weight], most: int) -> list[int]:
-    """Bytes of gradients that are reduced together, in the order in which they are made."""
+    """Return the bytes of each bucket of gradients, in the order in which the gradients are made."""
     found, held = list[int](), 0
     for each in weights:
         held += each.gradient.bytes

@@ -1,4 +1,4 @@
-"""How a network is spread: the degrees of parallelism, the micro-batches, and the order of the pipeline."""
+"""Strategies: degrees of parallelism, micro-batches and pipeline order; their programs and simulations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tessel_core.strategies.ranks import (
 )
 
 BUCKET_BYTES = 25 * 2**20
-"""Gradients that PyTorch's DistributedDataParallel reduces together by default (`bucket_cap_mb`)."""
+"""Default bucket of PyTorch's DistributedDataParallel in bytes (`bucket_cap_mb`)."""
 
 
 ZERO_STAGES = (0, 1, 2, 3)
@@ -53,13 +53,13 @@ class Semantics(StrEnum):
     """The rules of time and memory that a simulation follows."""
 
     DEFAULT = "default"
-    """Streams that overlap, rings, kernels as fitted."""
+    """Overlapping streams, ring collectives, and fitted kernel times."""
     DISTIR = "distir"
-    """DistIR's published code, faults included."""
+    """The rules of DistIR's published code, including its errors."""
 
     @property
     def compat(self) -> str | None:
-        """The argument `compat` of `simulate`."""
+        """Value of the argument `compat` of `simulate`."""
         return None if self is Semantics.DEFAULT else self.value
 
 
@@ -67,7 +67,8 @@ class Semantics(StrEnum):
 class Strategy:
     """`data` replicas of a pipeline over `pipeline` groups of `tensor` devices.
 
-    Raises InputError for a degree below 1, and for a rank order that does not name each dimension once.
+    Raises InputError for a degree below 1, a rank order that does not name each dimension once, a layout that does not
+    suit the stages, and unknown values of other fields.
     """
 
     data: int = 1
@@ -77,37 +78,37 @@ class Strategy:
     schedule: str = DEFAULT_ORDER
     """The scheduler that orders the micro-batches."""
     recompute: Recompute = Recompute.NONE
-    """Which operations run again for their backward, so that what they make need not be kept."""
+    """Operations that run again in the backward pass, so that their results need not be kept."""
     zero: int = 0
-    """The stage of ZeRO: replicas share the optimizer's state (1), gradients too (2), and weights too (3, FSDP)."""
+    """Stage of ZeRO: replicas share the optimizer's state (1), also gradients (2), and also weights (3, FSDP)."""
     stages_per_device: int = 1
-    """Stages on each device of the pipeline, which then goes round the devices as often (the loop form)."""
+    """Stages on each device of the pipeline.  In the loop form, stages go round the devices that many times."""
     rank_order: RankOrder | None = None
-    """Which dimensions are neighbours, innermost first; None for the usual order of the semantics."""
+    """Dimensions of the ranks, innermost first; None for the default order of the semantics."""
     bucket_bytes: int = BUCKET_BYTES
-    """Gradients that replicas reduce together; 0 to reduce them one by one."""
+    """Bytes of gradients that replicas reduce together; 0 to reduce gradients one by one."""
     context: int = 1
     """Devices that share the tokens of each sample."""
     context_method: ContextMethod = ContextMethod.RING
-    """How these meet in the attention."""
+    """How devices that share tokens compute attention."""
     expert: int = 1
-    """Devices, of those of the other dimensions but the pipeline, that share the experts of each layer."""
+    """Devices that share the experts of each layer.  They are devices of the other dimensions except the pipeline."""
     sequence_parallel: bool = False
-    """Whether devices that share layers cut activations along the tokens between products, and the vocabulary."""
+    """Whether tensor-parallel devices also cut activations along the tokens between products, and the vocabulary."""
     reshard: bool = True
-    """Whether ZeRO's third stage frees gathered weights between a layer's forward and its backward."""
+    """Whether ZeRO-3 frees gathered weights between a layer's forward and its backward."""
     grad_dtype: str = ""
-    """The format in which gradients are summed; empty for that of the weights."""
+    """Number format in which gradients are summed; empty for that of the weights."""
     attention: AttentionKernel = AttentionKernel.FUSED
-    """Whether attention is one kernel, or an operator for each step, which keeps scores in memory."""
+    """Kernel of the attention.  Unfused attention has one operator per step and keeps the scores in memory."""
     fp8: bool = False
-    """Whether products of linear layers are computed in FP8; all else keeps the network's format."""
+    """Whether products of linear layers are computed in FP8.  Everything else keeps the network's format."""
     compiled: bool = False
-    """Whether each layer runs as torch.compile makes it, which also recomputes pointwise operators in the backward."""
+    """Whether torch.compile compiles each layer, which also recomputes pointwise operators in the backward pass."""
     layout: tuple[int, ...] = ()
-    """Layers of each stage; empty for equal numbers, the first stages one more where they do not divide."""
+    """Number of layers of each stage; empty for equal numbers, where the first stages may have one layer more."""
     eager_loss: bool = False
-    """Whether the loss is not compiled with the layers; an eager one holds copies of the logits in fp32."""
+    """Whether the loss is not compiled with the layers.  An eager loss holds copies of the logits in fp32."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches", "stages_per_device", "context", "expert"):
@@ -127,22 +128,22 @@ class Strategy:
 
     @property
     def devices(self) -> int:
-        """The number of devices."""
+        """Number of devices."""
         return self.data * self.context * self.tensor * self.pipeline
 
     @property
     def form(self) -> StageForm:
-        """How its stages lie on devices, and whether their backward passes are split."""
+        """Assignment of the stages to devices, and whether their backward passes are split."""
         shape = self.pipeline, self.micro_batches, self.stages_per_device
         return stage_form(self.schedule, *shape) or LOOP
 
     @property
     def stages(self) -> int:
-        """The number of stages of the pipeline."""
+        """Number of stages of the pipeline."""
         return self.pipeline * self.stages_per_device
 
     def ranks(self, semantics: Semantics) -> Ranks:
-        """How its devices are numbered."""
+        """Return the numbering of the devices."""
         order = self.rank_order or (DEFAULT_RANK_ORDER if semantics is Semantics.DEFAULT else DISTIR_RANK_ORDER)
         return Ranks(self.data, self.tensor, self.pipeline, order, self.context, self.expert)
 
@@ -150,22 +151,24 @@ class Strategy:
     def scatters_at_once(self) -> bool:
         """Whether every micro-batch gathers weights or scatters gradients.
 
-        Stage 3 that keeps gathered weights does so once a step where there are several micro-batches: they are gathered
-        before the first and gradients scattered after the last, as PyTorch's FSDP does in a pipeline.  That takes as
-        much traffic and memory as stage 1, whose weights are gathered at the end of the step before.
+        ZeRO-3 without `reshard` does so once per step if there are several micro-batches.  It gathers weights before
+        the first micro-batch and scatters gradients after the last, as PyTorch's FSDP does in a pipeline.  Traffic and
+        memory are those of ZeRO-1, which gathers weights at the end of the previous step.
         """
         once = self.zero == ZERO_STAGES[-1] and not self.reshard and self.micro_batches > 1
         return self.zero > 1 and not once
 
     @property
     def selects_products(self) -> bool:
-        """Whether recomputation keeps what some of the products make."""
+        """Whether recomputation keeps the results of some products."""
         return self.recompute == Recompute.SELECTIVE and self.attention != AttentionKernel.UNFUSED
 
     @property
     def plain(self) -> bool:
-        """Whether it cuts by replicas, layers, stages and micro-batches alone, shares no more than state, and computes
-        as a network is written."""
+        """Whether the strategy has only data, tensor and pipeline parallelism, micro-batches and at most ZeRO-1.
+
+        It must also compute the network as it is written, with equal numbers of layers per stage.
+        """
         apart = self.context > 1 or self.expert > 1 or self.sequence_parallel
         kernels = self.fp8 or self.compiled or self.attention != AttentionKernel.FUSED
         written = not (kernels or self.grad_dtype or self.layout)
@@ -176,7 +179,7 @@ class Strategy:
 
     @property
     def summary(self) -> str:
-        """The strategy in words, without what is not divided: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
+        """Text without degrees of 1, such as "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
         degrees = (
             (self.data, f"{self.data} replicas"),
             (self.pipeline, f"{self.stages} stages"),
@@ -190,20 +193,20 @@ class Strategy:
 
     @property
     def how(self) -> str:
-        """The strategy without the degrees that all strategies have."""
+        """Text without the degrees D, H, P and K."""
         shared = [text for degree, text in self._shared if degree > 1]
         shared += ["sequence parallel"] * (self.sequence_parallel and self.tensor > 1)
         return ", ".join([self.schedule, *shared, *self._saving, *self._running, *self._placed])
 
     @property
     def _shared(self) -> tuple[tuple[int, str], ...]:
-        """Degrees that few strategies have, each with its words."""
+        """Degrees of context and expert parallelism, each with its text."""
         sequences = f"sequences over {self.context} ({self.context_method})"
         return (self.context, sequences), (self.expert, f"experts over {self.expert}")
 
     @property
     def _saving(self) -> list[str]:
-        """What its devices keep, in words."""
+        """Texts about attention, recomputation, ZeRO and the format of gradients."""
         kernel = [f"{self.attention} attention"] * (self.attention != AttentionKernel.FUSED)
         more = [f"gradients in {self.grad_dtype}"] if self.grad_dtype else []
         kept = " keeping weights" * (self.zero == 3 and not self.reshard)
@@ -211,17 +214,19 @@ class Strategy:
 
     @property
     def _running(self) -> list[str]:
-        """How its kernels differ from the usual ones, in words."""
+        """Texts about FP8 and compilation."""
         loss = " but for the loss" * self.eager_loss
         return ["FP8"] * self.fp8 + [f"compiled{loss}"] * self.compiled
 
     @property
     def _placed(self) -> list[str]:
-        """What is not as usual about stages and ranks, in words."""
+        """Texts about stages per device, layout and rank order, if they are not the defaults."""
         several = [f"{self.stages_per_device} stages per device"] * (self.stages_per_device > 1)
         if self.layout:
             uneven = f"{min(self.layout)} to {max(self.layout)} layers in a stage"
-            several.append(uneven if len(self.layout) > _NAMED_STAGES else f"layers {'-'.join(map(str, self.layout))}")
+            several.append(
+                uneven if len(self.layout) > _MAX_LISTED_STAGES else f"layers {'-'.join(map(str, self.layout))}"
+            )
         usual = self.rank_order in (None, DEFAULT_RANK_ORDER)
         return several + ([] if usual else [f"ranks {rank_order_words(self.rank_order or ())}"])
 
@@ -231,14 +236,17 @@ _RECOMPUTING = {
     Recompute.SELECTIVE: ["recomputing selectively"],
     Recompute.FULL: ["recomputing"],
 }
-_NAMED_STAGES = 8
-"""Most stages whose layers are named one by one."""
+_MAX_LISTED_STAGES = 8
+"""Largest number of stages whose layers are listed one by one."""
 MOST_LAYERS = 10_000
-"""Most layers of a network."""
+"""Largest number of layers of a network."""
 MOST_TRACED = 400_000
-"""Operations of a program that is simulated one by one unless somebody asks for its trace: some seconds of work."""
+"""Largest number of operations of a program that is simulated one by one without a request for its trace.
+
+That takes some seconds.
+"""
 MOST_PARTS = 500_000
-"""Most layers of a program, counted on each device and for each micro-batch: some million operations."""
+"""Largest number of layers of a program, counted per device and micro-batch: some million operations."""
 
 
 def build_program(
@@ -249,12 +257,12 @@ def build_program(
     *,
     gradients: bool = False,
 ) -> Distributed:
-    """The network on the strategy's devices; in training the optimizer's step is included.
+    """Return the network's program on the strategy's devices; in training it includes the optimizer's step.
 
-    With `gradients`, which the step takes, they are outputs too.  DistIR's semantics number the devices by its order
-    and reduce gradients one by one.
+    With `gradients`, the gradients that the optimizer uses are outputs, too.  DistIR's semantics number the devices in
+    DistIR's order and reduce gradients one by one.
 
-    Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
+    Raises InputError if a degree does not divide a size that it cuts, or if the scheduler does not suit.
     """
     model = program_of_one(family, spec, strategy, semantics, gradients=gradients)
     ranks = strategy.ranks(semantics)
@@ -269,7 +277,7 @@ def program_of_one(
     *,
     gradients: bool = False,
 ) -> Distributed:
-    """The program of one device for each place of the pipeline, which all ranks there share.
+    """Return the program with one device for each place of the pipeline.  All ranks at a place run the same program.
 
     Raises InputError as `build_program`.
     """
@@ -295,7 +303,7 @@ def program_of_one(
 
 
 def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -> Distributed:
-    """The program of one device of those that share the layers: their number format, recomputation and kernels too.
+    """Return the program of one of the devices that share the layers, with FP8, recomputation and compilation.
 
     Stages, micro-batches and replicas are cut afterwards.
     """
@@ -314,16 +322,16 @@ def with_layers_cut(model: Distributed, strategy: Strategy, *, training: bool) -
 
 @dataclass(frozen=True, slots=True)
 class CanBeShared:
-    """How much there is for devices to share of what only some networks have; 0 where there is none."""
+    """Sizes that devices can share by context, expert and tensor parallelism; 0 for sizes that a network lacks."""
 
     sequence: int
-    """Tokens of a sample."""
+    """Tokens per sample."""
     experts: int
-    """Of a layer."""
+    """Experts per layer."""
     heads: int
-    """Heads of keys and values of the attention that has fewest."""
+    """Smallest number of key and value heads of an attention."""
     weights: bool
-    """Whether some weight has an axis along which devices may cut it."""
+    """Whether some weight has an axis along which devices can cut it."""
 
 
 NO_SEQUENCE = "the network has no sequence of tokens that devices could share"
@@ -332,7 +340,7 @@ NO_EXPERTS = "the network has no experts that devices could share"
 
 @lru_cache(maxsize=256)
 def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
-    """What devices can share in a network, read off its forward program."""
+    """Return the sizes that devices can share in a network, read from its forward program."""
     model = family.forward(family.sample(spec)[0])
     program, sequences, experts, weights = model.program, [0], [0], False
     for value, piece in model.piece_of.items():
@@ -346,15 +354,15 @@ def can_be_shared(family: Family, spec: Spec) -> CanBeShared:
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
-    """About how many its program has, from the program of one device, which is quick to build."""
+    """Return roughly the number of operations of the strategy's program, estimated from the program of one device."""
     alone = build_program(family, spec, Strategy(recompute=strategy.recompute, attention=strategy.attention))
     return len(alone.program.ops) * strategy.devices // strategy.pipeline * strategy.micro_batches
 
 
 def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> str:
-    """The first objection to a strategy before anything is built, as one sentence; empty where there is none.
+    """Return one sentence that says why a strategy is impossible; empty if it is possible.
 
-    Without a mesh there are as many devices as it takes.
+    No program is built.  Without a mesh, the number of devices is not checked.
     """
     return next(_objections(family, spec, strategy, mesh, semantics), "")
 
@@ -371,7 +379,7 @@ def _objections(
     if objection := family.objection(spec, strategy.tensor):
         yield objection
     if spec.layers > MOST_LAYERS:
-        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
+        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} allowed"
     yield from _stage_objections(spec, strategy)
     if semantics is Semantics.DISTIR and strategy.rank_order not in (None, DISTIR_RANK_ORDER):
         yield f"DistIR numbers its devices by the rank order {','.join(DISTIR_RANK_ORDER)}, so leave out any other"
@@ -395,13 +403,13 @@ def _stage_objections(spec: Spec, strategy: Strategy) -> Iterator[str]:
     if strategy.stages_per_device > 1 and strategy.pipeline == 1:
         yield "several stages per device need a pipeline over at least 2 devices"
     if strategy.stages > spec.layers:
-        yield f"{strategy.stages} stages need as many layers, there are {spec.layers}"
+        yield f"{strategy.stages} stages need at least {strategy.stages} layers, but the network has {spec.layers}"
     if strategy.layout and sum(strategy.layout) != spec.layers:
         yield f"its stages have {sum(strategy.layout)} layers together, the network has {spec.layers}"
 
 
 def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Iterator[str]:
-    """About context and experts."""
+    """Yield objections to context and expert parallelism."""
     context, expert = strategy.context, strategy.expert
     if context == expert == 1:
         return
@@ -414,9 +422,9 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     sharing = context * strategy.tensor
     if context > 1 and strategy.context_method is ContextMethod.ALL_TO_ALL and shared.heads % sharing:
         why = f"{shared.heads} heads of keys and values do not divide among {sharing} devices (tensor by context)"
-        yield f"{why}, so take the ring"
+        yield f"{why}, so use the ring method"
     if context > 1 and strategy.attention == AttentionKernel.UNFUSED:
-        yield "context parallelism takes fused attention: blocks of unfused scores are not merged"
+        yield "context parallelism needs fused attention: blocks of unfused scores are not merged"
     if expert > 1 and not shared.experts:
         yield NO_EXPERTS
     ranks = strategy.tensor * context * strategy.data
@@ -425,16 +433,16 @@ def _sharing_objections(family: Family, spec: Spec, strategy: Strategy) -> Itera
     if shared.experts % expert:
         yield f"{shared.experts} experts do not divide among {expert} devices"
     if expert > 1 and strategy.tensor > 1 and not strategy.sequence_parallel:
-        yield "devices that share layers share experts only where they cut the tokens, too (sequence parallelism)"
+        yield "devices that share layers can share experts only with sequence parallelism"
 
 
 def _kernel_objections(spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> Iterator[str]:
     if semantics is Semantics.DISTIR and not replace(strategy, attention=AttentionKernel.FUSED).plain:
-        yield "DistIR cuts by replicas, layers and stages alone, so its rules do not say what this costs"
+        yield "DistIR only cuts by replicas, layers and stages, so its rules give no cost for this"
     if strategy.zero > 1 and strategy.data * strategy.context == 1:
-        yield f"ZeRO-{strategy.zero} shares among replicas, and there is one"
+        yield f"ZeRO-{strategy.zero} needs several replicas to share among, but there is one"
     if strategy.fp8 and spec.dtype not in NARROW:
-        yield f"linear layers in FP8 take numbers of 16 bits, the network's are {spec.dtype}"
+        yield f"linear layers in FP8 need a network with a 16-bit format, not {spec.dtype}"
     without = next((each for each in mesh.devices if each.peak("fp8") is None), None) if mesh and strategy.fp8 else None
     if without is not None:
         yield f"{without.name} is of kind {without.kind}, which has no FP8"
@@ -443,7 +451,7 @@ def _kernel_objections(spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, 
 def refuse_impossible(
     family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics
 ) -> None:
-    """Raise InputError where a strategy cannot be, as `why_not`."""
+    """Raise InputError if `why_not` has a reason."""
     objection = why_not(family, spec, strategy, mesh, semantics)
     if objection:
         raise InputError(f"strategy {strategy}", objection)
@@ -456,24 +464,24 @@ def check_strategy(
     mesh: DeviceMesh | None = None,
     semantics: Semantics = Semantics.DEFAULT,
 ) -> None:
-    """Raise InputError where a strategy cannot be, as `why_not`, or its program would be too long."""
+    """Raise InputError if `why_not` has a reason, or the program would have more than `MOST_PARTS` layers."""
     refuse_impossible(family, spec, strategy, mesh, semantics)
     parts = spec.layers * strategy.devices // strategy.pipeline * strategy.micro_batches
     if parts > MOST_PARTS:
-        most = f"more than the {MOST_PARTS:,} that are taken one by one"
-        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
+        most = f"more than the {MOST_PARTS:,} allowed"
+        raise InputError(f"strategy {strategy}", f"has {parts:,} layers, counted per device and micro-batch, {most}")
 
 
 @dataclass(frozen=True)
 class Simulated(Shown):
-    """A program and its trace."""
+    """A strategy's program and its trace."""
 
     program: Program
     trace: Trace
     ranks: Ranks
-    """How the program's devices are numbered."""
+    """Numbering of the program's devices."""
     shortage: str = ""
-    """Why it does not fit the mesh's memory; empty where it does."""
+    """Reason why the strategy does not fit into the mesh's memory; empty if it fits."""
 
 
 def simulate_strategy(
@@ -486,7 +494,7 @@ def simulate_strategy(
     overlap: bool = True,
     link_sharing: bool = False,
 ) -> Simulated:
-    """The strategy on the first devices of the mesh, in their order; raises InputError where it cannot be."""
+    """Simulate the strategy on the first devices of the mesh.  Raises InputError if the strategy is impossible."""
     check_strategy(family, spec, strategy, mesh, semantics)
     program = build_program(family, spec, strategy, semantics).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
@@ -494,11 +502,12 @@ def simulate_strategy(
 
 
 def simulate_places(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, *, overlap: bool = True) -> Trace:
-    """The strategy by one rank for all: device p of the trace is what each device at place p of the pipeline does.
+    """Simulate one rank for each place of the pipeline: device p of the trace represents all devices at place p.
 
-    Where groups of ranks lie differently on nodes, the slowest counts.  The mesh has equal devices.
+    If groups of ranks are spread over nodes in different ways, the slowest group counts.  All devices of the mesh must
+    be equal.
 
-    Raises InputError where it cannot be.
+    Raises InputError if the strategy is impossible.
     """
     refuse_impossible(family, spec, strategy, mesh, Semantics.DEFAULT)
     model, ranks = program_of_one(family, spec, strategy), strategy.ranks(Semantics.DEFAULT)
@@ -509,7 +518,10 @@ def simulate_places(family: Family, spec: Spec, strategy: Strategy, mesh: Device
 
 
 def equal_devices(count: int, flops: float, bytes_per_second: float, gigabits: float) -> DeviceMesh:
-    """So many equal devices, all pairs equally linked at Gb/s (1.25e8 bytes), as DistIR's experiments have it."""
+    """Return the mesh of DistIR's experiments: equal devices, each pair with a link of `gigabits` (1.25e8 bytes) per s.
+
+    `flops` and `bytes_per_second` are the peak rate and the memory bandwidth of a device.
+    """
     rates = tuple(PeakRate(dtype, flops) for dtype in ("fp32", "fp16", "bf16"))
     devices = tuple(Device(f"gpu{i}", "gpu", 0, None, rates, bytes_per_second) for i in range(count))
     return DeviceMesh("uniform", devices, same_node_link=Link(gigabits * 1.25e8))

@@ -1,4 +1,4 @@
-"""How the ranks of a strategy lie on a mesh, and how long they take to exchange something."""
+"""The spread of a strategy's ranks over a mesh, and the time of their collectives and transfers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tessel_core.simulation.ranks import RankCosts
 from tessel_core.strategies.ranks import Ranks
 
 Pattern = frozenset[bytes]
-"""The different ways in which groups lie on nodes."""
+"""The different ways in which process groups are spread over nodes."""
 
 
 def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
-    """Return the node of each device; None where devices or links differ by more than the node."""
+    """Return the node of each device; None if devices or links differ otherwise than by node."""
     if len(mesh.kinds) > 1 or mesh.connections:
         return None
     links = {mesh.same_node_link, mesh.default_link} - {None}
@@ -29,9 +29,9 @@ def nodes_of(mesh: DeviceMesh) -> tuple[int, ...] | None:
 
 
 class Wiring:
-    """The ranks of one strategy on a mesh.  Places of the pipeline that lie alike are one class.
+    """The ranks of one strategy on a mesh.
 
-    Raises InputError where the ranks of one place are on devices of several kinds.
+    Places of the pipeline whose ranks are spread over nodes in the same way form one class.
     """
 
     def __init__(self, costs: MeshCosts, ranks: Ranks) -> None:
@@ -45,7 +45,7 @@ class Wiring:
         self._rank_costs: dict[int, RankCosts] = {}
 
     def _workers(self, place: int) -> NDArray[np.int64]:
-        """Positions of the ranks of a place, shaped (data, context, tensor)."""
+        """Return the positions of the ranks of a place in the mesh, shaped (data, context, tensor)."""
         ranks = self.ranks
         axes = (range(getattr(ranks, name)) for name in (DATA, CONTEXT, TENSOR))
         strides = (ranks.stride(name) for name in (DATA, CONTEXT, TENSOR))
@@ -55,7 +55,10 @@ class Wiring:
 
     @cached_property
     def classes(self) -> list[int]:
-        """Per place of the pipeline, the first one that lies like it."""
+        """For each place of the pipeline, the first place of its class.
+
+        Raises InputError if the ranks of one place are on devices of several kinds.
+        """
         first: dict[bytes, int] = {}
         found = list[int]()
         for place in range(self.ranks.pipeline):
@@ -64,20 +67,20 @@ class Wiring:
                 why = f"the devices of stage {place} are of several kinds, so no group of them is as fast as one kind"
                 raise InputError(f"mesh {self._costs.mesh.name}", why)
             nodes = self._nodes[workers]
-            lie = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])
-            found.append(first.setdefault(lie, place))
+            spread = (nodes - nodes[0]).tobytes() + bytes([int(self._kinds[workers[0]])])
+            found.append(first.setdefault(spread, place))
         return found
 
     def kind(self, place: int) -> str:
-        """The kind of the devices of a place."""
+        """Return the kind of the devices at a place."""
         return self._costs.mesh.devices[self.ranks.worker_of(0, place) - 1].kind
 
     def pattern(self, over: str, place: int) -> Pattern:
-        """How the groups of a dimension lie on nodes at a place."""
+        """Return the ways in which the groups of a dimension are spread over nodes at a place."""
         return frozenset(self._groups(over, place))
 
     def _groups(self, over: str, place: int) -> dict[bytes, tuple[int, ...]]:
-        """Per way in which groups of a dimension lie on nodes, the workers of one such group."""
+        """Return the workers of one group for each way in which groups of a dimension are spread over nodes."""
         key = over, self.classes[place]
         if key not in self._known:
             workers = self._workers(place)
@@ -95,7 +98,7 @@ class Wiring:
         return self._known[key]
 
     def costs(self, place: int) -> RankCosts:
-        """The costs of the ranks at a place of the pipeline, for programs whose first device is that place."""
+        """Return the costs of the ranks at a place of the pipeline, for programs whose first device has that place."""
         place = self.classes[place]
         if place not in self._rank_costs:
             ranks, nodes = self.ranks, self._nodes.tolist()
@@ -105,7 +108,10 @@ class Wiring:
         return self._rank_costs[place]
 
     def collective(self, place: int, kind: str, over: str, amount: int) -> float:
-        """Seconds of a collective of so many bytes, all parts together, on the slowest group of a dimension."""
+        """Return the seconds of a collective on the slowest group of a dimension.
+
+        `amount` is the number of bytes of all parts together.
+        """
         degree = self.ranks.degrees.of(over)
         if degree == 1 or not amount:
             return 0.0
@@ -117,7 +123,7 @@ class Wiring:
         return self._seconds[key]
 
     def send(self, place: int, onward: int, tensors: Sequence[TensorType]) -> float:
-        """Seconds until the tensors have gone from one place of the pipeline to another, on the slowest rank."""
+        """Return the seconds to send the tensors from one place of the pipeline to another, on the slowest rank."""
         if (place, onward) not in self._links:
             pairs = zip(self._workers(place).ravel().tolist(), self._workers(onward).ravel().tolist(), strict=True)
             known = {self._costs.link(one + 1, other + 1) for one, other in pairs}

@@ -1,4 +1,4 @@
-"""The fastest strategy of a question, searched by several processes or a Dask cluster."""
+"""Search for the fastest strategy with several processes or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ from tessel_core.sweeps.running import MAX_POOL_BREAKS
 
 Part = tuple[Strategy, ...]
 _BACKLOG = 2
-"""Parts with the pool per slot, so that no worker waits for the next."""
+"""Parts that the pool has per slot, so that no worker waits for its next part."""
 _TICK_S = 0.2
-"""How long a cancel may go unheard."""
-_QUESTIONS_KEPT = 2
-"""Questions whose blocks a worker remembers: those of all devices and of half of them."""
+"""Longest time in seconds until the search reacts to a cancellation."""
+_MAX_CACHED_QUESTIONS = 2
+"""Questions whose blocks a worker keeps: those for all devices and for half of them."""
 
 
 def recommend_shared(question: Question, pool: WorkerPool, control: Control) -> Recommendation:
-    """The recommendation of `recommend`, from the workers of a pool; a stop keeps the best so far.
+    """Return the recommendation of `recommend`, computed by the workers of a pool; if stopped, the best so far.
 
-    Configurations whose layers are cut alike go to one worker together, with the front that is known by then.  Of
-    configurations that are equal in time and memory, another one may be kept.  A part whose worker died is judged
-    again.
+    Configurations whose layers are cut in the same way go to one worker together, with the Pareto front at that time.
+    If configurations are equal in time and memory, the result may keep another one of them than `recommend`.  If a
+    worker dies, another one judges its part again.
 
-    Raises InputError as `recommend`, and where no worker is left or workers die again and again.
+    Raises InputError as `recommend`, and if no worker is left or workers die repeatedly.
     """
     return _Shared(question, pool, control).found()
 
 
 def judge_part(question: bytes, part: Part, front: Sequence[Candidate]) -> Judged:
-    """What a worker finds of a part of a pickled question."""
+    """Judge one part of a pickled question; runs in a worker."""
     known, table = _with_blocks(question)
     return judge(known, part, table, Control(), front)
 
 
-@lru_cache(maxsize=_QUESTIONS_KEPT)
+@lru_cache(maxsize=_MAX_CACHED_QUESTIONS)
 def _with_blocks(question: bytes) -> tuple[Question, BlockTable]:
-    """The question, with the blocks that this worker has simulated for it."""
+    """Return the question, and the table of blocks that this worker fills for it."""
     known: Question = pickle.loads(question)
     return known, BlockTable(known.family, known.spec, known.mesh)
 
 
 def parts_of(question: Question, asked: Sequence[Strategy]) -> list[Part]:
-    """The strategies in parts: first those that are likely good, then those whose layers are cut alike together."""
+    """Split the strategies into parts: first those that are likely fast, then one part per way to cut the layers."""
     first = promising(question, asked, BlockTable(question.family, question.spec, question.mesh))
     begun, groups = set(first), dict[tuple[object, ...], list[Strategy]]()
     for each in asked:
@@ -73,7 +73,7 @@ def parts_of(question: Question, asked: Sequence[Strategy]) -> list[Part]:
 
 
 class _Shared:
-    """Parts by where they are: waiting, with the pool, or judged.  Every part is in exactly one of the three."""
+    """State of a shared search.  Every part is either waiting, submitted to the pool, or judged."""
 
     def __init__(self, question: Question, pool: WorkerPool, control: Control) -> None:
         self._question, self._pool, self._control = question, pool, control
@@ -85,18 +85,18 @@ class _Shared:
         self._done = self._breaks = 0
 
     def found(self) -> Recommendation:
-        """Hand out parts and take what comes back, until all are judged or a stop."""
+        """Submit parts and collect their results until all are judged or the control stops."""
         while (self._waiting or self._under_way) and not self._control.stopped:
-            taken = self._submit()
+            accepted = self._submit()
             self._settle()
-            if not (taken and self._pool.check()):
+            if not (accepted and self._pool.check()):
                 self._renew()
         for future in self._under_way:
             future.cancel()
         return together(self._question, self._size, self._judged)
 
     def _submit(self) -> bool:
-        """Fill the backlog; False where the pool takes nothing."""
+        """Fill the backlog, and return whether the pool is open."""
         while self._waiting and len(self._under_way) < _BACKLOG * self._pool.slots:
             try:
                 future = self._pool.executor.submit(judge_part, self._data, self._waiting[0], tuple(self._front))
@@ -106,7 +106,7 @@ class _Shared:
         return True
 
     def _settle(self) -> None:
-        """Take the results that come within a moment; a part that was lost waits again."""
+        """Collect the results that arrive within `_TICK_S`, and queue lost parts again."""
         ended, _ = wait(self._under_way, timeout=_TICK_S, return_when=FIRST_COMPLETED)
         for future in ended:
             part = self._under_way.pop(future)
@@ -127,7 +127,7 @@ class _Shared:
         self._control.report(f"{self._done:,} of {self._size:,} configurations judged", best, None)
 
     def _renew(self) -> None:
-        """New workers; what the old ones had waits again."""
+        """Queue the submitted parts again, and start new workers."""
         self._breaks += 1
         if self._breaks > MAX_POOL_BREAKS:
             raise InputError("workers", f"broke {MAX_POOL_BREAKS} times in a row without judging anything")

@@ -1,4 +1,4 @@
-"""Make of a recommended strategy what other pages open: a program, schedules to compare, and a placement problem."""
+"""Convert a recommended strategy for other pages: to a program, to schedules to compare, and to a placement problem."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from tessel_core.units import counted
 from tessel_core.workbench.placing import Placing
 
 MAX_OPERATIONS = 30_000
-"""Counted operations of a program that is simulated while a page waits.
+"""Largest number of counted operations of a program that is simulated while a page waits.
 
-With the collectives, which the count leaves out, that is up to 70,000 operations and two seconds of work.
+The count leaves out collectives.  With them, a program has up to 70,000 operations and takes two seconds.
 """
 _MAX_DEVICES = 256
+"""Largest number of devices of a program that is simulated on every device."""
 _SOURCE = "a recommendation"
 
 
@@ -38,18 +39,18 @@ class StrategyProgram:
     trace: Trace
     mesh: DeviceMesh
     ranks: Ranks | None
-    """How the devices are numbered; None where one device stands for all that run its stages."""
+    """Numbering of the devices; None if one device represents all devices that run the same stages."""
     samples: int
     """Samples of the simulated step."""
     notes: tuple[str, ...]
-    """The strategy, and what was left out so that the program is small enough, one sentence each."""
+    """One sentence about the strategy, and one for each simplification that makes the program small enough."""
 
 
 def strategy_program(asked: Asked, strategy: Strategy, max_operations: int = MAX_OPERATIONS) -> StrategyProgram:
-    """Simulate the strategy operation by operation, on as much of the cluster as `max_operations` allows.
+    """Simulate the strategy operation by operation, with at most about `max_operations` operations.
 
-    A program that is too long is simulated on one device for each place of the pipeline, with fewer micro-batches if
-    need be.  Raises InputError if the network cannot be cut like this.
+    A longer program is simulated on one device for each place of the pipeline, and if necessary with fewer
+    micro-batches.  Raises InputError if the network cannot be cut as the strategy asks.
     """
     family, spec, mesh = asked.family, asked.spec, asked.mesh
     count = count_operations(family, spec, strategy)
@@ -76,10 +77,10 @@ def _title(name: str, strategy: Strategy) -> str:
 
 
 def _micro_batches_within(max_operations: int, count: int, strategy: Strategy) -> int:
-    """Return how many micro-batches one replica may have within so many operations on one device per stage.
+    """Return the number of micro-batches for which one device per stage has at most `max_operations` operations.
 
-    `count` is the number of operations of all devices.  The answer is a multiple of the number of pipeline devices, as
-    interleaved orders need, and at least 1.
+    `count` is the number of operations of the whole program.  If the number of micro-batches is reduced, it is a
+    multiple of the number of pipeline devices, as interleaved orders need.
     """
     of_one = count * strategy.pipeline // strategy.devices // strategy.micro_batches
     kept = max(1, max_operations // max(1, of_one))
@@ -88,7 +89,7 @@ def _micro_batches_within(max_operations: int, count: int, strategy: Strategy) -
 
 
 def stage_comparison(plan: MicroBatchPlan, strategy: Strategy) -> Comparison:
-    """Return the stages under the strategy's own order, 1F1B, GPipe and the search, as far as these suit the plan."""
+    """Return a comparison of the strategy's own order, 1F1B, GPipe and the search, without those unfit for the plan."""
     names = dict.fromkeys((strategy.schedule, ONE_F_ONE_B, GPIPE, DEFAULT_SCHEDULER))
     suitable = [name for name in names if not SCHEDULERS[name].objection(plan)]
     pairs = (Question(name, plan, strategy.micro_batches, SCHEDULERS[name].config()) for name in suitable)
@@ -96,15 +97,15 @@ def stage_comparison(plan: MicroBatchPlan, strategy: Strategy) -> Comparison:
 
 
 def why_not_placed(strategy: Strategy) -> str:
-    """Return why the strategy has no placement problem, as one sentence; empty if it has one."""
+    """Return one sentence that says why the strategy has no placement problem; empty if it has one."""
     for degree, name in ((strategy.context, "context"), (strategy.expert, "expert")):
         if degree > 1:
-            return f"A placement knows no {name} parallelism."
+            return f"A placement has no {name} parallelism."
     return "The strategy has one stage, so there is nothing to place." if strategy.pipeline == 1 else ""
 
 
 def placement_note(strategy: Strategy) -> str:
-    """Return what a placement leaves out of the strategy, as one sentence; empty if it leaves out nothing."""
+    """Return one sentence about the parts of the strategy that a placement leaves out; empty if there are none."""
     left_out = [f"ZeRO-{strategy.zero}"] if strategy.zero else []
     left_out += ["sequence parallelism"] * (strategy.sequence_parallel and strategy.tensor > 1)
     left_out += ["FP8"] * strategy.fp8 + ["torch.compile"] * strategy.compiled
@@ -116,9 +117,9 @@ def placement_note(strategy: Strategy) -> str:
 
 
 def strategy_placing(asked: Asked, strategy: Strategy, name: str) -> Placing:
-    """Return the placement problem of one replica: its layers, on groups of its tensor-parallel devices.
+    """Return the placement problem of one replica: its layers are placed on groups of tensor-parallel devices.
 
-    Raises InputError if `why_not_placed` has a reason, or the network has no graph.
+    Raises InputError if `why_not_placed` has a reason, or if the network has no operator graph.
     """
     reason = why_not_placed(strategy)
     if reason:
@@ -135,7 +136,7 @@ def strategy_placing(asked: Asked, strategy: Strategy, name: str) -> Placing:
 
 
 def _sub_mesh(mesh: DeviceMesh, strategy: Strategy, *, tensor: int) -> DeviceMesh:
-    """Return the devices of the first replica: the first `tensor` ranks at each place of the pipeline, in order."""
+    """Return the mesh of the first replica: its first `tensor` ranks at each place of the pipeline, in order."""
     ranks = strategy.ranks(Semantics.DEFAULT)
     workers = [ranks.worker(0, rank, place) for place in range(strategy.pipeline) for rank in range(tensor)]
     devices = tuple(mesh.devices[worker - 1] for worker in workers)
@@ -147,7 +148,7 @@ def _sub_mesh(mesh: DeviceMesh, strategy: Strategy, *, tensor: int) -> DeviceMes
 
 
 def _layer_graph(family: Family, spec: Spec, strategy: Strategy, name: str) -> OperatorGraph:
-    """Return the training graph of one micro-batch, with one operator for each layer and pass."""
+    """Return the training graph of one micro-batch, with one operator per layer and pass."""
     return build_graph(
         family.name,
         replace(

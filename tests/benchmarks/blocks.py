@@ -1,9 +1,10 @@
-"""How near blocks come to simulating every operation: python tests/benchmarks/blocks.py [--small] [--seed N].
+"""Compare blocks with simulations of every operation: python tests/benchmarks/blocks.py [--small] [--seed N].
 
-Random strategies of all families are timed both ways.  Prints the shares within 1 % and 5 %, the errors of time and
-peak memory, and the configurations that differ most.  Those that exchange gradients after each micro-batch (ZeRO 2 and
-3) are also counted apart, since formulas say what hides these exchanges.  Fails where the median error of time is above
-1 %, or where fewer than three in four of the others are within 1 %.
+Random strategies of all families are timed in both ways.  The script prints the shares within 1 % and 5 %, the errors
+of time and peak memory, and the configurations with the largest differences.  Strategies that exchange gradients after
+each micro-batch (ZeRO 2 and 3) are also counted apart, since formulas estimate the overlap of these exchanges with
+computation.  The exit status is 1 if the median error of time is above 1 %, or if fewer than three in four of the other
+strategies are within 1 %.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ NETWORKS = (
     *("llama-3-8b", "llama-2-7b", "qwen3-8b", "gpt-6.7b", "mixtral-8x7b", "qwen3-30b-a3b", "mt5-xl", "vit-l-16"),
     *("clip-l-14", "flava", "swin-b", "resnet50", "mlp-16x8192"),
 )
-MOST_TOLD = 12
+MAX_PRINTED = 12
+"""Largest number of configurations in the list of differences."""
 
 
 def main() -> int:
-    """Print the comparison; 1 where blocks are too far off."""
+    """Print the comparison, and return 1 if blocks differ too much."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--small", action="store_true", help="40 configurations in place of 300")
     asked.add_argument("--seed", type=int, default=0)
@@ -57,14 +59,14 @@ def main() -> int:
             errors = np.abs([row[i] for row in some] or [0.0])
             shares = f"within 1 % {np.mean(errors <= 0.01):.0%}, within 5 % {np.mean(errors <= 0.05):.0%}"
             print(f"  {name}: {shares}, median {np.median(errors):.2%}, 90th percentile {np.quantile(errors, 0.9):.2%}")
-    for row in sorted(rows, key=lambda row: -abs(row[0]))[:MOST_TOLD]:
+    for row in sorted(rows, key=lambda row: -abs(row[0]))[:MAX_PRINTED]:
         print(f"{row[0]:+.1%} time {row[1]:+.1%} memory  {row[3]}")
     near = np.mean(np.abs([row[0] for row in others]) <= 0.01)
     return int(np.median(np.abs([row[0] for row in rows])) > 0.01 or near < 0.75)
 
 
 def configurations(rng: random.Random, count: int) -> Iterator[tuple[Family, Configuration]]:
-    """So many random configurations that can be."""
+    """Yield `count` random configurations that are possible."""
     found = 0
     while found < count:
         known = preset_network(rng.choice(NETWORKS))
@@ -88,7 +90,7 @@ def configurations(rng: random.Random, count: int) -> Iterator[tuple[Family, Con
 
 
 def _strategy(rng: random.Random, *, experts: bool) -> tuple[Strategy, int] | None:
-    """A random strategy and the samples of its micro-batches; None for one that makes no sense."""
+    """Return a random strategy and its samples per micro-batch; None if the strategy is invalid."""
     tensor, pipeline, context = rng.choice((1, 1, 2, 4, 8)), rng.choice((1, 2, 4)), rng.choice((1, 1, 1, 2))
     several = rng.choice((1, 1, 2)) if pipeline > 1 else 1
     data = rng.choice((1, 2, 4, 8))

@@ -1,19 +1,20 @@
-"""Step times that others measured and published, beside what the simulator and the scheduler say of them.
+"""Compare published step times with predictions of the simulator and the scheduler.
 
     python tests/benchmarks/published.py           # every row, in some minutes
     python tests/benchmarks/published.py --small   # rows of up to 1,000 layers by micro-batches, in some seconds
 
-Rows are read from `published_steps.csv` in the folder `shared/data` beside the repository; where it is absent there is
-nothing to compare with, and the exit status is 0.  Rows of strategies are simulated as `tessel simulate` does it.  Rows
-of zero-bubble schedules go from the operator graph to a placement by layers, to a plan, to the published order, as
-`tessel graph`, `place`, `plan` and `schedule` do it.  Those runs skip the synchronisation before the optimizer's step
-[Qi 2023, arXiv 2401.10241, section 4], so steps follow each other device by device and a step lasts as long as the
-device that works longest from its first run to its last.
+Rows are read from `published_steps.csv` in the folder `shared/data` beside the repository.  If it is absent, there is
+nothing to compare, and the exit status is 0.  Rows of strategies are simulated as by `tessel simulate`.  Rows of
+zero-bubble schedules go from the operator graph to a placement by layers, to a plan, to the published order, as with
+`tessel graph`, `place`, `plan` and `schedule`.  Those runs skip the synchronisation before the optimizer's step
+[Qi 2023, arXiv 2401.10241, section 4].  So each device starts its next step on its own, and a step lasts as long as the
+longest time between the first and the last run of a device.
 
-Peaks of memory are what was published: SimuMax tells allocated bytes, torchtitan what PyTorch's allocator reserved.
+Peak memory is compared with the published kind: SimuMax publishes allocated bytes, torchtitan the bytes that PyTorch's
+allocator reserved.
 
-The dumbest competitor stands beside: FLOPs of the model at 45 % of the peak, times the textbook bubble
-1 + (P - 1) / (V M).  The exit status is 1 where a figure of `REACH` is missed.
+The simplest competitor assumes 45 % of the peak rate for the FLOPs of the model, times the textbook bubble
+1 + (P - 1) / (V M).  The exit status is 1 if a limit of a constant `REACH_...` is exceeded.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ from tessel_core.strategies.strategy import Strategy, simulate_places
 
 ROWS = Path(__file__).resolve().parents[3] / "shared" / "data" / "published_steps.csv"
 USUAL_SHARE = 0.45
-"""Share of the peak that the dumbest competitor takes for granted."""
+"""Share of the peak rate that the simplest competitor assumes."""
 REACH_MEDIAN = {"2205.05198": 0.10, "SimuMax": 0.08, "2401.10241": 0.10, "llama3_h100": 0.08}
-"""Largest median error of the rows of a source, by words of its name."""
+"""Limits of the median error of the rows of a source, by a word of its name."""
 REACH_MEMORY = 0.04, 0.10
-"""Largest median and 90th percentile of the errors of all peaks of memory."""
-MOST_SMALL = 1000
-"""Layers by micro-batches of a row that `--small` takes: others take some seconds to minutes each."""
+"""Limits of the median and the 90th percentile of the errors of peak memory."""
+MAX_SMALL_PARTS = 1000
+"""Largest product of layers and micro-batches of a row with `--small`: others take some seconds to minutes each."""
 REACH_RATIO = 0.06
-"""Largest error of the ratio between the step of 1F1B and that of a zero-bubble schedule of the same setting."""
+"""Limit of the error of the ratio between the steps of 1F1B and of a zero-bubble schedule for the same setting."""
 REACH_SCALING = {16: 1.15, 128: 1.25}
-"""Largest step of GPT-3 1.3B on so many H100s over the step on 8, data parallel with one sample per device."""
+"""Limits by number of H100s: step of GPT-3 1.3B divided by the step on 8, with data parallelism, 1 sample each."""
 VOCABULARY = {"Korthikanti": 51_200, "zero bubble": 50_304}
 """Padded vocabularies, by source."""
 SIMUMAX_SIZES = {"deepseek-v3": {"dense_layers": 1}, "llama-3-405b": {"kv_heads": 16}}
-"""Sizes that SimuMax ran and nobody published: "DeepSeekV3 formal rows use dense_layers=1", and 16 key-value heads, not
-8 [docs/b200/b200_release_v1.2_summary.md, configs/models/llama3-405b_padding_128.json]."""
+"""Sizes of SimuMax's runs that differ from the published networks: "DeepSeekV3 formal rows use dense_layers=1", and 16
+key-value heads, not 8 [docs/b200/b200_release_v1.2_summary.md, configs/models/llama3-405b_padding_128.json]."""
 PRESETS = {preset: name for name, family in GRAPHS.items() for preset in family.presets}
 """Families by the names of published networks."""
 
@@ -74,7 +75,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Setting:
-    """A row in numbers."""
+    """A row of the table, with its values as numbers."""
 
     row: Row
 
@@ -83,7 +84,7 @@ class Setting:
 
     @property
     def network(self) -> tuple[Family, Spec]:
-        """The family and the network, with so many layers as were run."""
+        """Family and network, with the number of layers of the run."""
         name = self.row["model"]
         dtype = "bf16" if self.fp8 else self.row["dtype"]
         common = {"sequence": self["sequence"], "batch": self.batch, "dtype": dtype}
@@ -108,17 +109,17 @@ class Setting:
 
     @property
     def attention(self) -> AttentionKernel:
-        """torchtitan took FlashAttention 2 on GPUs of the Hopper generation, too [torchtitan/models/attention.py]."""
+        """Attention kernel: torchtitan ran FlashAttention 2, also on Hopper GPUs [torchtitan/models/attention.py]."""
         return AttentionKernel.FLASH2 if self.torchtitan else AttentionKernel.FUSED
 
     @property
     def eager_loss(self) -> bool:
-        """torchtitan compiled layers alone in 2024, and its loss later [9dec370, train.py; e7c0cae, loss.py]."""
+        """Whether the loss is eager: torchtitan compiled only layers in 2024 [9dec370, train.py; e7c0cae, loss.py]."""
         return "202412" in self.row["source"]
 
     @property
     def zero_bubble(self) -> bool:
-        """Whether the row is of a paper that splits the backward."""
+        """Whether the row comes from the paper on zero-bubble schedules."""
         return "2401.10241" in self.row["source"]
 
     @property
@@ -132,21 +133,21 @@ class Setting:
 
     @property
     def micro_batches(self) -> int:
-        """Of each replica.
+        """Number of micro-batches of each replica.
 
-        torchtitan cuts its batch into as many as its pipeline has devices unless told otherwise, and its tables tell
-        nothing else [9dec370, pipelining_utils.py].  So the 32 of one row are samples, four to a micro-batch.
+        By default torchtitan has as many micro-batches as pipeline devices, and its tables mention no other number
+        [9dec370, pipelining_utils.py].  So the 32 of one row are samples, with four per micro-batch.
         """
         return self["pipeline"] if self.torchtitan and self["pipeline"] > 1 else self["micro_batches"]
 
     @property
     def batch(self) -> int:
-        """Samples of a step."""
+        """Samples per step."""
         return self["data"] * self["micro_batches"] * self["micro_batch_size"]
 
     @property
     def published(self) -> float:
-        """Seconds of a step."""
+        """Published seconds of a step."""
         value = float(self.row["value"])
         if self.row["metric"] == "step_s":
             return value
@@ -155,33 +156,33 @@ class Setting:
 
     @property
     def missing(self) -> str:
-        """What cannot be expressed; empty where all can."""
+        """Reason why the row cannot be simulated; empty if it can."""
         known = self.row["model"].startswith("gpt:") or self.row["model"] in PRESETS
         return "" if known else f"family of {self.row['model']}"
 
     @property
     def work(self) -> float:
-        """Layers that are simulated, micro-batch by micro-batch; few where the quick engine does it."""
+        """Number of layers that are simulated, counted once per micro-batch; 0 if blocks suffice."""
         plain = not self["zero"] and not self["sequence_parallel"]
         return 0.0 if plain else self["layers"] * self["micro_batches"]
 
     @property
     def memory(self) -> float | None:
-        """GiB that the fullest device held at most; None where it was not published."""
+        """Published peak memory of the fullest device in GiB; None if there is none."""
         return float(self.row["memory_gib"]) if self.row["memory_gib"] else None
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the simulator says of a row."""
+    """Predicted step time and peak memory of a row."""
 
     seconds: float
     memory: float | None = None
-    """GiB of the fullest device."""
+    """Peak memory of the fullest device in GiB."""
 
 
 def simulated(setting: Setting) -> Predicted:
-    """A step of a strategy."""
+    """Predict a row by simulating its strategy."""
     family, spec = setting.network
     strategy = Strategy(
         *(setting[name] for name in ("data", "tensor", "pipeline")),
@@ -213,7 +214,7 @@ def simulated(setting: Setting) -> Predicted:
 
 @lru_cache(maxsize=16)
 def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchPlan:
-    """The plan of a GPT whose first and last stage have a layer less than the others, as those runs had it."""
+    """Return the plan of a GPT whose first and last stage have one layer less than the others, as in those runs."""
     layers, hidden, heads, vocabulary, sequence, micro_batch, stages, devices = sizes
     spec = GptOptions(
         **{"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": vocabulary},
@@ -231,7 +232,7 @@ def placed_plan(sizes: tuple[int, ...], device: str, split: bool) -> MicroBatchP
 
 
 def scheduled(setting: Setting) -> Predicted:
-    """A step of a placed graph in a published order, which needs its backward in halves or whole."""
+    """Predict a row by scheduling a placed graph in its published order, with a split or a whole backward."""
     names = ("micro_batch_size", "pipeline", "devices")
     sizes = (*setting.sizes, setting.vocabulary, setting["sequence"], *(setting[name] for name in names))
     order = setting.row["schedule"]
@@ -247,7 +248,7 @@ def scheduled(setting: Setting) -> Predicted:
 
 
 def dumbest(setting: Setting) -> float:
-    """Seconds at 45 % of the peak, times the textbook bubble."""
+    """Return the seconds at 45 % of the peak rate, times the textbook bubble."""
     family, spec = setting.network
     peak = find_device_kind(setting.row["device"]).device("peak").peak("bf16")
     assert peak is not None
@@ -262,7 +263,7 @@ def read_rows() -> list[Setting]:
 
 
 def table_of(console: Console, settings: list[Setting]) -> dict[str, Predicted]:
-    """Rows with predicted and published steps; returns what is predicted by the row's id."""
+    """Print the predicted and the published step of each row, and return the predictions by the row's id."""
     names = "row", "published s", "predicted s", "error", "45 % of peak", "error", "GiB", "predicted", "error"
     table, found = Table(*names, box=None), dict[str, Predicted]()
     for setting in settings:
@@ -279,7 +280,7 @@ def table_of(console: Console, settings: list[Setting]) -> dict[str, Predicted]:
 
 
 def by_source(console: Console, settings: list[Setting], found: dict[str, Predicted]) -> None:
-    """Median and largest absolute error per source, beside the dumbest competitor's."""
+    """Print the median and the largest absolute error per source, beside those of the simplest competitor."""
     table = Table("source", "rows", "median", "largest", "45 % of peak: median", "largest", box=None)
     for source in dict.fromkeys(setting.row["source"] for setting in settings):
         mine = [setting for setting in settings if setting.row["source"] == source]
@@ -291,7 +292,7 @@ def by_source(console: Console, settings: list[Setting], found: dict[str, Predic
 
 
 def ratios(settings: list[Setting], found: dict[str, Predicted]) -> Iterator[tuple[str, float]]:
-    """Per zero-bubble row, how far its ratio to the 1F1B row of the same setting is from the published one."""
+    """Yield for each zero-bubble row the relative error of its speed-up over the 1F1B row of the same setting."""
     plain = {
         (each.row["model"], each["micro_batches"]): each
         for each in settings
@@ -305,7 +306,7 @@ def ratios(settings: list[Setting], found: dict[str, Predicted]) -> Iterator[tup
 
 
 def scaling(console: Console) -> bool:
-    """GPT-3 1.3B, data parallel with one sample per device: the step on more H100s over that on 8."""
+    """Print steps of GPT-3 1.3B on more H100s divided by that on 8, and return whether they are within the limits."""
     family, steps = find_family("gpt"), dict[int, float]()
     for count in (8, *REACH_SCALING):
         spec = family.spec(size="gpt3-1.3b", batch=count)
@@ -317,17 +318,17 @@ def scaling(console: Console) -> bool:
 
 
 def error_of(setting: Setting, said: Predicted) -> float:
-    """Of the step time, as a share of the published one."""
+    """Return the error of the step time, as a share of the published one."""
     return said.seconds / setting.published - 1
 
 
 def share_below(values: list[float], share: float) -> float:
-    """The value that so large a share of the values is not above."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def overall(console: Console, settings: list[Setting], found: dict[str, Predicted]) -> bool:
-    """Tell the errors of all rows, and of those that publish their memory; whether memory is within reach."""
+    """Print the errors of step times and of peak memory, and return whether those of memory are within the limits."""
     steps = [abs(error_of(each, found[each.row["id"]])) for each in settings]
     memory = [
         abs(said.memory / each.memory - 1)
@@ -348,7 +349,7 @@ def main() -> int:
     every = read_rows()
     known = [setting for setting in every if not setting.missing]
     if "--small" in sys.argv:
-        known = [each for each in known if each.work <= MOST_SMALL]
+        known = [each for each in known if each.work <= MAX_SMALL_PARTS]
     found = table_of(console, known)
     by_source(console, known, found)
     good = overall(console, known, found)

@@ -1,16 +1,16 @@
-"""The fastest strategies beside competitors: python tests/benchmarks/recommend.py [--small].
+"""Compare recommended strategies with competitors: python tests/benchmarks/recommend.py [--small].
 
-For each model, cluster and batch: the seconds of the search, the seconds until a step within 3 % of the answer is
-known, and how many times longer a step of the competitors is.  These are Megatron-LM's rule of thumb (tensor
-parallelism within a node, the fewest stages that fit, replicas for the rest) and the best of 200 random configurations.
-The last column is the step of the recommended strategy, simulated operation by operation, over the step that was
-recommended; where the strategy has many micro-batches both are of fewer.
+There is one line per model, cluster and batch.  It has the seconds of the search, the seconds until a step within 3 %
+of the answer is known, and the steps of the competitors divided by the recommended step.  The competitors are
+Megatron-LM's rule of thumb (tensor parallelism within a node, the fewest stages that fit, replicas for the rest) and
+the best of 200 random configurations.  The last column is the step of the recommended strategy, simulated operation by
+operation, divided by its step by blocks.  For a strategy with many micro-batches, both steps have fewer of them.
 
-Then come the configurations of `published_steps.csv` in the folder `shared/data` beside the repository, where it is
-there.  Each is timed by the same cost model, with the kernels and the sums of gradients of our strategies, beside the
-recommendation for its model, cluster and batch.
+A second table has the configurations of `published_steps.csv`, if the folder `shared/data` is beside the repository.
+Each of them is timed with the same cost model as the recommendation for its model, cluster and batch, and with the
+kernels and gradient formats of our strategies.
 
-Fails where a competitor is faster, and where the two steps of the last column differ by more than `NEAR`.
+The exit status is 1 if a competitor is faster, or if the two steps of the last column differ by more than `NEAR`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tessel_core.strategies.recommendation import Question, Recommendation, Sear
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
 
 Asked = tuple[str, str, int, int]
-"""A model, a cluster, the samples of a step and the tokens of a sample; 0 for the model's own."""
+"""A model, a cluster, samples per step, and tokens per sample; 0 for the model's own number of tokens."""
 SMALL: tuple[Asked, ...] = (("llama-3.1-8b", "h100-8", 64, 8192), ("gpt-6.7b", "a100-16", 128, 0))
 MORE: tuple[Asked, ...] = (
     ("llama-3.1-70b", "h100-64", 1024, 8192),
@@ -69,15 +69,17 @@ MORE: tuple[Asked, ...] = (
     ("flava", "h100-8", 512, 0),
 )
 RANDOM = 200
+"""Number of random configurations."""
 GOOD = 1.03
-"""A step that is so many times the fastest one at most is a good answer."""
+"""Largest ratio of a step to the fastest step that counts as a good answer."""
 NEAR = 0.03
-MOST_PARTS = 1500
-"""Layers by micro-batches of a strategy that is simulated operation by operation."""
+"""Largest relative difference between a step by blocks and the simulated step."""
+MAX_PARTS = 1500
+"""Largest product of layers and micro-batches of a strategy that is simulated operation by operation."""
 
 
 def main() -> int:
-    """Print the tables; 1 where a line of them is missed."""
+    """Print the tables, and return 1 if a line misses its target."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--small", action="store_true", help="two questions, nothing published")
     small, missed = given.parse_args().small, 0
@@ -91,7 +93,7 @@ def main() -> int:
 
 
 def _line(asked: Asked) -> bool:
-    """Print one question; whether nothing is missed."""
+    """Print the line of one question, and return whether it reaches its targets."""
     question, control = question_of(asked), Control()
     found = recommend(question, control)
     spent = control.elapsed_s
@@ -111,7 +113,7 @@ def _line(asked: Asked) -> bool:
 
 
 def question_of(asked: Asked) -> Question:
-    """The question with the default ranges."""
+    """Return the question with the default ranges."""
     model, cluster, batch, sequence = asked
     found = preset_network(model)
     assert found is not None, "models are presets"
@@ -120,10 +122,10 @@ def question_of(asked: Asked) -> Question:
 
 
 def _simulated(question: Question, found: Recommendation, engine: BlockEngine) -> float:
-    """The step of the fastest strategy operation by operation, over the one by blocks."""
+    """Return the step of the fastest strategy, simulated operation by operation, divided by its step by blocks."""
     assert found.best is not None
     strategy, spec, step = found.best.strategy, question.spec, found.best.outcome.latency
-    fewer = max(2 * strategy.stages, MOST_PARTS // spec.layers)
+    fewer = max(2 * strategy.stages, MAX_PARTS // spec.layers)
     if strategy.micro_batches > fewer:
         count = next(each for each in range(fewer, 0, -1) if each % strategy.pipeline == 0)
         spec = question.family.with_batch(spec, spec.batch // strategy.micro_batches * count)
@@ -133,7 +135,7 @@ def _simulated(question: Question, found: Recommendation, engine: BlockEngine) -
 
 
 def _published() -> int:
-    """Print published configurations beside recommendations; how many are faster."""
+    """Print published configurations beside recommendations, and return how many are faster than these."""
     missed, answers = 0, dict[tuple[object, ...], Recommendation]()
     print(f"\n{'published':40s} {'their step':>10s} {'ours':>9s} {'times':>6s}")
     for setting in read_rows():
@@ -153,14 +155,14 @@ def _published() -> int:
 
 
 def _asked_by(setting: Setting) -> Question:
-    """The question that a published configuration answers, with the default ranges."""
+    """Return the question for the model, cluster and batch of a published configuration, with the default ranges."""
     family, spec = setting.network
     mesh = find_mesh(f"{setting.row['device']}-{setting['devices']}", setting["per_node"])
     return Question(family, spec, mesh, SearchRanges(fp8=setting.fp8, compiled=setting["compiled"] == 1))
 
 
 def _strategy_of(setting: Setting) -> Strategy:
-    """The published degrees, order and savings, with the kernels and the sums of gradients of our strategies."""
+    """Return the published strategy, with the kernels and gradient formats of our strategies."""
     degrees = (setting[name] for name in ("data", "tensor", "pipeline"))
     order = setting.row["schedule"] or "1f1b"
     recompute = Recompute(setting.row["recompute"] or "none")
@@ -182,7 +184,7 @@ def _strategy_of(setting: Setting) -> Strategy:
 
 
 def _step(question: Question, engine: BlockEngine, strategy: Strategy) -> float:
-    """Seconds of a step; infinite where the strategy cannot be or does not fit."""
+    """Return the seconds of a step; infinite if the strategy is impossible or does not fit into memory."""
     if why_not(question.family, question.spec, strategy, question.mesh, Semantics.DEFAULT):
         return math.inf
     try:
@@ -193,7 +195,11 @@ def _step(question: Question, engine: BlockEngine, strategy: Strategy) -> float:
 
 
 def _rule_of_thumb(question: Question, engine: BlockEngine) -> float:
-    """Megatron-LM's: the largest tensor degree of a node that divides, the fewest stages that fit, one sample each."""
+    """Return the seconds of a step under Megatron-LM's rule of thumb; infinite if no such strategy fits.
+
+    It takes the largest tensor degree within a node that divides the devices, the fewest stages that fit, and one
+    sample per micro-batch.
+    """
     devices = question.devices
     for tensor in (8, 4, 2, 1):
         for pipeline in (1, 2, 4, 8, 16, 32):

@@ -1,10 +1,10 @@
-"""How well simulations agree with DistIR's published ones, and how fast they are.
+"""Compare simulations with DistIR's published numbers, and measure their speed.
 
     python tests/benchmarks/simulation.py           # a minute, 1 GB
     python tests/benchmarks/simulation.py --small   # without the program of 741,568 operations
 
-Devices are those of DistIR's experiments.  The exit status is 1 where numbers do not agree; seconds of CPU are shown
-beside what is to be reached, and judged only with --judge.
+Devices are those of DistIR's experiments.  The exit status is 1 if numbers differ.  Seconds of CPU are shown beside
+their limits, and count for the exit status only with --judge.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AGREEMENT = [
     ((96, 32768), (1, 4, 4, 8), 1024, "fp16", 5.667519726919165, 28613541888),
     ((96, 32768), (2, 8, 2, 4), 2048, "fp32", 16.94428313113809, 58082721792),
 ]
-"""Layers and width, D/H/P/K, batch, format: seconds and peak bytes as DistIR's code says."""
+"""Layers and width, D/H/P/K, batch and format, with the seconds and peak bytes of DistIR's code."""
 
 DEGREES = {"data": doubling(16), "tensor": doubling(16), "pipeline": doubling(8), "micro_batches": doubling(32)}
 GRIDS = {
@@ -58,9 +58,9 @@ GRIDS = {
     12142: Grid(ranges(layers=(8, 16), width=(512, 2048, 8192), batch=(1024, 4096, 16384), dtype=("fp16", "fp32")),
                 **DEGREES),
 }  # fmt: skip
-"""So many configurations of at most 16 devices are taken, spread evenly over the grid."""
+"""Grids by the number of configurations to time.  These have at most 16 devices and are spread evenly over the grid."""
 PER_SECOND = 2000
-"""Configurations of a grid that are to be timed per second of CPU, from nothing."""
+"""Smallest number of configurations of a grid to time per second of CPU, with an empty cache of blocks."""
 GPT_MODES = {"training": {}, "prefill": {"context": (1024,)}, "decode": {"context": (1023,)}}
 GPT_SIZES = {"size": ("gpt2-xl", "gpt3-6.7b"), "batch": (64, 128, 512), "dtype": ("bf16", "fp32")}
 GPT_COUNT = 1000
@@ -71,7 +71,7 @@ LEAST_OPERATIONS, LARGE_SECONDS, LARGE_MB, MICROSECONDS, ONE_MS = 741_568, 10.0,
 
 
 def agreement(console: Console) -> bool:
-    """DistIR's semantics against its published numbers."""
+    """Print simulations under DistIR's semantics beside its published numbers, and return whether they agree."""
     table = Table("layers x width", "D/H/P/K", "latency s", "peak B", "error", box=None)
     good = True
     for (layers, width), degrees, batch, dtype, latency, peak in AGREEMENT:
@@ -86,7 +86,7 @@ def agreement(console: Console) -> bool:
 
 
 def grids(console: Console) -> bool:
-    """Many configurations at once, in a process that has everything loaded."""
+    """Time grids of MLPs, and return whether all are fast enough.  The process has already loaded all modules."""
     table = Table("configurations", "CPU s", "a CPU s", "reach", box=None)
     fast = True
     for count, grid in GRIDS.items():
@@ -100,7 +100,7 @@ def grids(console: Console) -> bool:
 
 
 def gpt_grids(console: Console) -> bool:
-    """GPT-2 and GPT-3 on 16 H200s, each mode from nothing: no block is known yet."""
+    """Time grids of GPT-2 and GPT-3 on 16 H200s, each with an empty cache, and return whether all are fast enough."""
     table = Table("GPT configurations", "mode", "simulated", "CPU s", "a CPU s", "reach", box=None)
     family, mesh, fast = find_family("gpt"), find_mesh("h200-16"), True
     grids = {mode: Grid(ranges(**GPT_SIZES, mode=(mode,), **more), **DEGREES) for mode, more in GPT_MODES.items()}
@@ -119,7 +119,7 @@ def gpt_grids(console: Console) -> bool:
 
 
 def one_by_one(console: Console, large: bool) -> bool:
-    """The general simulator: what an operation costs, and one configuration with its trace and its sentences."""
+    """Time the simulator and the explanation of single strategies, and return whether all are fast enough."""
     table = Table("D/H/P/K", "operations", "what", "CPU s", "µs an op", "MB", "reach", box=None)
     cases = [((8, 512), (2, 2, 2, 4), 256), ((16, 1024), (2, 2, 4, 32), 2048), *([LARGE] if large else [])]
     fast = True

@@ -1,12 +1,11 @@
-"""Whole training steps of Llama as measured on one H100, beside what the simulation says of them.
+"""Compare measured training steps of Llama on one H100 with simulated steps.
 
     python tests/benchmarks/steps.py   # some seconds
 
 `h100_steps.csv` beside this file was written by `tools/measure_steps.py` on one NVIDIA H100 80GB HBM3 with PyTorch 2.11
-and CUDA 13.  No parameter is fitted to these rows.  Norms are single kernels there, as in torchtitan; with norms
-written out in Python a step takes 14 % longer in eager mode.  The dumbest competitor is 45 % of the peak rate.  The
-exit status is 1 where the median error of the step time is above `TIME_REACH`, or that of the memory above
-`MEMORY_REACH`.
+and CUDA 13.  No parameter is fitted to these rows.  Norms are single kernels there, as in torchtitan.  With norms
+written in Python a step takes 14 % longer in eager mode.  The simplest competitor assumes 45 % of the peak rate.  The
+exit status is 1 if the median error of the step time is above `TIME_REACH`, or that of the memory above `MEMORY_REACH`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def predicted(row: dict[str, str]) -> tuple[float, int, float]:
 
 
 def main() -> int:
-    """Print the comparison; 1 where a median is above its reach."""
+    """Print the comparison, and return 1 if a median error is above its limit."""
     console, found = Console(width=150), []
     columns = "network", "tokens", "micro-batches", "recompute", "mode", "attention"
     table = Table(

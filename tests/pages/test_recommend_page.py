@@ -105,13 +105,13 @@ def test_idle_time_stands_by_cause_beside_the_timeline() -> None:
 
 def test_a_shorter_order_is_searched_and_launched() -> None:
     tab = asked(Pipeline="4", Stages_per_device="1")
-    if any(each.label == "Search a shorter order" for each in tab.test.button):  # Compare has asked the same before
-        tab.press("Search a shorter order")
+    if any(each.label == "Search for a shorter order" for each in tab.test.button):  # Compare has asked the same before
+        tab.press("Search for a shorter order")
     tab.wait(lambda: "No order of these stages within memory" in texts(tab))
     said = texts(tab).replace("\\", "")
     shorter = "shorter than 1f1b" in said
     assert shorter != ("no shorter order than 1f1b" in said)
-    assert ("Megatron-LM runs 1f1b, and not the order that was searched" in said) == shorter
+    assert ("Megatron-LM runs 1f1b, not the order that the search found" in said) == shorter
     assert ("in the searched order" in said) == shorter
 
 
@@ -143,6 +143,6 @@ def test_a_batch_that_nothing_divides_is_one_sentence() -> None:
 
 def test_start_leads_with_the_question() -> None:
     tab = App()
-    assert "My model, my cluster" in texts(tab)
+    assert "How do I cut my model for my cluster?" in texts(tab)
     tab.press("Find yours")
     assert any(button.label == "Find the fastest" for button in tab.test.button)

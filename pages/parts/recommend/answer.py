@@ -1,4 +1,4 @@
-"""Show the answer of the page Recommend: the fastest strategy, the Pareto front, and one strategy closely."""
+"""Show the answer of the page Recommend: the fastest strategy, the Pareto front, and details of one strategy."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.recommendation import proof_sentences, refusal
 
 _SHOWN = 12
+"""Largest number of strategies in the table."""
 
 
 def show_progress(run: Run[Any]) -> None:
-    """Show how far a search is, and the best step so far."""
+    """Show the phase of a running search, and the best step so far."""
     news = run.progress
     best = "" if news is None or news.objective is None else f", best step {show_time(float(news.objective), 's')}"
     st.markdown(f":material/hourglass_top: {literal(news.phase if news else 'begins')}{literal(best)}")
@@ -52,8 +53,8 @@ def show_answer(found: Recommendation, name: str) -> None:
 
 
 def _table(question: Question, front: tuple[Candidate, ...]) -> Candidate:
-    """Draw the front as a table, and return the candidate of the chosen row, at first the fastest."""
-    st.markdown("**Faster or leaner: no configuration is both**")
+    """Draw the front as a table, and return the candidate of the selected row; the fastest if none is selected."""
+    st.markdown("**Best trade-offs of step time and memory**")
     rows = pd.DataFrame([_row(each) for each in front])
     key = f"recommend-front-{len(front)}-{front[0].strategy}"
     state = st.dataframe(rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", height=330)
@@ -120,7 +121,7 @@ def _closely(question: Question, chosen: Candidate, name: str) -> None:
 
 
 def _files(job: Job) -> None:
-    """Offer a launch file for each framework that can run the strategy; the other buttons say why not."""
+    """Offer a launch file for each framework.  A button is disabled with a reason if the framework cannot run it."""
     st.markdown("**Ready to launch**")
     notes = list[str]()
     with st.container(horizontal=True):

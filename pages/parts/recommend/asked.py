@@ -1,4 +1,4 @@
-"""Ask for a model, a cluster and a batch on the page Recommend; everything else has a default."""
+"""The form of the page Recommend: model, cluster and batch, and ranges that have defaults."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _with_memory(mesh: DeviceMesh, taken: int) -> DeviceMesh:
 
 
 def _range(label: str, usual: str, blank: str = "") -> tuple[int, ...]:
-    """Return the numbers that a text field names; empty for all."""
+    """Return the numbers of a text field; empty for the default range."""
     key = f"recommend-{label.lower().replace(' ', '-')}"
     text = labelled(width=150).text_input(label, usual, key=key, placeholder=blank, help="Such as 1,2,4 or 1..64x2.")
     return read_range(text, label)

@@ -25,7 +25,7 @@ from tessel_core.workbench.recommended import (
 
 
 def open_in(question: Question, strategy: Strategy, plan: MicroBatchPlan | None, name: str) -> None:
-    """Draw a button for each page; a disabled one says why."""
+    """Draw a button for each page.  A disabled button shows the reason."""
     st.markdown("**Open this strategy on**")
     unplaced, one_stage = why_not_placed(strategy), _ONE_STAGE if plan is None else ""
     with st.container(horizontal=True):
@@ -56,12 +56,12 @@ def _opener(label: str, icon: str, about: str, objection: str = "") -> bool:
 
 
 _ONE_STAGE = "The strategy has one stage, so it has no pipeline to schedule."
-_PLACEMENT = "The layers of the network, to be placed on the GPUs of one replica."
-_SCHEDULE = "The stages of the pipeline, for which Tessel's search finds a shorter order or proves that there is none."
-_PROGRAM = "The operations of every GPU, and when they run."
+_PLACEMENT = "Place the layers of the network on the GPUs of one replica."
+_SCHEDULE = "Schedule the stages of the pipeline. Tessel's search may find a shorter order or prove that there is none."
+_PROGRAM = "Show the operations of every GPU, and when they run."
 _COMPARE = (
-    "The stages of the pipeline under the strategy's order, 1F1B, GPipe and Tessel's search. This replaces the pairs "
-    "that are compared now; Undo brings them back."
+    "Compare the strategy's order of the stages with 1F1B, GPipe and Tessel's search. This replaces the pairs that are "
+    "compared now; Undo brings them back."
 )
 
 

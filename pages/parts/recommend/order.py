@@ -1,4 +1,4 @@
-"""Show the strategy's own order of a pipeline, and the one that Tessel's search finds when asked."""
+"""Show the strategy's own order of a pipeline, and search for a shorter order on request."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from tessel_core.workbench.messages.idle import BY_CAUSE
 from tessel_core.workbench.messages.recommendation import idle_sentence, order_sentence
 
 _SHOWN_AT_ONCE_S = 0.6
+"""Seconds to wait for an answer before the page shows the progress."""
 
 
 def shorter_order(plan: MicroBatchPlan | None, own: Schedule | None, strategy: Strategy) -> Schedule | None:
-    """Return the order that was searched; None if none was, or it is not shorter than the strategy's."""
+    """Return the order that a search found; None if it is not shorter than the strategy's, or there was no search."""
     report = None if plan is None else _report(_question(plan, strategy))
     found = None if report is None else report.solution
     return found if found is not None and own is not None and found.makespan < own.makespan else None
 
 
 def timelines(plan: MicroBatchPlan, own: Schedule, strategy: Strategy) -> None:
-    """Draw the strategy's order and the shorter one, and beside them the idle time of each device by cause."""
+    """Draw the strategy's order, the shorter order if there is one, and the idle time of each device by cause."""
     found = shorter_order(plan, own, strategy)
     shown = own if found is None else found
     left, right = st.columns([7, 5], gap="large")
@@ -43,26 +44,26 @@ def timelines(plan: MicroBatchPlan, own: Schedule, strategy: Strategy) -> None:
 
 
 def _search(plan: MicroBatchPlan, own: Schedule, strategy: Strategy) -> None:
-    """Offer the search for a shorter order, or say what it found."""
+    """Offer a search for a shorter order, or show its result."""
     question = _question(plan, strategy)
     run, report = answer(question), _report(question)
     if run is None:
-        if button("Search a shorter order", icon=":material/search:", key="recommend-order", help=_SEARCH):
+        if button("Search for a shorter order", icon=":material/search:", key="recommend-order", help=_SEARCH):
             start_search(question).wait(_SHOWN_AT_ONCE_S)
             st.rerun()
     elif run.running:
-        watch_named(run, "Searching a shorter order")
+        watch_named(run, "Searching for a shorter order")
     elif report is None:
         st.error(literal(run.complaint), icon=":material/error:")
     else:
         st.markdown(literal(order_sentence(strategy.schedule, own, report)))
 
 
-_SEARCH = "Tessel's search, up to 20 s. The torchtitan configuration carries the order that it finds."
+_SEARCH = "Run Tessel's search for up to 20 s. The torchtitan configuration includes the order that it finds."
 
 
 def _question(plan: MicroBatchPlan, strategy: Strategy) -> Question:
-    """Return the question for the shortest schedule, which the page Schedule asks too."""
+    """Return the question for the schedule with the shortest makespan, as the page Schedule asks it."""
     config = find_scheduler(DEFAULT_SCHEDULER).config()
     return Question(DEFAULT_SCHEDULER, plan, strategy.micro_batches, config).about(MAKESPAN)
 

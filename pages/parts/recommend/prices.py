@@ -1,4 +1,4 @@
-"""Show what would make the chosen strategy faster, once the reader asks."""
+"""Show on request which changes would make the chosen strategy faster."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.recommendation import price_sentences
 
 _SHOWN_AT_ONCE_S = 0.6
+"""Seconds to wait for an answer before the page shows the progress."""
 
 
 def prices(question: Question, chosen: Candidate) -> None:
-    """Offer to work the changes out, then show one sentence for each."""
+    """Offer to price the changes, then show one sentence for each change."""
     st.markdown("**What would make it faster?**", help=_ABOUT)
     asked = PriceQuestion(question, chosen)
     run = answer(asked)
@@ -35,12 +36,12 @@ def prices(question: Question, chosen: Candidate) -> None:
 
 
 def _progress(run: Run[Any]) -> None:
-    """Show how many changes are priced, or how far the search with more memory is."""
+    """Show the number of priced changes, or the phase of the search with more memory."""
     phase = run.progress.phase if run.progress else "begins"
     st.markdown(f":material/hourglass_top: {literal(phase)}")
 
 
 _ABOUT = (
-    "More memory on every GPU, slower and faster links, one layer moved to a neighbouring stage, and micro-batches "
-    "twice as large, each alone. More memory takes another search of all ranges."
+    "Time the strategy after each of these changes: more memory on every GPU, slower and faster links, one layer moved "
+    "to a neighbouring stage, and micro-batches twice as large. More memory takes another search of all ranges."
 )

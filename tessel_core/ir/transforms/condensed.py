@@ -1,4 +1,4 @@
-"""A shorter network in place of a deep one: runs of layers that repeat keep one repetition."""
+"""Shorten a deep network: keep one repetition of layers that repeat."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Op, Program
 
 _PERIODS = (1, 2)
-"""Layers after which a network may repeat."""
+"""Numbers of layers after which a network may repeat."""
 
 Reference = tuple[object, ...]
-"""Where an operation finds an input, said in words that are the same for layers that do the same."""
+"""Origin of an operation's input, described relative to its layer, so that equal layers have equal references."""
 
 
 @dataclass(frozen=True)
 class Condensed:
-    """A shorter network, and the layer of it that stands for each layer of the whole one."""
+    """A shorter network, and the layer of it that represents each layer of the whole network."""
 
     model: Distributed
     stands_for: tuple[int, ...]
-    """Per layer of the whole network, a layer of `model`."""
+    """For each layer of the whole network, the layer of `model` that represents it."""
 
 
 def condensed(model: Distributed) -> Condensed:
-    """Return the forward pass of a network with one repetition for each run of layers that repeat.
+    """Return the forward pass of a network with a single repetition of layers that repeat.
 
-    Two layers are alike where their operations, types, attributes and the roles of their inputs are equal, and each
-    takes values of its own inputs, of inputs that all layers share, or of the layer before it.  Layers repeat one by
-    one, or in pairs, as where tensor parallelism cuts weights by columns and by rows in turn.  A layer whose values
-    are taken by others than the next layer stays.
+    Two layers are equal if their operations, types, attributes and the origins and roles of their inputs are equal.
+    Inputs may belong to the layer alone, be shared by all layers, or come from the layer before.  Layers repeat one by
+    one or in pairs, for example if tensor parallelism cuts weights by columns and by rows in turn.  A layer stays in
+    the network if layers other than the next one use its values.
     """
     return _Condensing(model).found()
 
@@ -43,7 +43,7 @@ class _Condensing:
 
     @cached_property
     def _takers(self) -> dict[int, set[int]]:
-        """Per value, the layers that take it."""
+        """For each value, the layers that use it."""
         found: dict[int, set[int]] = defaultdict(set)
         for op in self._program.ops:
             for value in op.inputs:
@@ -52,7 +52,7 @@ class _Condensing:
 
     @cached_property
     def _ops_of(self) -> list[list[Op]]:
-        """Per layer."""
+        """Operations of each layer."""
         found: list[list[Op]] = [[] for _ in range(1 + max(map(_layer, self._program.ops), default=0))]
         for op in self._program.ops:
             found[_layer(op)].append(op)
@@ -60,13 +60,13 @@ class _Condensing:
 
     @cached_property
     def _place(self) -> dict[int, int]:
-        """Per value that a layer makes, its place among these."""
+        """For each value that a layer makes, its position among the values of this layer."""
         every = ([value for op in ops for value in op.outputs] for ops in self._ops_of)
         return {value: place for made in every for place, value in enumerate(made)}
 
     @cached_property
     def _taken(self) -> list[dict[int, int]]:
-        """Per layer, the values that it does not make, each with its place among these."""
+        """For each layer, the values that it uses but does not make, each with its position among them."""
         every = (dict.fromkeys(value for op in ops for value in op.inputs) for ops in self._ops_of)
         others = ([v for v in taken if self._layer_of.get(v) != layer] for layer, taken in enumerate(every))
         return [{value: place for place, value in enumerate(values)} for values in others]
@@ -113,7 +113,7 @@ class _Condensing:
         return Condensed(self._shorter(kept, instead), tuple(stands_for))
 
     def _repetition(self, signatures: list[object], first: int) -> tuple[int, int]:
-        """Return the period with which layers repeat from `first` on, and the layer at which they no longer do."""
+        """Return the period with which layers repeat from `first` on, and the first layer that does not repeat."""
         for period in _PERIODS:
             end = first + period
             while end < len(signatures) and signatures[end] == signatures[end - period] and not self._reaches_far(end):
@@ -123,12 +123,12 @@ class _Condensing:
         return 1, first + 1
 
     def _reaches_far(self, layer: int) -> bool:
-        """Whether a layer other than the next takes what it makes."""
+        """Return whether a layer other than the next one uses values of this layer."""
         values = (value for op in self._ops_of[layer] for value in op.outputs)
         return any(not self._takers[value] <= {layer, layer + 1} for value in values)
 
     def _made(self, layer: int, kept: int) -> dict[int, int]:
-        """Per value that a layer makes, the value of the layer that stands for it."""
+        """Return for each value of a layer the value of the layer that represents it."""
         every = [[value for op in self._ops_of[each] for value in op.outputs] for each in (layer, kept)]
         return dict(zip(*every, strict=True))
 
@@ -159,7 +159,7 @@ class _Condensing:
 
 
 def renumbered(program: Program) -> Program:
-    """The program with its values numbered from 0 in the order in which they appear."""
+    """Return the program with its values numbered from 0 in the order in which they appear."""
     order = [*program.inputs, *(value for op in program.ops for value in op.outputs)]
     number = {value: i for i, value in enumerate(order)}
     ops = tuple(

@@ -1,4 +1,4 @@
-"""Layers for a program that was read from a file: pipelines are cut between layers, so each operation needs one."""
+"""Find the layers of a program that was read from a file, so that a pipeline can be cut between them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NUMBERED = re.compile(r".*\d")
 
 
 def with_layers(model: Distributed) -> Distributed:
-    """The forward pass with a layer for each operation, as `tag.stage`.
+    """Return the forward pass with the layer of each operation in `tag.stage`.
 
-    A layer is what the names of operations say: `encoder/layer.3/attention/query` is of layer `encoder/layer.3`.  Where
-    names do not say at least two layers, one begins wherever a single activation passes from all operations before to
-    all operations after, and each layer has a weight.  No operation belongs to an earlier layer than one before it.
+    Layers come from the names of operations: `encoder/layer.3/attention/query` belongs to layer `encoder/layer.3`.  If
+    the names have fewer than two layers, a layer begins wherever only a single activation is needed later, and each
+    layer has a weight.  Layers of successive operations never decrease.
     """
     by_name = _numbered([_layer_name(op) for op in model.program.ops])
     layers = by_name if max(by_name, default=0) else _between_single_activations(model)
@@ -27,14 +27,17 @@ def with_layers(model: Distributed) -> Distributed:
 
 
 def _layer_name(op: Op) -> str:
-    """The steps of its name up to the first that ends in a number; empty where none but the last one does."""
+    """Return the parts of an operation's name up to the first one that ends in a digit.
+
+    The last part does not count.  The result is empty if no part ends in a digit.
+    """
     steps = op.tag.name.lstrip("/").split("/")[:-1]
     end = next((place for place, step in enumerate(steps) if _NUMBERED.fullmatch(step)), None)
     return "" if end is None else "/".join(steps[: end + 1])
 
 
 def _numbered(names: Sequence[str]) -> list[int]:
-    """Layers in the order in which their names come first; what has no name goes with what comes before."""
+    """Return the layer of each name, numbered by first appearance.  An empty name belongs to the layer before it."""
     number = {name: i for i, name in enumerate(dict.fromkeys(filter(None, names)))}
     found, layer = list[int](), 0
     for name in names:
@@ -44,7 +47,7 @@ def _numbered(names: Sequence[str]) -> list[int]:
 
 
 def _between_single_activations(model: Distributed) -> list[int]:
-    """Per operation, a layer; the layers are as many as possible."""
+    """Return the layer of each operation, for as many layers as single activations allow."""
     program = model.program
     weights = {value for value, piece in model.piece_of.items() if model.role_of(piece).weight}
     last = {value: place for place, op in enumerate(program.ops) for value in op.inputs}

@@ -1,4 +1,4 @@
-"""Say in sentences what a search of strategies proved, why nothing fits, what is idle, and what would be faster."""
+"""Sentences about a recommendation: its proof, the reasons if nothing fits, idle time, and possible speed-ups."""
 
 from __future__ import annotations
 
@@ -7,41 +7,52 @@ from collections.abc import Sequence
 from tessel_core.inspection import Cause, IdleSplit, idle_causes
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
-from tessel_core.strategies.recommendation import Candidate, Recommendation
+from tessel_core.strategies.recommendation import TOO_LARGE, Candidate, Recommendation
 from tessel_core.units import counted, show_memory, show_time
 from tessel_core.workbench.messages.idle import percent
 
 
 def proof_sentences(found: Recommendation) -> tuple[str, ...]:
-    """Return what is proved about the fastest strategy, and how the other configurations were judged."""
+    """Return what is proved about the fastest strategy, and what happened to the other configurations."""
     if found.best is None:
         return ()
     count = counted(found.configurations, "configuration")
-    every = f"of the {count} of these ranges, under this cost model"
-    first = f"The fastest {every}." if found.complete else f"The fastest found {every}; the search was stopped."
+    scope = f"of the {count} of these ranges, under this cost model"
+    first = f"The fastest {scope}." if found.complete else f"The fastest found {scope}; the search was stopped."
     judged = [f"{found.simulated:,} were timed", f"{found.ruled_out:,} were ruled out by a bound"]
-    judged += [f"{number:,} cannot be: {reason}" for reason, number in list(found.infeasible.items())[:3]]
-    more = sum(list(found.infeasible.values())[3:])
-    judged += [f"{more:,} cannot be for other reasons"] * bool(more)
+    judged += _infeasible_clauses(found, most=3)
     lines = [first, f"{'; '.join(judged)}."]
     if found.bound_s is not None:
         less = 1 - found.bound_s / found.best.outcome.latency
-        bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)"
-        lines.append(f"{bound}, which is the work of its busiest device, without the exchanges of replicas.")
+        bound = f"No configuration that fits takes less than {show_time(found.bound_s, 's')} ({less:.1%} less)."
+        lines.append(f"{bound} This bound is the work of its busiest device, without the exchanges of replicas.")
     return tuple(lines)
 
 
+def _infeasible_clauses(found: Recommendation, most: int) -> list[str]:
+    """Return one clause for each of the `most` commonest reasons, and one that counts the other configurations."""
+    reasons = list(found.infeasible.items())
+    clauses = [
+        f"{number:,} {'does' if number == 1 else 'do'} not fit into memory"
+        if reason == TOO_LARGE
+        else f"{number:,} {'is' if number == 1 else 'are'} impossible: {reason}"
+        for reason, number in reasons[:most]
+    ]
+    rest = sum(number for _, number in reasons[most:])
+    return clauses + [f"{rest:,} {'is' if rest == 1 else 'are'} impossible for other reasons"] * bool(rest)
+
+
 def refusal(found: Recommendation) -> tuple[str, ...]:
-    """Return why there is no strategy, and which one comes closest."""
+    """Return why no strategy is possible, and which one comes closest; empty if there is a strategy."""
     if found.best is not None:
         return ()
-    lines = [f"No configuration of these ranges fits, of {found.configurations:,}."]
-    room = max((device.memory_capacity or 0 for device in found.question.mesh.devices), default=0)
-    if found.nearest is not None and room:
+    lines = [f"None of the {found.configurations:,} configurations of these ranges is possible."]
+    memory = max((device.memory_capacity or 0 for device in found.question.mesh.devices), default=0)
+    if found.nearest is not None and memory:
         strategy, peak = found.nearest
-        short = f"It takes {show_memory(peak, 'B')}, {show_memory(peak - room, 'B')} more than a device has"
+        short = f"It needs {show_memory(peak, 'B')}, {show_memory(peak - memory, 'B')} more than a device has"
         lines.append(f"The closest is {strategy.summary}. {short}.")
-    lines += [f"{number:,}: {reason}." for reason, number in list(found.infeasible.items())[:4]]
+    lines += [f"{clause}." for clause in _infeasible_clauses(found, most=4)]
     return tuple(lines)
 
 
@@ -65,9 +76,9 @@ _CAUSES = {
 
 
 def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
-    """Return whether a search found a shorter order than `own`, which is called `named`, and what it proved.
+    """Return whether a search found a shorter order than the schedule `own`, and what the search proved.
 
-    `report` is about the makespan.
+    `named` is the name of the order of `own`.  `report` has the makespan as its objective.
     """
     unit, found = own.plan.time_unit, report.solution
     if found is None or found.makespan >= own.makespan:
@@ -75,7 +86,7 @@ def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
         shortest = own.makespan
     else:
         shorter = f"{1 - found.makespan / own.makespan:.1%} shorter than {named}"
-        said = f"In the order that was searched, the pipeline takes {show_time(found.makespan, unit)}, {shorter}"
+        said = f"In the order that the search found, the pipeline takes {show_time(found.makespan, unit)}, {shorter}"
         shortest = found.makespan
     bound = min(report.makespan_bound, shortest)
     if bound == shortest:
@@ -84,7 +95,7 @@ def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
 
 
 def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
-    """Return what each change does to the step of `base`, one sentence each."""
+    """Return one sentence for each change, about the step time of `base` after it."""
     return tuple(_price(base, tag) for tag in tags)
 
 
@@ -103,7 +114,7 @@ def _price(base: Candidate, tag: PriceTag) -> str:
 
 
 def _difference(base: Candidate, after: Candidate) -> str:
-    """Return how much longer or shorter the second step is, to a tenth of a percent."""
+    """Return how much longer or shorter the step of `after` is than that of `base`, to a tenth of a percent."""
     more = after.outcome.latency / base.outcome.latency - 1
     shown = f"{abs(more):.1%}"
     return "as long" if shown == "0.0%" else f"{shown} {'more' if more > 0 else 'less'}"

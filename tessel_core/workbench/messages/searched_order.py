@@ -1,4 +1,4 @@
-"""Searched orders of pipelines in plain sentences."""
+"""Sentences about the searched orders of pipelines."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from tessel_core.units import show_time
 
 
 def order_sentences(orders: Sequence[SearchedOrder]) -> tuple[str, ...]:
-    """What the search found for each pipeline, and what is proved, one line each."""
-    return tuple(f"{each.candidate.strategy.summary}: {_found(each)} {_proved(each)}" for each in orders)
+    """Return one line for each pipeline: the order that the search found, and the proof of its length."""
+    return tuple(f"{each.candidate.strategy.summary}: {_result(each)} {_proof(each)}" for each in orders)
 
 
-def _found(each: SearchedOrder) -> str:
-    named = each.candidate.strategy.schedule
-    if not each.is_shorter:
+def _result(order: SearchedOrder) -> str:
+    named = order.candidate.strategy.schedule
+    if not order.is_shorter:
         return f"the search found no shorter order than {named}."
-    saved = show_time(each.named_makespan_s - each.makespan_s, "s")
-    return f"a step takes {show_time(each.latency, 's')} in the order that was searched, {saved} less than in {named}."
+    saved = show_time(order.named_makespan_s - order.makespan_s, "s")
+    step = show_time(order.latency, "s")
+    return f"a step takes {step} in the order that the search found, {saved} less than in {named}."
 
 
-def _proved(each: SearchedOrder) -> str:
-    if each.proved:
+def _proof(order: SearchedOrder) -> str:
+    if order.proved:
         return "No order of these stages within memory is shorter."
-    return f"No order of these stages within memory takes less than {show_time(each.bound, 's')}."
+    return f"No order of these stages within memory takes less than {show_time(order.bound, 's')}."
