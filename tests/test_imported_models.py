@@ -139,7 +139,7 @@ def test_micro_batches_of_other_sizes_are_no_configurations() -> None:
     assert answer.best is not None
     assert {16 // (c.strategy.data * c.strategy.micro_batches) for c in answer.candidates} == {2}
     assert {c.strategy.tensor for c in answer.candidates} == {1}
-    with pytest.raises(InputError, match="known for 2 samples"):
+    with pytest.raises(InputError, match="has programs for 2 samples"):
         found.forward(found.spec(batch=4))
 
 
@@ -196,7 +196,7 @@ def test_the_command_takes_a_module(tessel: Tessel) -> None:
         ("fixed.onnx", (), "the nearest that do: 15 and 18"),
         ("module.py", (), "is"),
         ("nothing", (), "is not a preset, family or file"),
-        ("bert12", (), "is no preset"),
+        ("bert12", (), "is not a preset"),
     ],
 )
 def test_bad_models_get_one_sentence(tessel: Tessel, what: str, more: tuple[str, ...], why: str) -> None:
