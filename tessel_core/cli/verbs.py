@@ -28,7 +28,9 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
-    "recommend": Verb("recommend", "Find the fastest strategy for a model on a cluster, with what is proved about it."),
+    "recommend": Verb(
+        "recommend", "Find the fastest strategy for a model on a cluster, and show what is proved about it."
+    ),
     "samples": Verb("samples", "List the samples, or write one of them to a file."),
     "check": Verb("check", "Check files against all rules; exit with 1 if a file is invalid or its ranks can hang."),
     "graph": Verb(
