@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Distributed, Piece
-from tessel_core.ir.operators import find_operator
+from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.operator import Types, Values
-from tessel_core.ir.program import Op, Program, Scope, Tag
+from tessel_core.ir.program import Scope, Tag
 from tessel_core.ir.transforms.attention import AttentionKernel
+from tessel_core.ir.transforms.combining import ADD, JOIN, JOINED, Combined, combined_outputs
 from tessel_core.ir.transforms.condensed import Condensed, condensed
 from tessel_core.ir.transforms.data import replicas_of
 from tessel_core.ir.transforms.expansion import CONTEXT, EXPERT, TENSOR, Degrees
@@ -292,7 +292,7 @@ class _Simulated:
         self._rows, self._kind = 1 + max(stands_for), table.mesh.devices[costs.worker_of(0, 0) - 1].kind
         self._training, self._combines = table.training, combines
         self._degrees = Degrees(strategy.tensor, strategy.context, strategy.data, strategy.expert)
-        combined = _Combining(self._model).model() if combines else _Combined(self._model.program, {})
+        combined = combined_outputs(self._model) if combines else Combined(self._model.program, {})
         self._program, self._combined = combined.program, combined.value_of
         self._in_place, self._grad_dtype = bool(strategy.grad_dtype), strategy.grad_dtype
         self._trace = simulate_streams(self._program, costs)
@@ -353,7 +353,6 @@ class _Simulated:
         self._change = np.zeros(shape)
         self._held, self._talks = np.zeros(self._rows), np.full(shape, np.inf)
         self._end, self._start_level = computed, dict[tuple[int, int], int]()
-        before, at_start = 0.0, self._held_at(0.0)
         *_, last = order = sorted(computed, key=lambda each: computed[each])
         levels, before, at_start = self._levels(order), 0.0, self._inputs
         for key, at_end in zip(order, levels, strict=True):
@@ -394,7 +393,7 @@ class _Simulated:
         trace, program = self._trace, self._program
         for number, start in zip(trace.op.tolist(), trace.start.tolist(), strict=True):
             op = program.ops[number]
-            if op.kind == _ADD:
+            if op.kind == ADD:
                 key = op.tag.stage or 0, PHASES[op.tag.phase]
                 level = self._held_at(start) + program.types[op.outputs[0]].bytes
                 self._space[key] = max(self._space[key], level - self._start_level[key])
@@ -524,7 +523,7 @@ class _Simulated:
         if not self._combines:
             return tuple(((), ()) for _ in found)
         for op in self._program.ops:
-            if op.kind != _JOIN or op.tag.name != _JOINING:
+            if op.kind != JOIN or op.tag.name != JOINED:
                 continue
             row, way = op.tag.stage or 0, PHASES[op.tag.phase]
             of_type = self._program.types[op.outputs[0]]
@@ -682,73 +681,3 @@ def _weights_last(model: Distributed) -> Distributed:
     """Return the program with the operations for gradients of weights at its end, as in a split pipeline."""
     ops = sorted(model.program.ops, key=lambda op: op.tag.phase == WEIGHT_PHASE)
     return replace(model, program=replace(model.program, ops=tuple(ops)))
-
-
-_ADD, _JOIN = "add_in_place", "identity"
-_JOINING = "joined"
-"""Name of the operations that copy outputs with a batch axis."""
-
-
-@dataclass(frozen=True)
-class _Combined:
-    program: Program
-    value_of: dict[int, int]
-    """For each output of the original model, the value of the combined program that replaces it."""
-
-
-class _Combining:
-    """Adds the operations that combine a micro-batch with earlier ones: sums of gradients and copies of outputs.
-
-    As in `Partition`, results wait for the next computation of their device.
-    """
-
-    def __init__(self, model: Distributed) -> None:
-        self._model, self._program = model, model.program
-        self._types, self._inputs, self._ops = list(self._program.types), list(self._program.inputs), list[Op]()
-        self._place = {value: i for i, value in enumerate(self._program.outputs)}
-        self._pieces: list[Piece] = list(model.outputs)
-        self._instead: dict[int, int] = {}
-
-    def model(self) -> _Combined:
-        """Return the program with these operations."""
-        changed = {v for op in self._program.ops if find_operator(op.kind).in_place for v in op.outputs}
-        waiting = list[tuple[int, Tag]]()
-        for op in self._program.ops:
-            if waiting and not find_operator(op.kind).pattern:
-                self._combine(waiting)
-                waiting = []
-            self._ops.append(op)
-            waiting += [(v, op.tag) for v in op.outputs if v in self._place and not self._stays(v, changed)]
-        self._combine(waiting)
-        outputs = tuple(self._instead.get(value, value) for value in self._program.outputs)
-        program = replace(
-            self._program,
-            types=tuple(self._types),
-            inputs=tuple(self._inputs),
-            ops=tuple(self._ops),
-            outputs=outputs,
-            names={},
-        )
-        return _Combined(program, self._instead)
-
-    def _stays(self, value: int, changed: set[int]) -> bool:
-        """Return whether an output with a batch axis was changed in place, so that each micro-batch has its own."""
-        return value in changed and self._joins(value)
-
-    def _joins(self, value: int) -> bool:
-        return self._model.role_of(self._pieces[self._place[value]]).batch_axis is not None
-
-    def _combine(self, waiting: Sequence[tuple[int, Tag]]) -> None:
-        for value, tag in sorted(waiting, key=lambda each: self._place[each[0]]):
-            joins = self._joins(value)
-            taken: tuple[int, ...] = (value,)
-            if not joins:
-                taken = (self._new(value), value)
-                self._inputs.append(taken[0])
-            made = self._instead[value] = self._new(value)
-            self._ops.append(Op(_JOIN if joins else _ADD, taken, (made,), (), replace(tag, name=_JOINING)))
-
-    def _new(self, like: int) -> int:
-        """Return a new value with the type of `like`."""
-        self._types.append(self._types[like])
-        return len(self._types) - 1
