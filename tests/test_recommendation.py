@@ -35,8 +35,7 @@ from tessel_core.strategies.order_times import StageTimes, counts_for, extrapola
 from tessel_core.strategies.recommendation import Candidate, Question, SearchRanges, recommend
 from tessel_core.strategies.searched_order import SEARCHED_PIPELINES, search_order, searched_orders
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_places, why_not
-from tessel_core.workbench.messages.recommendation import refusal
-from tessel_core.workbench.messages.searched_order import order_sentences
+from tessel_core.workbench.messages.recommendation import order_sentences, refusal
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tessel_core.cli.simulation_problem import listed, members
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError, find
-from tessel_core.exports.launch import LAUNCHERS, Job
+from tessel_core.exports.launch import LAUNCHERS, Job, Launcher
 from tessel_core.exports.recommendation import recommendation_document, searched_document
 from tessel_core.exports.table import export_for
 from tessel_core.formats import write_file
@@ -47,11 +47,11 @@ from tessel_core.sweeps.shared_search import recommend_shared
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.recommendation import (
     idle_sentence,
+    order_sentences,
     price_sentences,
     proof_sentences,
     refusal,
 )
-from tessel_core.workbench.messages.searched_order import order_sentences
 
 _Range = Annotated[
     str | None, typer.Option(metavar="RANGE", help="Values to try, such as 1,2,4 or 1..64x2 (doubling).")
@@ -207,31 +207,39 @@ def recommend(
     with _searcher(blocks, executor, workers) as searcher:
         found = solve(lambda control: searcher(question, control), "s", time_limit)
         half = _half(question, searcher, time_limit) if found.best else None
-    orders: tuple[SearchedOrder, ...] = ()
+    best, orders, tags = found.best, tuple[SearchedOrder, ...](), tuple[PriceTag, ...]()
     if order_seconds:
         orders = solve(lambda control: searched_orders(found, blocks, control, order_seconds), "s", time_limit)
-    if schedule_out is not None and orders:
-        write_file(schedule_out, export_for(schedule_out.name).made(orders[0].schedule, orders[0].report))
-    elif schedule_out is not None:
-        print_notes(str(schedule_out), ["not written: no order of a pipeline was searched"])
-    best = found.best
-    schedule = look_at(question, best, blocks).schedule if best else None
-    tags: tuple[PriceTag, ...] = ()
     if prices and best:
         tags = solve(lambda control: price_tags(question, best, control, blocks), "s", time_limit)
+    if schedule_out is not None:
+        _write_order(orders, schedule_out)
     if launcher is not None and out is not None and best is not None:
         searched = next((each.schedule for each in orders if each.is_shorter and each.candidate == best), None)
-        job = Job(short_name(model), family, spec, best.strategy, searched=searched)
-        if objection := launcher.objection(job):
-            raise InputError("--launch", objection)
-        written = launcher.write(job)
-        write_file(out, written.text.encode())
-        print_notes(str(out), written.left_out)
+        _write_launch(launcher, Job(short_name(model), family, spec, best.strategy, searched=searched), out)
+    schedule = look_at(question, best, blocks).schedule if best else None
     if json:
         print_json(recommendation_document(found, half, schedule, tags) | searched_document(found, orders))
     else:
         _show(found, half, orders, schedule, tags)
     raise typer.Exit(0 if best else 1)
+
+
+def _write_order(orders: Sequence[SearchedOrder], out: Path) -> None:
+    """Write the order with the shortest step, or a note that no order was searched."""
+    if orders:
+        write_file(out, export_for(out.name).made(orders[0].schedule, orders[0].report))
+    else:
+        print_notes(str(out), ["not written: no order of a pipeline was searched"])
+
+
+def _write_launch(launcher: Launcher, job: Job, out: Path) -> None:
+    """Write the launch file of a job.  Raises InputError if the framework cannot run the strategy."""
+    if objection := launcher.objection(job):
+        raise InputError("--launch", objection)
+    written = launcher.write(job)
+    write_file(out, written.text.encode())
+    print_notes(str(out), written.left_out)
 
 
 @contextmanager

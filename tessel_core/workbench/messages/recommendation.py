@@ -8,6 +8,7 @@ from tessel_core.inspection import Cause, IdleSplit, idle_causes
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.strategies.price_tags import LAYER, MORE_MEMORY_CHANGE, PriceTag
 from tessel_core.strategies.recommendation import TOO_LARGE, Candidate, Recommendation
+from tessel_core.strategies.searched_order import SearchedOrder
 from tessel_core.units import counted, show_memory, show_time
 from tessel_core.workbench.messages.idle import percent
 
@@ -89,9 +90,30 @@ def order_sentence(named: str, own: Schedule, report: ScheduleReport) -> str:
         said = f"In the order that the search found, the pipeline takes {show_time(found.makespan, unit)}, {shorter}"
         shortest = found.makespan
     bound = min(report.makespan_bound, shortest)
-    if bound == shortest:
-        return f"{said}. No order of these stages within memory is shorter."
-    return f"{said}. No order of these stages within memory takes less than {show_time(bound, unit)}."
+    return f"{said}. {_order_proof(bound == shortest, show_time(bound, unit))}"
+
+
+def order_sentences(orders: Sequence[SearchedOrder]) -> tuple[str, ...]:
+    """Return one line for each pipeline: the order that the search found, and the proof of its length."""
+    return tuple(
+        f"{each.candidate.strategy.summary}: {_searched(each)} {_order_proof(each.proved, show_time(each.bound, 's'))}"
+        for each in orders
+    )
+
+
+def _searched(order: SearchedOrder) -> str:
+    named = order.candidate.strategy.schedule
+    if not order.is_shorter:
+        return f"the search found no shorter order than {named}."
+    saved = show_time(order.named_makespan_s - order.makespan_s, "s")
+    step = show_time(order.latency, "s")
+    return f"a step takes {step} in the order that the search found, {saved} less than in {named}."
+
+
+def _order_proof(proved: bool, bound: str) -> str:
+    if proved:
+        return "No order of these stages within memory is shorter."
+    return f"No order of these stages within memory takes less than {bound}."
 
 
 def price_sentences(base: Candidate, tags: Sequence[PriceTag]) -> tuple[str, ...]:
