@@ -19,10 +19,12 @@ except InputError as error:
     complain(error)
 if question is not None:
     run = answer(question)
+    above = st.empty()  # progress has a place of its own: in that of an old answer, it would move the answer's columns
     if run is None:
         st.caption("Press *Find the fastest* to search every configuration of the ranges.")
     elif run.running:
-        watch(run, partial(show_progress, run))
+        with above.container():
+            watch(run, partial(show_progress, run))
     elif run.result is None:
         st.error(literal(run.complaint), icon=":material/error:")
     else:
