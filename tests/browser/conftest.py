@@ -1,4 +1,4 @@
-"""One Chromium and one running app a worker, and a fresh tab a test: any worker may take any test.
+"""Run the browser tests with one Chromium and one app per pytest worker. Each test gets a fresh tab.
 
 Tests share Chromium's caches and the process that runs the app's scripts, as the tabs of one person do: loading and
 compiling them anew takes a second. They share nothing that a page can keep.
@@ -18,25 +18,26 @@ from helpers.browser import PATIENCE_S, forget
 from helpers.looks import WATCH
 
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
-"""What a road that fails showed at its end is kept there, to look at."""
+"""If a test fails, its last screenshot is saved here."""
 SCREEN = {"width": 1280, "height": 800}
-"""The size that everything must fit."""
+"""Size of the window. Every page must fit."""
 SHARED = [
     *QUIET,
-    # All tabs of the app in one process, which leaves the other cores to servers and searches.
+    # All tabs run in one process, which leaves the other cores to servers and searches.
     "--process-per-site",
-    "--js-flags=--single-threaded --no-maglev --no-opt",  # no page lives long enough for optimising to pay
-    # With the first of these Chromium compiles all of Streamlit's scripts at every load, though its cache has them
-    # compiled.  This list replaces Playwright's; the others are the part of it that matters on one machine.
+    "--js-flags=--single-threaded --no-maglev --no-opt",  # no page lives long enough to gain from optimising
+    # With the first of these features, Chromium compiles all of Streamlit's scripts at every load, although its cache
+    # has them compiled. This list replaces Playwright's list. The other features are the entries of that list that
+    # matter here.
     "--disable-features=BackgroundResourceFetch,HttpsUpgrades,MediaRouter,PaintHolding",
 ]
 LITTLE_MS = 2000
-"""What Playwright waits for with so little patience it looks at ten times a second, and else only twice."""
+"""With a timeout below this, Playwright polls ten times per second, and otherwise only twice."""
 
 
 @pytest.fixture(scope="session")
 def context(tmp_path_factory):
-    """One Chromium for all tests, with a folder of its own."""
+    """Start one Chromium for all tests, with its own profile folder."""
     if os.environ.get("TESSEL_REQUIRE_BROWSER") != "1":
         pytest.importorskip("playwright", reason="playwright is not installed")
         if HEADLESS is None:
@@ -55,14 +56,14 @@ def context(tmp_path_factory):
             args=SHARED,
             viewport=SCREEN,
             accept_downloads=True,
-            reduced_motion="reduce",  # each frame of an animation is painted by the processor
+            reduced_motion="reduce",  # the processor paints each frame of an animation
         )
         yield context
         context.close()
 
 
 def _looking_often(act: Callable, wait_for: Callable) -> Callable:
-    """The same as `act`, once `wait_for` has found the element, or has found it as its `state` says."""
+    """Return `act`, which first waits with `wait_for` until the element exists, or is in the given `state`."""
     from playwright.sync_api import TimeoutError as NotYet
 
     @wraps(act)
@@ -81,9 +82,9 @@ def _looking_often(act: Callable, wait_for: Callable) -> Callable:
 
 @pytest.fixture(scope="session")
 def address(context, tmp_path_factory) -> Iterator[str]:
-    """The app in a process of its own, on a free loopback port, with a data folder of its own.
+    """Run the app in its own process, on a free loopback port, with its own data folder, and return its address.
 
-    The first tab stays there, so that Chromium's process for it never ends.
+    The first tab stays open, so that Chromium's process for it never ends.
     """
     with serve(tmp_path_factory.mktemp("data")) as (url, _):
         context.pages[0].goto(f"{url}/_stcore/health")
@@ -92,7 +93,7 @@ def address(context, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def page(context, address, request):
-    """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
+    """Return a fresh tab of that size. Any error of the page's script fails the test."""
     tab = context.new_page()
     tab.set_default_timeout(PATIENCE_S * 1000)
     tab.add_init_script(WATCH)

@@ -1,4 +1,4 @@
-"""The main road in a real Chromium: open, search, see, cancel, download, check."""
+"""The main steps of a user in a real Chromium: open, search, look, cancel, download, check."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FIRST_SCREEN = """() => {
     const ways = document.querySelector('.st-key-ways-on');
     return ways && ways.getBoundingClientRect().top < 680;
 }"""
-"""The question and the comparison are on the screen, and the ways on begin there."""
+"""Whether the question, the comparison and the first line below them are on the screen."""
 FIGURES_FILL_THEIR_COLUMNS = """() => [...document.querySelectorAll('.plot-container')].every(e =>
     Math.abs(e.closest('figure').clientWidth - e.querySelector('.main-svg').clientWidth) <= 1)"""
 
 
 def open_menu(page) -> None:
-    """The menu of files to take away."""
+    """Open the menu of files to download."""
     page.get_by_test_id("stPopover").filter(has_text="Export").locator("button").first.click()
 
 
@@ -40,20 +40,20 @@ def search(page) -> None:
 
 
 def ask_about(page, number: str) -> None:
-    """So many micro-batches, until the link says so."""
+    """Enter this number of micro-batches, and wait until the link contains it."""
     page.wait_for_function(IDLE)
     enter(page, "Micro-batches", number)
     page.wait_for_url(f"**n={number}**")
 
 
 def micro_batches(page, number: str) -> None:
-    """Wait until the page asks about so many."""
+    """Wait until the field *Micro-batches* shows this number."""
     fields = page.get_by_label("Micro-batches")
     equals(lambda: fields.evaluate_all("fields => fields.map(field => field.value)"), [number])
 
 
 def drawn(page, least: int) -> None:
-    """Wait until so many blocks are drawn in the pictures of the page."""
+    """Wait until the pictures of the page have at least this many blocks."""
     at_least(page.locator(".js-plotly-plot .bars .point path").count, least)
 
 
@@ -115,7 +115,7 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
 
 
 def test_the_switch_leads_to_the_steady_schedule_its_link_and_its_file(page, address: str) -> None:
-    """Four micro-batches of a K, of which no schedule that repeats is as short as the shortest."""
+    """The plan is a K with four micro-batches. Its shortest schedule is shorter than every schedule that repeats."""
     page.goto(f"{address}/schedule?sample=k-shape-4&n=4")
     search(page)
     page.get_by_text("Makespan proved optimal").wait_for()
@@ -144,7 +144,7 @@ def test_a_long_search_is_cancelled_and_keeps_its_best(page, address: str) -> No
     page.get_by_text("Elapsed").wait_for(state="detached")
 
 
-@pytest.mark.more  # the killed server's link finds the same, and a reload of the page without a browser
+@pytest.mark.more  # the link of the killed server leads to the same, and so does a reload of the page without a browser
 def test_a_reload_finds_edits_and_answer(page, address: str) -> None:
     page.goto(f"{address}/schedule?sample=v-shape-4&n=6")
     ask_about(page, "7")
@@ -165,7 +165,10 @@ def type_into_first_block(page, column: float, text: str) -> None:
     editor = page.locator("#portal :is(input, textarea)")
 
     def open_cell() -> None:
-        """No second double click where the editor only opened late: it covers the cell, and `table.dblclick` waits."""
+        """Double-click until the editor is open.
+
+        An open editor covers the cell, so a second double click would wait forever.
+        """
         if not editor.count():
             table.scroll_into_view_if_needed()
             box = table.bounding_box()
@@ -179,7 +182,7 @@ def type_into_first_block(page, column: float, text: str) -> None:
 
 
 def test_an_edit_in_the_table_reaches_the_plan(page, address: str) -> None:
-    """Even when Search is pressed with the cell still open."""
+    """This also holds if Search is pressed while the cell is still open."""
     page.goto(f"{address}/schedule?sample=v-shape-4&n=6")
     type_into_first_block(page, 0.66, "5")
     search(page)
@@ -199,7 +202,7 @@ def test_an_invalid_edit_says_so_and_keeps_the_picture(page, address: str) -> No
 
 @pytest.fixture(scope="module")
 def report_page(tmp_path_factory) -> Path:
-    """A report whose plan has an attack for a name, as a file."""
+    """Return a report file whose plan has a script as its name."""
     plan = replace(load_sample("m-shape-4"), name="<script>alert(1)</script>")
     report = solve_schedule("tessel", plan, 6)
     assert report.solution is not None
@@ -232,7 +235,7 @@ def test_a_report_opens_offline_on_both_grounds(context, report_page: Path) -> N
 
 
 def contrast(tab, part: str) -> float:
-    """Contrast of the first such element's ink with the page's ground."""
+    """Return the contrast between the ink of the first such element and the background of the page."""
     colours = tab.locator(part).first.evaluate(
         "e => [getComputedStyle(e)[e instanceof SVGElement ? 'fill' : 'color'],"
         " getComputedStyle(document.body).backgroundColor]"
@@ -242,14 +245,14 @@ def contrast(tab, part: str) -> float:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of "rgb(r, g, b)" [WCAG 2.2]."""
+    """Return the relative luminance of "rgb(r, g, b)" [WCAG 2.2]."""
     channels = (int(value) / 255 for value in re.findall(r"\d+", colour)[:3])
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def exported(page) -> Workspace:
-    """The workspace as the menu hands it out."""
+    """Return the workspace that the menu downloads."""
     menu = page.get_by_test_id("stPopover").filter(has_text="Workspace").get_by_role("button").first
     menu.click()
     file = Path(download(page, "Export").path())
@@ -280,7 +283,7 @@ def test_undo_takes_an_edit_back_in_the_table_even_after_a_reload(page, address:
 
 
 def test_a_killed_server_loses_nothing_and_its_links_open_again(page, tmp_path: Path) -> None:
-    """The very first request to a server may be for a page, which Streamlit would run without the app around it."""
+    """The first request to a server may be for a page. Streamlit would run that page without the app around it."""
     with serve(tmp_path) as (url, server):
         page.goto(f"{url}/schedule?sample=m-shape-4&n=12&max-unroll=3")
         micro_batches(page, "12")
@@ -315,14 +318,14 @@ def test_two_tabs_on_one_workspace_lose_nothing(page, address: str) -> None:
 
 
 def test_the_comparison_road(page, address: str) -> None:
-    """Add what is looked at, add others, see them on one axis, zoom to a phase, choose a reference, reload."""
+    """Add the open schedule and others, see them on one axis, zoom to a phase, choose a reference, reload."""
     page.goto(f"{address}/schedule?sample=v-shape-4&scheduler=sequential&n=8")
     press(page, "Add to Compare")
     page.get_by_role("button", name="On Compare").wait_for()
     go(page, "Compare")
     page.get_by_test_id("stBaseButton-primary").filter(has_text="Add").click()
     panels = page.locator(".timeline .heading")
-    equals(panels.count, 6)  # sequential, and the proposed 1F1B, GPipe, PipeDream, lists and Tessel
+    equals(panels.count, 6)  # sequential, and the suggestions 1F1B, GPipe, PipeDream, list scheduling and Tessel
     for end in ("44 steps", "128 steps"):
         panels.filter(has_text=end).first.wait_for()
     page.locator(".timeline[data-view='0 128']").wait_for()

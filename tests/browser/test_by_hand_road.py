@@ -1,4 +1,4 @@
-"""Plans and schedules changed by hand in a real Chromium: dragged, refused, pinned, completed, undone."""
+"""Edit plans and schedules by hand in a real Chromium: drag, be refused, pin, complete, undo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rest(page) -> None:
 
 @pytest.fixture
 def plan(page, address: str):
-    """The plan of four stages beside its schedule."""
+    """Open the plan of four stages beside its schedule."""
     page.set_viewport_size({"width": 1440, "height": 1100})
     page.goto(f"{address}/schedule?sample=v-shape-4&n=8&view=schedule")
     page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
@@ -29,7 +29,7 @@ def plan(page, address: str):
     page.get_by_test_id("stMain").get_by_text("Plan", exact=True).click()
     page.get_by_text("Its schedule").wait_for()
     canvas(page, 1).wait_for()
-    soon(lambda: told(canvas(page).get_attribute("aria-label"), "Timeline of 8 blocks"))  # not the one before
+    soon(lambda: told(canvas(page).get_attribute("aria-label"), "Timeline of 8 blocks"))  # not the previous one
     rest(page)
     return page
 
@@ -43,13 +43,13 @@ def test_a_stage_is_dragged_to_another_device_and_its_schedule_follows(plan) -> 
     page.mouse.up()
     soon(lambda: followed(page, before))
     page.wait_for_function(IDLE)
-    says(page, "F1", "gpu2")  # what was dragged is selected
+    says(page, "F1", "gpu2")  # the dragged block is selected
     page.keyboard.press("Control+z")
     equals(lambda: [digest(page), digest(page, 1)], before)
 
 
 def followed(page, before: list[str]) -> None:
-    """The schedule of the changed plan; or the one before, pale, where a busy machine took too long for that."""
+    """Assert that the changed plan has a new schedule. A slow machine may show the previous one in pale."""
     assert digest(page) not in before
     pale = page.get_by_test_id("timeline").nth(1).get_attribute("data-of") == "past"
     assert (digest(page, 1) not in before) is not pale
@@ -71,7 +71,7 @@ def what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(page) -> None:
 
 
 def a_capacity_is_dragged(page) -> None:
-    """The line of gpu1, which lies at the top of its lane of memory."""
+    """Drag the capacity line of gpu1, which lies at the top of its memory lane."""
     x, y = at(page, 8, 4, 16)[0], canvas(page).bounding_box()["y"] + LANES + 4 * LANE + 30 + 24 + 2
     drag(page, (x, y), (x, y + 10), drop=False)
     equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "gpu1: at most 2 slots (was 4 slots)")
@@ -112,7 +112,7 @@ def says(page, *parts: str) -> None:
 
 @pytest.fixture
 def schedule(page, address: str):
-    """Eight micro-batches on four devices, 44 steps, to be changed by hand."""
+    """Open a schedule of eight micro-batches on four devices, 44 steps long, to change by hand."""
     page.set_viewport_size({"width": 1440, "height": 1200})
     page.goto(f"{address}/schedule?sample=v-shape-4&n=8&scheduler=1f1b&view=schedule")
     page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
@@ -158,7 +158,7 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
 
 
 def two_runs_swap(page) -> None:
-    """The first two of device 0: refused for what one needs of the other, made for others, undone."""
+    """Swap the first two runs of device 0: refused while one needs the other, accepted for other runs, then undone."""
     tip, before = page.locator(".timeline .tip:visible"), digest(page)
     drag(page, at(page, 0.5, 0, 44), at(page, 1.5, 0, 44), drop=False)
     equals(tip.inner_text, "swaps places with F0 of 1")

@@ -1,4 +1,4 @@
-"""Rows of Compare in a real Chromium: added at once, named, dragged, moved by keys, cleared, and all brought back."""
+"""Rows of Compare in a real Chromium: added together, named, dragged, moved by keys, cleared, and restored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
     page.wait_for_function(IDLE)
     looks_right(page, "Compare", came=False)
     step(page, "Undo")
-    page.get_by_text("Nothing to compare yet").wait_for()  # all four were one step
+    page.get_by_text("Nothing to compare yet").wait_for()  # all four were one step of undo
     step(page, "Redo")
     canvas(page, 3).wait_for()
     usual = ["Tessel search", "List scheduling", "1F1B+", "GPipe"]
@@ -33,7 +33,7 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
     equals(lambda: listed(page), dragged)
     equals(lambda: drawn(page), dragged)
     page.wait_for_function(IDLE)
-    page.keyboard.press("Control+z")  # one step, which the list follows
+    page.keyboard.press("Control+z")  # one step of undo, which the list follows
     equals(lambda: listed(page), usual)
     equals(lambda: drawn(page), usual)
 
@@ -59,7 +59,7 @@ def test_rows_are_dragged_named_and_cleared_and_undo_brings_them_back(page, addr
 
 
 def arrange(page) -> None:
-    """Open the list."""
+    """Open the list *Arrange*."""
     page.get_by_test_id("stPopover").filter(has_text="Arrange").get_by_role("button").first.click()
     page.locator(".pairs li").nth(3).wait_for()
 
@@ -71,12 +71,12 @@ def step(page, label: str) -> None:
 
 
 def listed(page) -> list[str]:
-    """Names in the list under *Arrange*."""
+    """Return the names in the list under *Arrange*."""
     return [name.split(",")[0] for name in page.locator(".pairs input").evaluate_all("all => all.map((e) => e.value)")]
 
 
 def drawn(page) -> list[str]:
-    """Titles of the timelines."""
+    """Return the titles of the timelines."""
     titles = page.locator(".timeline .heading .name").all_inner_texts()
     return [title.split(",")[0] for title in titles]
 

@@ -1,4 +1,4 @@
-"""From a file on this machine to its placement, with sizes, a mesh and samples chosen on the way."""
+"""From a file on this machine to its placement: choose sizes, a mesh and samples on the way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.onnx_models import mlp
 
 
 def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address: str, tmp_path: Path) -> None:
-    """What is asked for stands under the field; a mesh that is chosen here is there; the sizes are asked for again."""
+    """Questions about the model stand below its field. The chosen mesh is used, and the sizes can be changed later."""
     path = tmp_path / "model.onnx"
     path.write_bytes(mlp().SerializeToString())
     page.goto(f"{address}/graph")
@@ -45,7 +45,7 @@ def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address:
     press(page, "Schedule this")
     page.wait_for_url("**/schedule**view=plan**")
     page.wait_for_function(IDLE)
-    for before in ("placement", "graph"):  # neither button has made a step of its own
+    for before in ("placement", "graph"):  # neither button has made a step of undo
         page.go_back()
         page.wait_for_url(f"**/{before}?**")
         page.wait_for_function(IDLE)
@@ -60,7 +60,7 @@ def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address:
 
 
 def test_samples_stand_in_groups_with_pictures(page, address: str) -> None:
-    """A radio button each: a click chooses, arrow keys go on, and another group has others."""
+    """Samples are radio buttons: a click chooses, arrow keys move on, and another group shows other samples."""
     page.goto(address)
     gallery = page.locator(".gallery").first
     equals(lambda: gallery.locator("svg").count(), 8)

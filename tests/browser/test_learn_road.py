@@ -1,4 +1,4 @@
-"""The course in a real Chromium: a level by keyboard and by mouse, its rules, the coach, and what is kept."""
+"""The course in a real Chromium: a level by keyboard and by mouse, its rules, the coach, and saved progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
     page.goto(f"{address}/learn?level=1")
     begun(page)
     page.locator(".board .chip.lit").first.focus()
-    for count in range(1, 4):  # the next lit run gets the focus
+    for count in range(1, 4):  # the next highlighted run gets the focus
         page.keyboard.press("Enter")
         equals(lambda: placed(page), count)
         page.locator(".board .chip.lit").first.focus()
@@ -48,17 +48,17 @@ def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
     page.go_back()
     page.wait_for_url("**level=1**")
     equals(lambda: placed(page), 4)
-    again = page.context.new_page()  # the browser knows, without the link
+    again = page.context.new_page()  # the browser remembers it without the link
     again.goto(f"{address}/learn?level=1")
     again.locator(".board[data-placed='4']").wait_for()
 
 
 def test_a_block_is_stamped_across(page, address: str) -> None:
-    """By keyboard: refused with the rule, then too late, then as the coach does it; kept."""
+    """By keyboard: refused with the rule, then placed too late, then as the coach suggests. The result is saved."""
     page.goto(f"{address}/learn?level=9")
     begun(page)
     period, copies = page.locator(".board input"), page.locator(".board .stamp")
-    for number in range(8):  # each block of micro-batch 0, one after the other
+    for number in range(8):  # each block of micro-batch 0, one after another
         page.locator(".board .chip[data-run$=' 0'].lit").last.focus()
         page.keyboard.press("Enter")
         equals(lambda: placed(page), number + 1)
@@ -105,7 +105,7 @@ def test_runs_are_dragged_refused_moved_and_completed(page, address: str) -> Non
     run.focus()
     page.keyboard.press("ArrowLeft")
     equals(lambda: line(page), "F0 of micro-batch 1 starts at 2.")
-    press(page, "Step")  # the schedule that was searched begins otherwise: the coach has to think
+    press(page, "Step")  # the searched schedule begins differently, so the coach has to compute
     equals(lambda: placed(page), 3)
     press(page, "Finish")
     equals(lambda: placed(page), 16)
@@ -129,7 +129,7 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
         if deck is not page:
             deck.context.set_offline(True)
             deck.goto(file.as_uri())
-        deck.bring_to_front()  # a tab behind another is not granted the screen
+        deck.bring_to_front()  # a background tab may not enter full screen
         slides = deck.locator(".slides")
         slides.focus()
         for key, number in (("ArrowRight", "2"), ("PageDown", "3"), ("PageUp", "2"), ("End", "8"), ("Home", "1")):
@@ -138,15 +138,15 @@ def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_pat
         slides.locator(".timeline[data-painted]").wait_for()
         slides.press(" ")
         slides.locator(".story p").first.wait_for()
-        for times, full in ((2, False), (1, True), (1, False)):  # the second press comes before the screen is granted
-            for _ in range(times):  # real presses: the full screen is granted to nothing else
+        for times, full in ((2, False), (1, True), (1, False)):  # the second press comes before full screen is granted
+            for _ in range(times):  # real presses, because full screen is granted to nothing else
                 slides.press("f")
             deck.wait_for_timeout(100)
             equals(partial(slides.evaluate, FULL), [full, full])
         assert len(re.findall(rb"/Type /Page\b", deck.pdf())) == 8, "every slide on a page of its own, and nothing else"
     deck.clock.install()
     press(deck, "Play through")
-    for number in range(2, 9):  # each for the time that it takes to read
+    for number in range(2, 9):  # each for its reading time
         deck.locator(f".slides[data-going][data-slide='{number - 1}']").wait_for()
         deck.clock.fast_forward(40_000)
     deck.locator(".slides[data-going][data-slide='8']").wait_for()

@@ -1,4 +1,4 @@
-"""The plan of a schedule by keys; how the other pages look is seen where the roads come by."""
+"""Visit the plan of a schedule by keyboard. Other browser tests check the looks of the other pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from helpers.looks import UNSEEN_FOCUS, looks_right
 
 
 def test_a_plan_looks_right_and_the_focus_is_seen(page, address: str) -> None:
-    """Whatever the tab key comes to looks another way while it has the focus."""
+    """Every element that the Tab key reaches looks different while it has the focus."""
     page.goto(f"{address}/schedule?sample=v-shape-4&n=8&view=plan")
     page.get_by_text("One micro-batch alone").wait_for()
     page.locator(".timeline[data-painted] canvas.over").first.wait_for()

@@ -1,4 +1,4 @@
-"""A noun in a notebook's output: its frame draws the timeline and asks for nothing."""
+"""An object shown in a notebook: its frame draws the timeline and loads nothing."""
 
 from __future__ import annotations
 

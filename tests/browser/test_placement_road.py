@@ -1,4 +1,4 @@
-"""From a network to its schedule in a real Chromium: upload, place, move what a box selects, undo, schedule."""
+"""From a network to its schedule in a real Chromium: upload, place, move a selection, undo, schedule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wait_for_another(page, load: str) -> None:
 
 
 def drag_in_the_lanes(page, best: str) -> None:
-    """Refused before the drop; moved, and answered at once; moved on by keys; undone."""
+    """Drag in the lanes: a refusal before the drop, a move with an immediate answer, a move by keys, and undo."""
     tip, verdict = page.locator(".timeline .tip:visible"), page.locator(".timeline .verdict")
     page.wait_for_function(IDLE)
     canvas(page).scroll_into_view_if_needed()
@@ -61,7 +61,7 @@ def drag_in_the_lanes(page, best: str) -> None:
 
 
 def fill_the_table(page, best: str) -> None:
-    """By keys, to the load that was proved; then what contiguity costs."""
+    """Fill the table by keyboard, up to the proved load, then up to the cost of contiguity."""
     page.get_by_text("Step by step", exact=True).click()
     table, line = page.locator(".filling"), page.locator(".filling .line")
     table.get_by_role("button", name="Step").focus()
@@ -69,7 +69,7 @@ def fill_the_table(page, best: str) -> None:
         page.keyboard.press(key)
         equals(lambda: table.get_attribute("data-filled"), str(filled))
     told(line.inner_text(), rf"^The whole graph takes {best} on 8 devices, and every cut was tried\.")
-    known = page.locator(".filling section").nth(1)  # where another road has asked already
+    known = page.locator(".filling section").nth(1)  # another test may have asked already
     page.get_by_role("button", name="Break contiguity").or_(known).first.click()
     table.get_by_text("Any sets", exact=True).wait_for()
     equals(lambda: table.get_attribute("data-filled"), "144")
@@ -82,14 +82,14 @@ def told(text: str, pattern: str) -> None:
 
 
 def click_mark(page) -> None:
-    """In the middle of the window: links lie over its top, and the ground over all marks takes the click."""
+    """Click a mark in the middle of the window. Links cover the top, and the background takes clicks on marks."""
     mark = page.locator(f"{DRAWING} .scatterlayer .point").first
     mark.evaluate("element => element.scrollIntoView({block: 'center'})")
     mark.click(force=True)
 
 
 def drag_box(page) -> None:
-    """Over the whole drawing."""
+    """Drag a box over the whole drawing."""
     picture = page.locator(f"{DRAWING} .nsewdrag").first
     picture.scroll_into_view_if_needed()
     picture.hover()
@@ -122,7 +122,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     drag_in_the_lanes(page, best)
     fill_the_table(page, best)
     click_mark(page)
-    page.get_by_text(re.compile(r"^[12] selected")).wait_for()  # an operator, and its backward one where it shares
+    page.get_by_text(re.compile(r"^[12] selected")).wait_for()  # an operator and its backward one
     drag_box(page)
     page.get_by_text(f"{len(graph.operators)} selected").wait_for()
     press(page, "Move")
@@ -156,7 +156,7 @@ def test_an_edited_mesh_is_what_its_file_says(page, address: str, tmp_path: Path
     assert mesh.same_node_link.bandwidth == 1e11
 
 
-@pytest.mark.more  # of smaller networks that is one of the rules of how pages look
+@pytest.mark.more  # in smaller networks this is one of the rules of looks_right
 @pytest.mark.parametrize("name", ["graph", "mesh", "placement"])
 def test_nothing_is_wider_than_the_screen(page, address: str, name: str) -> None:
     page.goto(f"{address}/{name}?graph=gpt2-small-inference")

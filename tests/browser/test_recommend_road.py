@@ -1,4 +1,4 @@
-"""From Start to a launch file in a real Chromium: ask for the fastest strategy, and take its settings."""
+"""From Start to a launch file in a real Chromium: ask for the fastest strategy, and download its settings."""
 
 from __future__ import annotations
 

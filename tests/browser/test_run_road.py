@@ -1,4 +1,4 @@
-"""A recorded run in the browser: laid over what was predicted, asked about, kept, and searched again with."""
+"""A recorded run in the browser: drawn over its prediction, explained, saved, and used for a new search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_recorded_run_is_seen_asked_about_kept_and_searched_again(page, addres
     lanes = page.locator(DRAWN).first.bounding_box()
     page.mouse.click(lanes["x"] + lanes["width"] * 0.5, lanes["y"] + lanes["height"] * 0.45)
     page.get_by_text("than predicted.").first.wait_for()
-    page.reload()  # what jumps is looked at here: from a busy machine the page comes too late to count as the file's
+    page.reload()  # check here: on a busy machine, the page comes too late to count as caused by input
     page.locator(DRAWN).first.wait_for()
     looks_right(page, "Run")
     press(page, "Search again with measured durations")

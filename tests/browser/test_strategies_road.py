@@ -1,4 +1,4 @@
-"""From ranges to a schedule in a real Chromium: ask, click a point, look at its program, schedule its pipeline."""
+"""From ranges to a schedule in a real Chromium: ask, click a point, open its program, schedule its pipeline."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ POINT = """index => {
     return {x: ground.x + layout.xaxis.d2p(points.x[index]), y: ground.y + layout.yaxis.d2p(points.y[index]),
             number: points.customdata[index][0], strategy: points.customdata[index][1]};
 }"""
-"""Where a point of the first picture is on the screen, and which configuration it is."""
+"""Screen position of a point of the first picture, and the number of its configuration."""
 
 
 def write(page, label: str, text: str, count: str) -> None:
-    """Into a field, until so many configurations have been swept."""
+    """Enter text into a field, and wait until this many configurations have been timed."""
     enter(page, label, text)
     page.get_by_text(f"{count} configurations on").wait_for()
 
 
 def wait_for_strategy(page, strategy: str) -> None:
-    """Until it is the one that is looked at closely."""
+    """Wait until the details are those of this strategy."""
     shown = "text => [...document.querySelectorAll('[role=combobox]')].some(e => e.value?.startsWith(text))"
     page.wait_for_function(shown, arg=f"D/H/P/K {strategy}")
 
 
 def wait_for_program(page, strategy: str) -> None:
-    """Until all of the strategy's program is shown."""
+    """Wait until the whole program of the strategy is shown."""
     page.get_by_text(re.compile(rf"D/H/P/K {re.escape(strategy)}")).first.wait_for()
     page.get_by_text("Time and its formula").wait_for()
     page.get_by_text(re.compile("÷")).first.wait_for()
@@ -44,7 +44,7 @@ def counted(page) -> str:
 
 
 def rows_of_degrees(page) -> int:
-    """How many rows the fields of the degrees stand in."""
+    """Return the number of rows in which the fields of the degrees stand."""
     labels = ("Replicas D", "Tensor H", "Stages P", "Micro-batches K")
     boxes = [page.get_by_role("textbox", name=label, exact=True).bounding_box() for label in labels]
     return len({box["y"] for box in boxes})
@@ -72,11 +72,11 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     wait_for_program(page, point["strategy"])
 
     def ask_the_first() -> None:
-        """Nothing is hit where the page still moves, or is scrolled down as the page before was."""
+        """Ask the first question. Wait until the page is still and scrolled to the top, so that clicks hit."""
         page.wait_for_function(IDLE)
         canvas(page).scroll_into_view_if_needed()
         x, y = at(page, 0, 0, 1)
-        page.mouse.click(x + 2, y - 0.3 * LANE)  # many devices have lower lanes
+        page.mouse.click(x + 2, y - 0.3 * LANE)  # lanes are lower if there are many devices
         page.locator(".timeline[data-selected=run]").wait_for(timeout=5000)
 
     ask_the_first()
@@ -119,4 +119,4 @@ def test_a_program_goes_out_and_comes_back(page, address: str, tmp_path: Path) -
     bad.write_text("program bad\n%y: fp32[4]@1 = relu(%x)\nreturn %y")
     page.locator("input[type=file]").set_input_files(str(bad))
     page.get_by_text("bad.txt: ").first.wait_for()
-    page.get_by_text(f"{operations:,} operations").wait_for()  # what was there stays
+    page.get_by_text(f"{operations:,} operations").wait_for()  # the earlier points stay

@@ -1,4 +1,4 @@
-"""The timeline in a real Chromium: zoom, pan, select, walk, reload; narrow windows, odd names, and where it fails."""
+"""The timeline in a real Chromium: zoom, pan, select, walk, reload, narrow windows, odd names, and errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 
 WHOLE = (0.0, 60.0)
-"""Twelve micro-batches of 1F1B on four devices."""
+"""View of a whole schedule: twelve micro-batches of 1F1B on four devices."""
 MARKUP = "<img src=x onerror=alert(1)>"
 
 SAYS = "state => void (document.querySelector('[data-testid=stApp]').dataset.testScriptState = state)"
-"""Has the page say that its script is in this state."""
+"""Make the page report that its script is in this state."""
 NO_CANVAS = """
 const draws = HTMLCanvasElement.prototype.getContext;
 HTMLCanvasElement.prototype.getContext = function (...how) {
@@ -41,13 +41,13 @@ def canvas(page):
 
 
 def view(page) -> tuple[float, float]:
-    """The ticks that are seen."""
+    """Return the ticks in view."""
     begin, end = (timeline(page).get_attribute("data-view") or "nan nan").split()
     return float(begin), float(end)
 
 
 def lane(page, device: int, share: float) -> tuple[float, float]:
-    """A point in the lane of a device, at a share of its length."""
+    """Return a point in the lane of a device, at a share of its length."""
     box = canvas(page).bounding_box()
     left = min(118, max(44, 0.16 * box["width"]))
     return box["x"] + left + share * (box["width"] - left - 10), box["y"] + 74 + 30 * (device + 0.5)
@@ -58,7 +58,7 @@ def card(page) -> str:
 
 
 def told(page, *parts: str) -> None:
-    """Wait until the card tells all of this."""
+    """Wait until the card contains all of these texts."""
 
     def check() -> None:
         text = card(page)
@@ -68,7 +68,7 @@ def told(page, *parts: str) -> None:
 
 
 class Line:
-    """The connection of a page, to be opened after this, with its server; it can be cut and mended."""
+    """The connection of a page with its server, which a test can cut and restore. Create it before the page opens."""
 
     def __init__(self, page) -> None:
         self._cut = False
@@ -93,7 +93,7 @@ class Line:
 
 
 def connected(page) -> bool:
-    """What the page knows of its connection."""
+    """Return whether the page believes that it is connected."""
     return page.get_by_test_id("stApp").get_attribute("data-test-connection-state") == "CONNECTED"
 
 
@@ -104,7 +104,7 @@ def line(page) -> Line:
 
 @pytest.fixture
 def answered(page, address: str):
-    """1F1B of twelve micro-batches, found and drawn."""
+    """Open 1F1B with twelve micro-batches, and wait until it is drawn."""
     page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
     page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     canvas(page).wait_for()
@@ -131,7 +131,7 @@ def zoom_and_pan_by_wheel_drag_and_keys(page) -> None:
     soon(lambda: in_order(0, view(page)[0], 30, view(page)[1], 60))
     near = view(page)
     page.mouse.wheel(0, 60)
-    equals(lambda: view(page), near)  # the plain wheel scrolls the page
+    equals(lambda: view(page), near)  # a wheel without modifier keys scrolls the page
     canvas(page).scroll_into_view_if_needed()
     page.keyboard.down("Shift")
     page.mouse.move(*lane(page, 1, 0.6))
@@ -152,7 +152,7 @@ def zoom_and_pan_by_wheel_drag_and_keys(page) -> None:
 
 
 def in_order(*numbers: float) -> None:
-    """Each below the next."""
+    """Assert that the numbers increase."""
     assert list(numbers) == sorted(set(numbers)), numbers
 
 
@@ -223,7 +223,7 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     equals(lambda: page.locator(".timeline .choices select").nth(1).input_value(), "held")
     page.wait_for_url(re.compile(r"at=0\.0&colour=block&lanes=held&marks=0-1$"))
     canvas(page).focus()
-    page.keyboard.press("m")  # the mark is there, so this takes it away
+    page.keyboard.press("m")  # the mark is there, so this removes it
     page.wait_for_url(re.compile("lanes=held$"))
     looks_right(page, "Schedule")
 
@@ -235,7 +235,7 @@ def test_a_range_may_be_dragged_while_the_connection_is_lost(line: Line, answere
     page.mouse.move(*lane(page, 1, 30 / 60), steps=3)
     line.cut()
     equals(lambda: connected(page), False)
-    page.evaluate(SAYS, "running")  # as where the connection was lost before the run had ended
+    page.evaluate(SAYS, "running")  # as if the connection was lost before the end of the run
     page.mouse.move(*lane(page, 1, 40 / 60), steps=3)
     page.mouse.up()
     told(page, "Range", "20 – 40 steps")
@@ -251,7 +251,7 @@ def test_a_range_may_be_dragged_while_the_connection_is_lost(line: Line, answere
 
 
 def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> None:
-    """With a number of micro-batches that no other road asks for, whose answer may be kept."""
+    """No other test uses this number of micro-batches, so its answer cannot be stored already."""
     page = answered
     page.mouse.click(*lane(page, 0, 0.5 / 60))
     page.wait_for_url(re.compile(r"at=0\.0"))
@@ -266,7 +266,7 @@ def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> N
 
 
 def shown(context, schedule: Schedule, width: int = 1280, theme: str = "light", setup: str = ""):
-    """The timeline in a page of its own, which asks for nothing and shows no dialog."""
+    """Show the timeline on a page of its own, which loads nothing and opens no dialog."""
     tab = context.new_page()
     tab.set_viewport_size({"width": width, "height": 900})
     tab.troubles = []
@@ -281,7 +281,7 @@ def shown(context, schedule: Schedule, width: int = 1280, theme: str = "light", 
 
 
 def odd(name: str) -> Schedule:
-    """Two blocks and a device of this name."""
+    """Return a schedule of two blocks on a device of this name."""
     blocks = tuple(Block(f"{name}{i}", kind, (0,), 2, 1 - 2 * i) for i, kind in enumerate(list(BlockKind)[:2]))
     plan = MicroBatchPlan("odd", (PlanDevice(name, 1),), blocks, (Dependency(f"{name}0", f"{name}1"),))
     found = solve_schedule("sequential", plan, 3).drawable
@@ -395,12 +395,12 @@ def test_what_a_hand_holds_stays_in_it_until_another_schedule_comes(context) -> 
     show_other(tab, timeline_data([("", few)], look=look))
     drag(tab, lane(tab, 1, 1.5 / 16), lane(tab, 2, 1.5 / 16), drop=False)
     equals(tip.inner_text, "F1, B1 to gpu2")
-    show_other(tab, timeline_data([("", few)], look=look))  # as every run of the page does
+    show_other(tab, timeline_data([("", few)], look=look))  # as every rerun of the page does
     tab.mouse.move(*lane(tab, 3, 1.5 / 16))
     equals(tip.inner_text, "F1, B1 to gpu3")
     show_other(tab, timeline_data([("", many)]))
     tab.mouse.move(*lane(tab, 1, 0.5))
-    equals(lambda: [" to gpu" in each for each in tip.all_inner_texts()], [False])  # of what is pointed at
+    equals(lambda: [" to gpu" in each for each in tip.all_inner_texts()], [False])  # of the block under the pointer
     tab.mouse.up()
     assert tab.troubles == []
 
@@ -445,7 +445,7 @@ def test_schedules_under_each_other_are_seen_at_one_time(page, address: str) -> 
     page.goto(f"{address}/compare?sample=m-shape-4&n=12")
     page.get_by_role("button", name="Add", exact=True).click()
     at_least(canvas(page).count, 4)
-    equals(page.locator(".timeline .heading .over-capacity:visible").count, 1)  # GPipe's
+    equals(page.locator(".timeline .heading .over-capacity:visible").count, 1)  # of GPipe
     end = view(page)[1]
     canvas(page).nth(2).scroll_into_view_if_needed()
     third = canvas(page).nth(2).bounding_box()
@@ -469,7 +469,7 @@ def test_schedules_under_each_other_are_seen_at_one_time(page, address: str) -> 
 
 
 def touch(tab, kind: str, *points: tuple[float, float]) -> None:
-    """What a screen that is touched says."""
+    """Send the events of a touch screen."""
     tab.session.send(
         "Input.dispatchTouchEvent",
         {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]},

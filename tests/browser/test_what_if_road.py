@@ -1,4 +1,4 @@
-"""What if in a real Chromium: a slider moves and the schedules follow, a map is solved, and a cell opens."""
+"""*What if* in a real Chromium: a slider moves and the schedules follow, a map is solved, and a cell opens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_slider_redraws_while_it_moves_and_a_cell_of_the_map_opens(page, addre
     page.wait_for_url("**&if=backward%3A4%2F3**")
     soon(lambda: drawn_anew(timeline, before))
     spoken(page, r"^Tessel search, v-shape-4; List scheduling, .* tie: 55 steps\.$")
-    equals(lambda: timeline.get_attribute("data-of"), "present")  # the searches have followed, at rest
+    equals(lambda: timeline.get_attribute("data-of"), "present")  # the searches have followed
     page.keyboard.press("Control+z")
     equals(lambda: said(backward), "3 : 1")
     soon(lambda: drawn_as(timeline, before))
@@ -48,7 +48,7 @@ def test_a_slider_redraws_while_it_moves_and_a_cell_of_the_map_opens(page, addre
 
 
 def spoken(page, sentence: str) -> None:
-    """Who wins."""
+    """Return the sentence that names the winner."""
     page.locator("strong", has_text=re.compile(sentence)).first.wait_for()
 
 

@@ -1,4 +1,4 @@
-"""The app without a browser, through Streamlit's own test runner."""
+"""Run the app without a browser, with Streamlit's own test runner."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ APP = str(Path(__file__).resolve().parents[2] / "app.py")
 
 
 class App:
-    """One browser tab, in the words of a person who uses it."""
+    """One browser tab, described by the actions of a user."""
 
     def __init__(self, page: str = "", **address: str) -> None:
         self.test = AppTest.from_file(APP, default_timeout=30)
@@ -46,7 +46,7 @@ class App:
 
     @classmethod
     def on(cls, page: str, work: Workspace) -> App:
-        """The page on a workspace like this one: one run, where answering its forms anew takes two and more."""
+        """Open a page on a copy of this workspace. This takes one run, and filling in the forms would take several."""
         token = new_token()
         find_store().workspaces.create(workspace_file(work), token)
         return cls(page, work=token)
@@ -61,7 +61,7 @@ class App:
         return self.run()
 
     def place(self) -> App:
-        """Presses Place and waits for the answer."""
+        """Press Place and wait for the answer."""
         self.press("Place")
         return self.wait(lambda: "Phase" not in self.numbers())
 
@@ -85,7 +85,7 @@ class App:
 
     @property
     def kept(self) -> list[str]:
-        """The names of all workspaces that the store has."""
+        """Names of all workspaces in the store."""
         return [kept.name for kept in find_store().workspaces.all()]
 
     def press(self, label: str) -> App:
@@ -100,7 +100,10 @@ class App:
         return self.run()
 
     def pick(self, gallery: str, name: str) -> App:
-        """Choose a sample; the browser tells which, and Streamlit's test runner has none."""
+        """Choose a sample from a gallery.
+
+        The test runner has no browser, so this sets the state that a browser would send.
+        """
         (family,) = {each.family for each in (*list_samples(), *list_graphs()) if each.name == name}
         self.choose(f"{gallery}, group", family)
         self.test.session_state[f"gallery-{gallery}"] = {"chosen": name}
@@ -112,23 +115,26 @@ class App:
 
     @property
     def switches(self) -> list[ButtonGroup[str]]:
-        """The switch between the shortest schedule and the steady one, where there is one."""
+        """The switch between the shortest and the steady schedule, or an empty list if the page has none."""
         return [each for each in self.test.button_group if "Steady" in each.options]
 
     def show(self, objective: str) -> App:
-        """Turn that switch."""
+        """Switch to the schedule of this objective."""
         self.switches[0].set_value(objective)
         return self.run()
 
     def edit(self, table: str, row: int, column: str, value: Any) -> App:
-        """Change a cell; Streamlit's test runner has no table widget, so its state is set as the browser would."""
+        """Change a table cell.
+
+        Streamlit's test runner has no table, so this sets the state that a browser would send.
+        """
         edits = {"edited_rows": {row: {column: value}}, "added_rows": [], "deleted_rows": []}
         session: Session = self.test.session_state["tessel"]
         self.test.session_state[session.key(table)] = edits
         return self.run()
 
     def wait(self, done: Callable[[], bool]) -> App:
-        """Rerun as the polling panel would, until `done`; kernels may have to be compiled first, once on a machine."""
+        """Rerun the page until `done` returns true. Kernels may be compiled first, once per machine."""
         begun = time.monotonic()
         while not done():
             waited_s = time.monotonic() - begun
@@ -144,19 +150,19 @@ class App:
         return self.wait(lambda: "Phase" not in self.numbers())
 
     def says(self, part: str) -> list[str]:
-        """Every coloured sentence on the page that contains `part`, without Markdown's escapes."""
+        """Return every coloured message on the page that contains `part`, without Markdown's escapes."""
         kinds = (self.test.success, self.test.info, self.test.warning, self.test.error)
         boxes = [box for kind in kinds for box in kind]
         texts = [box.value.replace("\\", "") for box in boxes]
         return [text for text in texts if part in text]
 
     def files(self) -> list[str]:
-        """What of the answer can be taken away."""
+        """Return the labels of the download buttons, except Export."""
         labels = [button.label for button in self.test.get("download_button")]
         return [label for label in labels if label != "Export"]
 
     def timelines(self) -> list[dict[str, Any]]:
-        """What the timeline on the page is about: the header and the columns of each schedule; none without one."""
+        """Return the header and the columns of each schedule in the page's timelines."""
         names = "tessel_timeline", "tessel_timeline_small"
         shown = [each.proto for each in self.test.get("bidi_component") if each.proto.component_name in names]
         return [{**header, **columns} for each in shown for header, columns in timeline_frames(each.bytes)]
@@ -167,7 +173,10 @@ class App:
 
 @pytest.fixture(autouse=True)
 def _app_around_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a server that has answered before: else Streamlit takes our folder of pages for an app of its own."""
+    """Behave like a server that has already answered.
+
+    A fresh one would treat the folder `pages` as an app of its own.
+    """
     begin = PagesManager.__init__
 
     def begin_later(self: PagesManager, *given: Any, **named: Any) -> None:
@@ -175,13 +184,13 @@ def _app_around_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
         PagesManager.uses_pages_directory = False
 
     monkeypatch.setattr(PagesManager, "__init__", begin_later)
-    # Streamlit leaves the app as the main module, which processes that later tests begin would import.
+    # Streamlit leaves the app as the main module. Processes that later tests start would import it.
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 @pytest.fixture(autouse=True)
 def _no_search_outlives_its_test(restart_jobs: list[jobs.Jobs]) -> Iterator[None]:
-    """In a server it ends some seconds after its last tab; here the next test would wait for the processor."""
+    """Stop all searches after each test. A server stops them some seconds after its last tab has closed."""
     yield
     for each in (jobs._JOBS, *restart_jobs):
         each.close(0)
@@ -189,15 +198,16 @@ def _no_search_outlives_its_test(restart_jobs: list[jobs.Jobs]) -> Iterator[None
 
 @pytest.fixture
 def restart_jobs() -> list[jobs.Jobs]:
-    """The runs of servers that were begun anew."""
+    """Job tables of the servers that a test has restarted."""
     return []
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _a_run_costs_what_a_page_costs() -> Iterator[None]:
-    """For every run Streamlit's test runner compiles all scripts anew, and looks for its end a thousand times a second.
+    """Speed up Streamlit's test runner.
 
-    For every app it reads the metadata of all installed packages; there is nothing to find.
+    It compiles all scripts for every run, and polls for the end of a run a thousand times per second. For every app, it
+    also reads the metadata of all installed packages, although none has a component.
     """
     compiled = ScriptCache()
 
@@ -216,7 +226,10 @@ def _a_run_costs_what_a_page_costs() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _quick_opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many tabs come by the Start page; only the test of its picture waits for the search, without its polish."""
+    """Replace the search of the Start page by a quick one.
+
+    Only the test of its picture runs the real search, unpolished.
+    """
     question = Question("1f1b+", load_sample(FIRST_SAMPLE), 4, find_scheduler("1f1b+").config())
     if "first_screen" in request.node.name:
         asked = opening._searched()
@@ -231,13 +244,16 @@ def app() -> type[App]:
 
 @pytest.fixture
 def tab() -> Callable[..., App]:
-    """Opens another tab on the schedule page, on the workspace of this token if one is named."""
+    """Return a function that opens another tab on the Schedule page, optionally on the workspace of a token."""
     return lambda token="", **address: App("schedule", **({"work": token} if token else {}), **address)
 
 
 @pytest.fixture
 def restart(monkeypatch: pytest.MonkeyPatch, restart_jobs: list[jobs.Jobs]) -> Callable[[], None]:
-    """Forgets all that the server has in memory, as a new process would; has done so when the test begins."""
+    """Return a function that forgets all that the server has in memory, as a restart does.
+
+    It has run once before the test.
+    """
 
     def begin_anew() -> None:
         fresh = jobs.Jobs()
@@ -253,11 +269,11 @@ def restart(monkeypatch: pytest.MonkeyPatch, restart_jobs: list[jobs.Jobs]) -> C
 
 @pytest.fixture
 def small() -> App:
-    """A small plan on the schedule page, whose search ends at once."""
+    """The Schedule page with a small plan, whose search ends at once."""
     return App("schedule", sample="m-shape-4", n="13")
 
 
 @pytest.fixture
 def placed(restart: Callable[[], None]) -> App:
-    """A small network, placed."""
+    """The Placement page with a small network and its answer."""
     return App("placement", graph="mlp-8-training").place()

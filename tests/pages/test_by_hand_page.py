@@ -1,4 +1,4 @@
-"""Changing a schedule by hand, as far as it is the server's: a reload goes on with it."""
+"""Edit a schedule by hand: the server keeps the edits, and a reload shows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessel_core.workbench.workspace import ByHand, Pin
 
 
 def moved_by_hand() -> App:
-    """A schedule made longer by hand, one run of it pinned."""
+    """Return a schedule that was made longer by hand, with one pinned run."""
     plan = load_sample("v-shape-4")
     built = solve_schedule("1f1b", plan, 6).solution
     assert built is not None

@@ -27,7 +27,7 @@ from tessel_core.workbench.messages.difference import difference_sentences
 
 
 def table(tab: App) -> list[dict[str, object]]:
-    """The rows of the comparison's table."""
+    """Return the rows of the comparison's table."""
     return tab.test.dataframe[0].value.to_dict("records")
 
 
@@ -44,7 +44,7 @@ def answered(tab: App) -> bool:
 
 
 def compared(*schedulers: str, sample: str = "v-shape-4", n: str = "8") -> App:
-    """The page with these pairs of one sample, solved."""
+    """Open the page with these pairs of one sample, and wait until all are solved."""
     tab = App("compare", sample=sample, n=n)
     tab.test.multiselect[0].set_value(list(schedulers))
     tab.run().press("Add")
@@ -203,7 +203,7 @@ def test_jitter_says_how_late_each_may_end_and_how_often_it_is_first() -> None:
 
 
 def what_if(tab: App, values: WhatIf) -> App:
-    """As if the sliders had said so; what moves them the test runner cannot."""
+    """Set the sliders' values. The test runner cannot move sliders of a custom component."""
     tab.test.session_state["tessel"].of(WhatIfState).values = values
     return tab.run()
 
@@ -247,12 +247,12 @@ def test_what_sliders_said_before_they_were_set_elsewhere_counts_no_more(monkeyp
 
 
 def spoken(tab: App) -> str:
-    """The sentence in bold: who wins."""
+    """Return the sentence in bold, which names the winner."""
     return next(each.value for each in tab.test.markdown if " steps" in each.value).strip("*").replace("\\", "")
 
 
 def tick(tab: App, *rows: int) -> App:
-    """Tick these rows of the table and no others."""
+    """Select these rows of the table and no others."""
     name = f"compare-table-{'-'.join(tab.work.comparison.labels())}-False"
     tab.test.session_state[tab.test.session_state["tessel"].key(name)] = {
         "selection": {"rows": list(rows), "columns": [], "cells": []}
@@ -287,7 +287,7 @@ def test_a_row_is_named_by_hand_and_moved_and_stays_ticked() -> None:
 
 
 def arranged(tab: App, comparison: Comparison) -> App:
-    """As if the list under *Arrange* had said so; what moves its rows the test runner cannot."""
+    """Set the order of the list under *Arrange*. The test runner cannot move its rows."""
     tab.test.session_state["tessel"].change(replace(tab.work, comparison=comparison))
     return tab.run()
 
@@ -312,7 +312,7 @@ def test_the_difference_of_two_is_said_summed_and_drawn() -> None:
         text = " ".join(each.value for each in tab.test.markdown).replace("\\", "")
         assert all(sentence in text for sentence in difference_sentences(found, before, after))
 
-    is_shown("1F1B, v-shape-4", "Sequential, v-shape-4")  # the reference and the shortest other that fits
+    is_shown("1F1B, v-shape-4", "Sequential, v-shape-4")  # the reference, and the shortest of the others that fit
     tab.choose("From", "GPipe, v-shape-4")
     tab.choose("To", "1F1B, v-shape-4")
     is_shown("GPipe, v-shape-4", "1F1B, v-shape-4")

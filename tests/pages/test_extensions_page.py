@@ -1,4 +1,4 @@
-"""Entries of other packages in the app's forms."""
+"""Entries of other packages appear in the app's forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator graph and Device mesh: open, edit, undo, keep, and say what is wrong without losing what is there."""
+"""Operator graph and Device mesh: open, edit, undo, save, and report errors without losing data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("restart")
 
 @pytest.fixture
 def network(app) -> Any:
-    """A small training graph, as the sample came."""
+    """Open a small training graph, unchanged from its sample."""
     return app("graph", graph="mlp-8-training")
 
 
@@ -30,7 +30,7 @@ def graph(tab: Any) -> OperatorGraph:
 
 
 def edit(tab: Any, table: str, **edits: Any) -> Any:
-    """What a browser would send of a table; the name of its widget begins with `table`."""
+    """Set the edits of a table as a browser would. The widget's name begins with `table`."""
     state = {"edited_rows": {}, "added_rows": [], "deleted_rows": [], **edits}
     session = tab.test.session_state["tessel"]
     (key,) = [each for each in session.bases if each.startswith(table) and each.endswith(f"-{session.generation}")]
@@ -147,7 +147,10 @@ def test_a_second_graph_begins_a_workspace_of_its_own(network) -> None:
 
 
 def test_an_onnx_model_opens_with_the_sizes_that_are_said(app) -> None:
-    """By an upload; asked again of the next one, as they were set. One that leaves none open opens at once."""
+    """An uploaded ONNX model with open sizes asks for them, with the last answers as defaults.
+
+    Without open sizes it opens at once.
+    """
     tab = app("graph")
     tab.test.file_uploader[0].set_value(("model.onnx", mlp().SerializeToString(), "application/octet-stream"))
     tab.run()
@@ -164,7 +167,7 @@ def test_an_onnx_model_opens_with_the_sizes_that_are_said(app) -> None:
 
 
 def test_a_file_on_this_machine_is_opened_by_its_path(app, tmp_path, monkeypatch) -> None:
-    """What cannot be opened is told in one sentence; where others reach the server there is no such field."""
+    """A file that cannot be opened gives a message of one sentence. A hosted app has no field for paths."""
 
     def type_path(text: str) -> None:
         next(each for each in tab.test.text_input if each.label.endswith("on this machine")).set_value(text)
@@ -258,7 +261,7 @@ def test_a_backward_is_added_and_layers_are_merged(app) -> None:
 
 
 def test_the_backward_of_an_open_model_comes_from_its_program(app) -> None:
-    """Once the graph was changed, from the kinds of its operators."""
+    """After an edit of the graph, it comes from the kinds of the operators."""
     tab = app("graph")
     upload(tab, "fixed.onnx", mlp(3).SerializeToString())
     tab.press("Add backward")

@@ -1,4 +1,4 @@
-"""The app where it serves strangers: no paths, no processes, nobody else's work, no long searches."""
+"""A hosted app accepts no paths, starts no processes, shows only the visitor's own work, and limits searches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_no_path_is_asked_for() -> None:
 
 
 def test_a_schedule_runs_on_no_process(small: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also not where a browser that was tampered with sends the press of a button that is off."""
+    """The press of a disabled button is ignored too. A manipulated browser could send it."""
     monkeypatch.setattr(asked, "why_no_torch", lambda: "")
     begun: list[object] = []
     monkeypatch.setattr(asked, "start_search", begun.append)
@@ -49,6 +49,6 @@ def test_a_link_asks_for_no_long_search() -> None:
 def test_a_tab_has_one_search_at_a_time(small: App, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Run[object]] = []
     monkeypatch.setattr(Run, "leave", lambda run, present: left.append(run))
-    first = small.choose("Micro-batches", 27).search().work.question  # numbers that no other test has searched
+    first = small.choose("Micro-batches", 27).search().work.question  # numbers that no other test searches
     small.choose("Micro-batches", 29).search()
     assert left == [jobs.find(first.search)]

@@ -17,7 +17,7 @@ def button(app, label: str):
 
 
 def test_every_page_opens_whatever_token_chance_gives_a_workspace(tab, monkeypatch) -> None:
-    """Streamlit refuses a component whose key has two underscores in a row, as one token in 400 has."""
+    """One token in 400 has two underscores in a row. Streamlit refuses a component whose key has them."""
     monkeypatch.setattr("pages.shared.session.new_token", lambda: "-a__b_-")
     small = tab(sample="m-shape-4")
     assert small.work.token == "-a__b_-"

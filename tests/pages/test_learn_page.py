@@ -1,4 +1,4 @@
-"""The page Learn: levels that are judged, kept and ticked, and any plan as a puzzle."""
+"""The page Learn: levels are judged and saved, and any plan can be a puzzle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def on(played: Played, **address: str) -> App:
 
 
 def icons(tab: App) -> dict[str, str]:
-    """Per level by its button's key, whether it is solved, begun or neither."""
+    """Return whether each level is solved, started or neither, by the key of its button."""
     return {each.key: each.icon for each in tab.test.button if (each.key or "").startswith("level-")}
 
 
@@ -170,7 +170,7 @@ def test_lists_are_put_in_order_and_the_hang_check_judges() -> None:
 
 
 def given(tab: App, *devices: tuple[int, ...]) -> App:
-    """The devices of each part, chosen by hand."""
+    """Set the devices of each part, as chosen by hand."""
     parts = [each for each in (*tab.test.button_group, *tab.test.radio) if each.label.startswith(("Expert", "Chunk"))]
     numbered = sorted(parts, key=lambda each: each.label)
     for part, row in zip(numbered, devices, strict=True):
@@ -213,7 +213,7 @@ def traces(tab: App) -> list[object]:
 
 
 def test_a_knob_shows_a_simulation() -> None:
-    KnobAnswers(16).solve(Control())  # what the page asks for in the background is then at hand
+    KnobAnswers(16).solve(Control())  # then the results that the page requests in the background are ready
     tab = opened(App("learn"), "16").press("Show")
     tab.wait(lambda: tab.says("Not this one. Free, 2 micro-batches: each layer's weights are gathered 4 times."))
     assert len(traces(tab)) == 1

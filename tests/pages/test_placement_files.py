@@ -1,4 +1,4 @@
-"""Placements as files: taken away, opened where they belong, refused in one sentence elsewhere."""
+"""Placement files: they are downloaded, opened with their graph, and refused in one sentence with another graph."""
 
 from __future__ import annotations
 

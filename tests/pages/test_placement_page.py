@@ -1,4 +1,4 @@
-"""Placement: searched, proved, moved by hand, compared, and on to the schedule; nothing of it is lost."""
+"""The Placement page: search, proof, moves by hand, comparison, and the way to the schedule. Nothing is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def device_of(tab: Any, operator: str) -> str:
 
 
 def select(tab: Any, *operators: str) -> Any:
-    """As a person who drags a box in the drawing."""
+    """Select operators, as a user does by dragging a box in the drawing."""
     session: Session = tab.test.session_state["tessel"]
     graph = tab.work.placing.graph.graph
     points = [{"customdata": graph.operator_index(name)} for name in operators]

@@ -1,4 +1,4 @@
-"""From the Placement page on to schedules: searched together, opened, and taken back."""
+"""From the Placement page to schedules: the joint search, opening a result, and undo."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("restart")
 
 @pytest.fixture
 def placed(placed) -> Any:
-    """With its joint search in view."""
+    """Return the page with the joint search open."""
     placed.test.button_group(key="placed-below").set_value("With schedules")
     return placed.run()
 
 
 def searched(tab: Any) -> Any:
-    """After the joint search of three placements with enough micro-batches to repeat."""
+    """Return the page after a joint search of three placements, with enough micro-batches for a repetend."""
     tab.choose("Placements", 3).choose("Micro-batches", 24).choose("Time limit (s)", 20.0).press("Search both")
     return tab.wait(lambda: any(button.label == "Open this schedule" for button in tab.test.button))
 
@@ -34,7 +34,7 @@ def table(tab: Any) -> dict[str, list[Any]]:
 
 
 def choose_row(tab: Any, row: int) -> Any:
-    """As a person who clicks a row of the table."""
+    """Select a row of the table, as a user does with a click."""
     session: Session = tab.test.session_state["tessel"]
     tab.test.session_state[session.key("joint-table-3")] = {"selection": {"rows": [row], "columns": []}}
     return tab.run()
@@ -79,7 +79,7 @@ def test_the_joint_search_is_for_throughput_only(placed) -> None:
 
 
 def deliver_and_linger(control: Control, part: object) -> None:
-    """The search is over in a second, sooner than a busy machine comes to cancel it."""
+    """Delay the end of the search. Otherwise it may end before a busy machine can cancel it."""
     control.parts.append(part)
     until = time.monotonic() + 20
     while not control.stopped and time.monotonic() < until:
@@ -87,7 +87,7 @@ def deliver_and_linger(control: Control, part: object) -> None:
 
 
 def test_cancelled_it_keeps_what_is_done(app, monkeypatch) -> None:
-    patient = jobs.Jobs(patience_s=60)  # a busy machine may not look for seconds, as a tab that was closed
+    patient = jobs.Jobs(patience_s=60)  # on a busy machine, the page may not poll for seconds, like a closed tab
     monkeypatch.setattr(jobs, "submit", patient.submit)
     monkeypatch.setattr(jobs, "find", patient.find)
     tab = app("placement", graph="gpt2-xl-training").press("Place")
@@ -140,7 +140,7 @@ def test_the_program_of_a_placement_and_its_schedule_is_shown_operator_by_operat
 
 
 def kinds_shown(tab: Any) -> set[str]:
-    """Of the operations of the program that is looked at."""
+    """Return the kinds of the operations of the program on the page."""
     shown = tab.test.session_state["tessel"].of(ProgramState).shown
     return {op.kind for op in shown.trace.program.ops}
 

@@ -1,4 +1,4 @@
-"""The Program page: a rank's lines beside its trace, one operation closely, and programs from three places."""
+"""The Program page: the lines of a rank beside its trace, details of an operation, and programs from three sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tessel_core.workbench.workspace import Workspace
 
 @cache
 def few_configurations() -> Workspace:
-    """As the Strategies page asks about them."""
+    """Return a grid with few configurations, like those of the Strategies page."""
     tab = App("strategies")
     for label, text in {
         "Layers": "8",
@@ -45,12 +45,12 @@ def few_configurations() -> Workspace:
 
 
 def strategies() -> App:
-    """The Strategies page with few configurations."""
+    """Open the Strategies page with few configurations."""
     return App.on("strategies", few_configurations())
 
 
 def looked_at() -> App:
-    """The program of the strategy that is best."""
+    """Return the program of the best strategy."""
     return App.on("program", few_configurations())
 
 
@@ -69,7 +69,7 @@ def lines(tab: App) -> list[str]:
 
 
 def first(tab: App) -> int:
-    """The number of the first line that is shown."""
+    """Return the number of the first line in view."""
     return next(each for each in tab.test.number_input if each.label == "From line").value
 
 
@@ -79,7 +79,7 @@ def from_line(tab: App, number: int) -> App:
 
 
 def select(tab: App, row: int) -> App:
-    """As a click on a row of the lines; Streamlit's test runner has no rows to click."""
+    """Select a line, as a click does. Streamlit's test runner has no rows to click."""
     of = state(tab)
     tab.test.session_state[f"lines-{of.turn}-{of.generation}-{of.rank}--{first(tab)}"] = {
         "selection": {"rows": [row], "columns": [], "cells": []}
@@ -101,7 +101,7 @@ def written() -> bytes:
 
 
 def causes_of(tab: App) -> dict[str, list[float]]:
-    """Per cause, the bars of the lower picture: per cents of the time of each device."""
+    """Return the bars of the lower picture for each cause, in per cent of the time of each device."""
     figure = json.loads(tab.test.get("plotly_chart")[-1].proto.spec)
     return {bars["name"]: bars["x"] for bars in figure["data"]}
 
@@ -154,7 +154,7 @@ def test_at_first_the_longest_operation_is_looked_at() -> None:
 
 
 def searched(tab: App) -> Any:
-    """The field that is searched by."""
+    """Return the search field."""
     return next(each for each in tab.test.text_input if each.label == "Search")
 
 
@@ -234,7 +234,7 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
 
 
 def test_an_onnx_model_is_a_program_too() -> None:
-    """Read with likely sizes, then with those that are said; a file that is none leaves it there."""
+    """It is read with likely sizes, then with chosen ones. A file that is no model leaves the program unchanged."""
     tab = upload(App("program"), "model.onnx", mlp().SerializeToString())
     assert [line.split(" = ")[1].split("(")[0] for line in lines(tab) if " = " in line] == ["gemm", "relu", "matmul"]
     assert "%x: fp32[1, 64]@1" in program_text(trace_of(tab).program)
@@ -284,7 +284,7 @@ def test_the_schedule_of_the_workspace_is_a_program(small: App) -> None:
 
 
 def test_a_strategy_that_nobody_chose_is_the_one_that_strategies_shows() -> None:
-    """So a reload, and a link, show what was there."""
+    """A reload and a link therefore show the same strategy."""
     tab = App("program")
     tab.test.button_group[0].set_value(STRATEGY)
     tab.run()
@@ -344,13 +344,13 @@ def test_a_program_that_never_frees_is_shown_and_said() -> None:
 
 
 def wanted(tab: App) -> str:
-    """What the timeline is asked to select: a place, none, or nothing at all."""
+    """Return the place that the timeline is asked to select, or None."""
     said = [each.proto for each in tab.test.get("bidi_component") if each.proto.component_name.endswith("_said")]
     return json.loads(said[0].json)["wanted"].split(" ")[1] if said and json.loads(said[0].json)["wanted"] else ""
 
 
 def hear(tab: App, place: str) -> App:
-    """What the timeline tells when somebody has selected this place."""
+    """Send the message of the timeline after a user has selected this place."""
     (shown,) = tab.timelines()
     tab.test.session_state[f"program-timeline-{state(tab).turn}"] = {"look": {"of": shown["digest"], "at": place}}
     tab.run()

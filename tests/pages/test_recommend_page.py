@@ -1,4 +1,4 @@
-"""The Recommend page: three inputs, the fastest strategy with its proof, and what one of the front is made of."""
+"""The Recommend page: three inputs, the fastest strategy with its proof, and details of a strategy of the front."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessel_core.strategies.recommendation import Question, SearchRanges, recomm
 
 
 def asked(**ranges: str) -> App:
-    """The page with a small model, asked."""
+    """Open the page with a small model, and ask for its strategy."""
     tab = App("recommend")
     tab.choose("Model", "gpt2-small")
     tab.choose("Global batch", 16)
@@ -22,14 +22,14 @@ def asked(**ranges: str) -> App:
 
 
 def texts(tab: App) -> str:
-    """All that the page says."""
+    """Return all texts of the page."""
     every = (*tab.test.markdown, *tab.test.caption, *tab.test.success, *tab.test.warning, *tab.test.info)
     return "\n".join(text.value for text in every)
 
 
 @pytest.fixture(scope="module")
 def question() -> Question:
-    """What the page asks."""
+    """Return the question of the page."""
     from tessel_core.costs.meshes import find_mesh
 
     found = preset_network("gpt2-small")
@@ -105,7 +105,7 @@ def test_idle_time_stands_by_cause_beside_the_timeline() -> None:
 
 def test_a_shorter_order_is_searched_and_launched() -> None:
     tab = asked(Pipeline="4", Stages_per_device="1")
-    if any(each.label == "Search for a shorter order" for each in tab.test.button):  # Compare has asked the same before
+    if any(each.label == "Search for a shorter order" for each in tab.test.button):  # Compare asked the same before
         tab.press("Search for a shorter order")
     tab.wait(lambda: "No order of these stages within memory" in texts(tab))
     said = texts(tab).replace("\\", "")

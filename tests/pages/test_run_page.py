@@ -1,4 +1,4 @@
-"""The Run page: what keeps a schedule from running, a run that is kept, from a file, and one that goes on."""
+"""The Run page: reasons against a run, a saved run, a run from a file, and a run in progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tessel_core.workbench.running import RunQuestion, RunReport
 
 
 def solved(tab: App) -> Schedule:
-    """The schedule that the page would run."""
+    """Return the schedule that the page runs."""
     run = jobs.find(tab.search().work.question.search)
     assert run is not None
     assert run.result is not None

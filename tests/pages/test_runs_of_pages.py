@@ -1,4 +1,4 @@
-"""Runs of pages: changes that the next message must not break in two, and searches that are begun in turn."""
+"""Reruns of pages: a new message does not interrupt a change halfway, and searches start one after another."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_a_run_looks_its_session_up_once(monkeypatch) -> None:
 
 
 class EndedError(Exception):
-    """In the place of another run of the page."""
+    """Stands for the exception by which Streamlit ends a run of the page."""
 
 
 class Run:
-    """A search that has ended."""
+    """A finished search."""
 
     running = False
 
@@ -135,7 +135,7 @@ def test_a_search_that_ends_while_its_page_is_drawn_is_shown_as_ended(app, resta
         return solve(question, control)
 
     def end() -> None:
-        """Between the table and what watches the search."""
+        """End the search after the table is drawn, and before the progress panel is."""
         ends.set()
         for pair in session().work.comparison.pairs:
             run_panel.answer(pair).wait()
@@ -157,7 +157,7 @@ def test_a_placement_that_is_found_while_its_page_is_drawn_is_shown(app, restart
         return solve(question, control)
 
     def drawn() -> bool:
-        """Before the page looks whether the search is under way."""
+        """End the search before the page checks whether it is running."""
         ends.set()
         run_panel.answer(session().work.placing.question).wait()
         return whole()

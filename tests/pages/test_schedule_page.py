@@ -1,4 +1,4 @@
-"""The Schedule page: editing, asking, answers, and everything that can be wrong with them."""
+"""The Schedule page: editing, questions, answers, and every kind of error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tessel_core.workbench.store import find_store
 
 
 def figure(app, key: str) -> dict:
-    """The figure that a chart on the page draws."""
+    """Return the figure of a chart on the page."""
     for chart in app.test.get("plotly_chart"):
         if chart.proto.id.endswith(key):
             return json.loads(chart.proto.spec)
@@ -32,17 +32,17 @@ def figure(app, key: str) -> dict:
 
 
 def headings(app, part: str) -> list[str]:
-    """What stands in bold over a picture, as far as it contains `part`."""
+    """Return the bold headings that contain `part`."""
     return [text.value for text in app.test.markdown if part in text.value]
 
 
 def shown(app) -> dict:
-    """What the timeline is about that the page is about: the plan, or the answer."""
+    """Return what the timeline shows: the plan or the answer."""
     return app.timelines()[0]
 
 
 def draw(app, drawing: str) -> None:
-    """Turn the switch between the timeline and the picture."""
+    """Switch between the timeline and the static picture."""
     next(each for each in app.test.button_group if drawing in each.options).set_value(drawing)
     app.run()
 
@@ -61,7 +61,7 @@ def test_a_search_plays_again_news_by_news(small) -> None:
     small.press("Play the search")
     assert small.test.slider[0].value == 1, "from the beginning"
     assert drawn_points(small) < points
-    while small.test.slider[0].value < last:  # as its fragment runs, while it plays
+    while small.test.slider[0].value < last:  # its fragment runs like this while it plays
         small.run()
     assert [each.label for each in small.test.button if "the search" in each.label] == ["Play the search"]
     small.test.slider[0].set_value(2)
@@ -70,7 +70,7 @@ def test_a_search_plays_again_news_by_news(small) -> None:
 
 
 def drawn_points(app) -> int:
-    """Of the curves of the search."""
+    """Return the points of the search's curves."""
     return sum(x is not None for trace in figure(app, "history")["data"] for x in trace["x"])
 
 
@@ -169,12 +169,12 @@ def test_what_a_timeline_tells_is_read_as_warily_as_an_address() -> None:
 
 @pytest.fixture
 def two_schedules(app, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A tab whose answer is kept and has two schedules; nothing can be searched."""
+    """Return a tab with a stored answer of two schedules, in which no search can run."""
     asked = Question("tessel", load_sample("m-shape-4"), 16, SCHEDULERS["tessel"].config())
     report = asked.solve(Control())
     report = replace(report, steady=report.repetend.expand(16))
     find_store().answers.keep(digest(asked), answer_text(report))
-    one_micro_batch(asked.plan)  # the picture of the plan is no search
+    one_micro_batch(asked.plan)  # the picture of the plan needs no search
     monkeypatch.setattr("tessel_core.scheduling.schedulers.solve_schedule", None)
     return app("schedule", sample="m-shape-4", n="16", view="schedule"), report
 

@@ -1,4 +1,4 @@
-"""Work travels: as a file and as a link, and what is wrong with either is told in one sentence."""
+"""Work is shared as a file and as a link. Errors in either give a message of one sentence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_exported_workspace_opens_elsewhere_with_its_schedule(small, app, res
 
 
 def export(app) -> str:
-    """What the Export button hands out: read back as a file, and the same workspace."""
+    """Return the file of the Export button, after a check that it reads back as the same workspace."""
     from pages.shared.keeping import _with_answer
 
     text = workspace_text(workspace_file(_with_answer(app.work)))
@@ -123,7 +123,7 @@ def test_all_that_is_wrong_in_a_link_is_told(app) -> None:
 
 
 def test_a_mesh_once_chosen_stays_chosen_on_every_page_and_over_a_reload(app) -> None:
-    """A preset, an edited one that is none any more, and one that was chosen where strategies are compared."""
+    """This holds for a preset, an edited preset, and a mesh chosen on Strategies."""
 
     def offered(tab) -> str:
         return next(each for each in tab.test.selectbox if each.label == "Mesh").value

@@ -1,4 +1,4 @@
-"""The Start page: the first picture, and the three ways to begin."""
+"""The Start page: the first picture, and the three ways to start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_sample_opens(app, name: str) -> None:
 
 
 def test_every_sample_is_offered_with_a_picture_of_its_own(app) -> None:
-    """Group by group, as small pictures that are well-formed."""
+    """Each group has small, well-formed pictures."""
     tab, offered = app("start"), dict[str, str]()
     for family in tab.test.selectbox[0].options:
         tab.choose("Sample, group", family)
@@ -99,7 +99,7 @@ def test_a_schedule_is_uploaded_judged_and_shown(app) -> None:
 
 
 def test_an_opened_schedule_stands_before_a_kept_answer_until_something_is_searched(app) -> None:
-    """Also on the Compare page, where it is added as it is."""
+    """The Compare page also adds the opened schedule, unchanged."""
     tab = app("schedule", sample="v-shape-4", n="6").press("Search")
     assert tab.numbers()["Makespan"] == "36 steps"
     slow = solve_schedule("sequential", load_sample("v-shape-4"), 6)
@@ -131,7 +131,7 @@ EARLY_RECEIVE = b"""\
 
 
 def test_a_schedule_whose_ranks_wait_for_each_other_says_so_until_it_is_changed(app) -> None:
-    """The circle is drawn on the timeline, also after the workspace was opened again."""
+    """The timeline draws the circular wait, also after the workspace is opened again."""
     tab = app("start")
     tab.test.file_uploader[0].upload("torch.csv", EARLY_RECEIVE, "text/csv")
     tab.run().go("schedule")
@@ -153,7 +153,7 @@ def receive(tab: Any, receives: str) -> Any:
 
 
 def test_receives_wait_on_streams_or_in_line_with_computing(app) -> None:
-    """The switch shows either; a hole names its receive; Compare has both."""
+    """The switch shows either case. An idle interval names its receive. Compare has both schedules."""
     tab = app("start")
     text = b"0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n"
     tab.test.file_uploader[0].upload("torch.csv", text, "text/csv")

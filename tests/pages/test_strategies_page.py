@@ -1,4 +1,4 @@
-"""The Strategies page: ranges to points, cards and sentences, one configuration looked at closely."""
+"""The Strategies page: ranges, points, cards and sentences, and details of one configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tessel_core.workbench.workspace import Workspace
 
 
 def filled(**words: str) -> App:
-    """The page with these ranges on DistIR's mesh, one network unless they say otherwise, as a person fills it."""
+    """Return the page with these ranges filled in, on DistIR's mesh and with one network by default."""
     tab = App("strategies")
     next(each for each in tab.test.selectbox if each.label == "Mesh").set_value("distir-16")
     usual = {"Layers": "8", "Stages_P": "1..8x2", "Width": "512", "Batch": "256"}
@@ -35,7 +35,7 @@ def _asked(**words: str) -> Workspace:
 
 
 def page(**words: str) -> App:
-    """The same, on a workspace that was filled before."""
+    """Return the same page, on a workspace whose form is already filled in."""
     return App.on("strategies", _asked(**words))
 
 
@@ -50,7 +50,7 @@ def write(tab: App, label: str, text: str) -> App:
 
 
 def select(tab: App, widget: str, selection: dict) -> App:
-    """As a click in the table or in a picture, which Streamlit's test runner cannot do."""
+    """Select a point, as a click in the table or a picture does. Streamlit's test runner cannot click there."""
     of, session = state(tab), tab.test.session_state["tessel"]
     found = identity(swept(asked_by(tab.work.strategies, tab.work.placing.mesh.mesh)))
     table = f"strategies-table-{found}-{of.view}-{of.why}-{of.generation}"
@@ -94,14 +94,14 @@ def state(tab: App) -> StrategyState:
 
 
 def shown(tab: App) -> str:
-    """The strategy that is looked at closely."""
+    """Return the strategy whose details are shown."""
     configuration = state(tab).configuration
     assert configuration is not None
     return str(configuration.strategy)
 
 
 def list_those(tab: App, view: str) -> list[dict]:
-    """Rows of the table."""
+    """Return the rows of the table."""
     next(group for group in tab.test.button_group if group.options[0].startswith(FRONT)).set_value(view)
     tab.run()
     return tab.test.dataframe[0].value.to_dict("records")
@@ -253,7 +253,7 @@ def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
 
 
 def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until all is there: with a moment that is over at once the page goes on with longer ones."""
+    """After each short part the page shows what is there, and continues until all is there."""
     monkeypatch.setattr(strategies_form, "_SLICES_S", [0.02 * n for n in range(1, 200)])
     for kept in (strategies_form._answer, strategies_form._outcomes):
         kept.cache_clear()
@@ -264,7 +264,7 @@ def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_sweep_that_runs_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not say that nothing is feasible before all is there."""
+    """It does not call the grid infeasible before the end."""
     work = _asked()
     monkeypatch.setattr(strategies_form, "_SLICES_S", [0.0])
     monkeypatch.setattr(strategies_form, "go_on", lambda asked: False)
@@ -294,7 +294,7 @@ def test_more_ways_to_cut_are_asked_where_the_network_has_them() -> None:
     tab.run()
     assert next(each for each in tab.test.text_input if each.label == "Experts E").disabled
     assert "The network has no experts that devices could share." in captions(tab)
-    # Two degrees of H by two formats, and of those with C = 2 again with ZeRO-3; each is feasible.
+    # Two degrees of H times two formats. With C = 2, ZeRO-3 doubles them. Each configuration is feasible.
     assert "12 configurations on h200-8, 12 of them feasible" in captions(tab)
     rows = list_those(tab, FEASIBLE)
     assert {(row["C"], row["ZeRO"]) for row in rows} == {(1, 0), (2, 0), (2, 3)}
@@ -327,7 +327,7 @@ def test_gpts_have_sizes_of_their_own() -> None:
     fill(tab, {"Replicas D": "1..2", "Tensor H": "1,5", "Stages P": "2", "Micro-batches K": "4"})
     write(tab.choose("Network", "gpt"), "Batch", "16")
     assert not tab.test.exception
-    # Two replicas of two stages of five devices are more than there are.
+    # Two replicas of two stages of five devices need more devices than there are.
     assert "3 configurations on h200-16" in captions(tab)
     rows = list_those(tab, INFEASIBLE)
     assert "12 heads do not divide among 5 devices" in [row["Why not"] for row in rows]

@@ -1,4 +1,4 @@
-"""A store that cannot keep: the app runs, says what it cannot keep, and keeps it as soon as it can."""
+"""A store that cannot write: the app keeps running, lists what is not saved, and saves it as soon as it can."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_was_left_while_the_disk_was_full_is_kept_in_the_end(small, tab, mo
 
 @contextlib.contextmanager
 def no_room(self: Database) -> Iterator[None]:
-    """What SQLite raises on a full disk."""
+    """Raise the error of SQLite on a full disk."""
     error = sqlite3.OperationalError("database or disk is full")
     error.sqlite_errorcode = sqlite3.SQLITE_FULL
     raise error
